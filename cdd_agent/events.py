@@ -1,0 +1,239 @@
+"""What happens, as plain values: one stream that the terminal, the journal and the tests read alike.
+
+Whatever acts takes ``emit``. Each event is written as JSON with its tag, ``{"event": "GateJudged", ...}``, and read
+back equal.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A workflow began."""
+
+    workflow: str
+    ticket: str
+    model: str
+    sandbox: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """A workflow ended."""
+
+    workflow: str
+    ticket: str
+    status: str
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """A piece of the model's text as it comes; not journaled."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingDelta:
+    """A piece of the summary of what the model thinks; not journaled."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """The model finished one turn."""
+
+    agent: str
+    text: str
+    stop_reason: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryScheduled:
+    """The model could not answer and will be asked again."""
+
+    why: str
+    wait_s: float
+    number: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """A tool is about to run."""
+
+    call_id: str
+    name: str
+    subject: str
+    """What it works on, short enough for one line: a path, a command, a pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    """A tool has run."""
+
+    call_id: str
+    name: str
+    ok: bool
+    summary: str
+    """The first line of what the model is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecSaved:
+    """Socrates wrote to ``spec.yaml``."""
+
+    ticket: str
+    changed: tuple[str, ...]
+    """Keys whose value is new."""
+    missing: tuple[str, ...]
+    """What the spec still lacks; empty when it is complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDrafted:
+    """The Planner handed in a draft."""
+
+    ticket: str
+    number: int
+    problems: tuple[str, ...]
+    """Empty for a draft that was accepted and saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """The Executor began or went on with a step."""
+
+    number: int
+    total: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step ended: completed, failed or skipped."""
+
+    number: int
+    status: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """One try at a phase began."""
+
+    phase: str
+    number: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteStarted:
+    """The project's tests began to run."""
+
+    purpose: str
+    targets: tuple[str, ...]
+    """Empty: the whole suite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteFinished:
+    """The project's tests have run."""
+
+    purpose: str
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    duration_s: float
+    problem: str | None
+    """Why the run cannot be trusted, or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateJudged:
+    """A gate gave its verdict on an attempt."""
+
+    phase: str
+    attempt: int
+    open: bool
+    reasons: tuple[str, ...]
+    """Each ``code: message``."""
+    evidence: str
+    """What the verdict rests on, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The program made, or adopted, a commit."""
+
+    phase: str
+    commit: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """The work tree went back to a checkpoint; what was there before is kept under ``kept``."""
+
+    checkpoint: str
+    kept: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something a person should know that is no error."""
+
+    text: str
+
+
+Event: TypeAlias = (
+    RunStarted
+    | RunFinished
+    | TextDelta
+    | ThinkingDelta
+    | TurnEnded
+    | RetryScheduled
+    | ToolCalled
+    | ToolReturned
+    | SpecSaved
+    | PlanDrafted
+    | StepStarted
+    | StepFinished
+    | AttemptStarted
+    | SuiteStarted
+    | SuiteFinished
+    | GateJudged
+    | Committed
+    | RolledBack
+    | Notice
+)
+
+Emit: TypeAlias = Callable[[Event], None]
+"""Takes an event to whoever listens."""
+
+_BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def encode(event: Event) -> bytes:
+    """One line of JSON, without its newline."""
+    return msgspec.json.encode({"event": type(event).__name__, **asdict(event)})
+
+
+def decode(line: bytes) -> Event:
+    """The event that ``encode`` wrote; raises ``ValueError`` for anything else."""
+    fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    kind = _BY_TAG.get(str(fields.pop("event", None)))
+    if kind is None:
+        raise ValueError("not an event of this program")
+    return msgspec.convert(fields, kind)

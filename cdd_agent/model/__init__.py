@@ -1,0 +1,1 @@
+"""Who answers: conversations as plain records, the model port, the Anthropic adapter, replay and recording."""

@@ -1,0 +1,134 @@
+"""What is said to a model and what it answers, as plain values: no type of any SDK.
+
+A conversation is append-only: a thinking block is bound to everything before it, so nothing already sent may be
+edited, only followed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, Union
+
+JSON: TypeAlias = Union[None, bool, int, float, str, list["JSON"], dict[str, "JSON"]]
+"""Any value that JSON can write."""
+
+StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
+"""Why a turn ended; any other reason is a ``ModelError`` of the adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """The model asks for a tool to be run."""
+
+    id: str
+    name: str
+    input: Mapping[str, JSON]
+    """Already parsed strictly; not yet checked against the tool's schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """The answer to one tool call."""
+
+    tool_use_id: str
+    content: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """A block that goes back exactly as it came: thinking, redacted thinking, and kinds not known here."""
+
+    wire: Mapping[str, JSON]
+
+
+AssistantBlock: TypeAlias = Text | ToolCall | Opaque
+UserBlock: TypeAlias = Text | ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    """What the program says: text, or the results of every tool call of the turn before."""
+
+    content: tuple[UserBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantMessage:
+    """What the model said."""
+
+    content: tuple[AssistantBlock, ...]
+
+
+Message: TypeAlias = UserMessage | AssistantMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one or more turns."""
+
+    input_tokens: int = 0
+    """Without those read from or written to the cache."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Both together."""
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One complete answer of the model."""
+
+    content: tuple[AssistantBlock, ...]
+    stop_reason: StopReason
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """The words of the turn, without tool calls and thinking."""
+        return "".join(block.text for block in self.content if isinstance(block, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the turn, in order."""
+        return tuple(block for block in self.content if isinstance(block, ToolCall))
+
+
+class Conversation:
+    """The append-only exchange of one agent with the model."""
+
+    def __init__(self, system: str) -> None:
+        """``system`` never changes afterwards."""
+        self.system = system
+        self._messages: list[Message] = []
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Everything said so far, oldest first."""
+        return tuple(self._messages)
+
+    def say(self, text: str) -> None:
+        """Append a user message of plain text."""
+        self._messages.append(UserMessage(content=(Text(text=text),)))
+
+    def answer(self, results: Iterable[ToolResult]) -> None:
+        """Append the results of all tool calls of the last turn as one user message."""
+        self._messages.append(UserMessage(content=tuple(results)))
+
+    def hear(self, turn: Turn) -> None:
+        """Append the model's turn, unchanged."""
+        self._messages.append(AssistantMessage(content=turn.content))
