@@ -52,13 +52,14 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, purpose: str) -> Iterator[None]:
+def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the lock file ``path`` while the block runs; the file itself is left in place.
 
-    Raises ``UsageError`` naming ``purpose`` and the holder's process id if another process has it.
+    Raises ``UsageError`` naming ``purpose`` and the holder's process id if another process still has it after
+    ``wait_s`` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path, timeout=0)
+    lock = filelock.FileLock(path, timeout=wait_s)
     holder = path.with_suffix(".pid")
     try:
         lock.acquire()

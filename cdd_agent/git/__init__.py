@@ -1,0 +1,1 @@
+"""The history: one way to call git, snapshots of the work tree, and handoff notes."""

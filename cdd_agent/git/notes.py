@@ -1,0 +1,31 @@
+"""Handoff notes: JSON lines kept on commits under ``refs/notes/tdd-handoffs``.
+
+git's own ``notes add`` loses notes when two processes add at once, so every writer holds one lock in the folder
+that all work trees of the repository share.
+"""
+
+from cdd_agent.git.repository import CommitId, GitError, Repository
+from cdd_agent.storage import exclusive
+
+NOTES_REF = "tdd-handoffs"
+LOCK_WAIT_S = 30.0
+
+
+def append_line(repository: Repository, commit: CommitId, line: str) -> None:
+    """Add ``line`` to the note on ``commit``; a line that is there already is not repeated."""
+    lock = repository.common_dir() / "cdd-notes.lock"
+    with exclusive(lock, purpose="Writing a handoff note", wait_s=LOCK_WAIT_S):
+        lines = read_lines(repository, commit)
+        if line in lines:
+            return
+        text = "".join(f"{kept}\n" for kept in (*lines, line))
+        repository.git("notes", f"--ref={NOTES_REF}", "add", "--force", "--file=-", commit, stdin=text.encode())
+
+
+def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
+    """The lines of the note on ``commit``, oldest first; empty if it has none."""
+    try:
+        text = repository.git("notes", f"--ref={NOTES_REF}", "show", commit)
+    except GitError:
+        return ()
+    return tuple(line for line in text.splitlines() if line.strip())

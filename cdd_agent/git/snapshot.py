@@ -1,0 +1,94 @@
+"""Snapshots: the whole work tree kept as a git commit under ``refs/cdd/``, and brought back from there.
+
+A private index does the work, so the user's index, HEAD, stash and reflog are never touched. Ignored files are
+neither kept nor changed, and neither is anything below the folders named as left out.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.git.repository import Change, CommitId, Repository, private_index
+
+_OURSELVES = {
+    "GIT_AUTHOR_NAME": "cdd",
+    "GIT_AUTHOR_EMAIL": "cdd@localhost",
+    "GIT_COMMITTER_NAME": "cdd",
+    "GIT_COMMITTER_EMAIL": "cdd@localhost",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A kept work tree."""
+
+    ref: str
+    commit: CommitId
+    """A commit without parents; only its tree counts."""
+
+
+class Snapshots:
+    """Takes and restores snapshots of one work tree, ``left_out`` (root-relative folders) excepted."""
+
+    def __init__(self, repository: Repository, *, left_out: tuple[str, ...] = ()) -> None:
+        """Nothing is written before the first ``take``."""
+        self._repository = repository
+        self._left_out = left_out
+
+    def take(self, ref: str, *, message: str) -> Snapshot:
+        """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
+        commit = self._commit_tree(self._write_tree(), message)
+        self._repository.git("update-ref", ref, commit)
+        return Snapshot(ref=ref, commit=commit)
+
+    def find(self, ref: str) -> Snapshot | None:
+        """The snapshot kept under ``ref``."""
+        found = self._repository.git("for-each-ref", "--format=%(objectname)", ref).split()
+        return Snapshot(ref=ref, commit=CommitId(found[0])) if found else None
+
+    def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
+        """What differs between the snapshot and the work tree as it is now."""
+        return self._repository.changes(snapshot.commit, self._commit_tree(self._write_tree(), "present"))
+
+    def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
+        """Make the work tree equal to the snapshot, or just the paths ``only``; returns what was undone.
+
+        Take a snapshot first if the present is worth keeping. Files that are alike are not written.
+        """
+        wanted = None if only is None else set(only)
+        undone = tuple(c for c in self.changes_since(snapshot) if wanted is None or c.path in wanted)
+        for change in undone:
+            if change.kind == "created":
+                _remove(self._repository.root, change.path)
+        back = "".join(f"{change.path}\0" for change in undone if change.kind != "created")
+        with private_index() as index:
+            self._repository.git("read-tree", snapshot.commit, variables=index)
+            named = back.encode("utf-8", "surrogateescape")
+            self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=named, variables=index)
+        return undone
+
+    def _write_tree(self) -> str:
+        """The id of a tree object that holds the work tree as it is."""
+        git_dir = self._repository.root / self._repository.git("rev-parse", "--git-path", "index").strip()
+        with private_index(git_dir) as index:
+            self._repository.git("add", "--all", variables=index)
+            for folder in self._left_out:
+                arguments = ("rm", "-r", "--cached", "--force", "--quiet", "--ignore-unmatch", "--", folder)
+                self._repository.git(*arguments, variables=index)
+            return self._repository.git("write-tree", variables=index).strip()
+
+    def _commit_tree(self, tree: str, message: str) -> CommitId:
+        """The id of a parentless commit of ``tree``."""
+        return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=_OURSELVES).strip())
+
+
+def _remove(root: Path, path: str) -> None:
+    """Delete the file at ``path`` and the folders that this leaves empty."""
+    target = root / path
+    target.unlink(missing_ok=True)
+    for folder in target.relative_to(root).parents:
+        if folder == Path("."):
+            break
+        with contextlib.suppress(OSError):
+            (root / folder).rmdir()

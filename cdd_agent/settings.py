@@ -1,0 +1,100 @@
+"""The settings of one run: defaults, then ``.cdd/config.yaml``, then the environment, then the command line.
+
+A project's file may set limits and the model's id; it can never name a program, an address or a key.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cdd_agent.errors import DocumentError, Problem, UsageError
+
+CONFIG_FILE = Path(".cdd") / "config.yaml"
+
+_VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
+"""Setting -> the environment variables that set it, the first one that is there counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a user can turn."""
+
+    model: str = "claude-opus-5-5"
+    """Any id the API knows."""
+    max_tokens: int = 16_000
+    """Of one turn of the model."""
+    max_attempts: int = 3
+    """At one phase of one step, before the step fails and is rolled back."""
+    max_turns: int = 20
+    """Of the model, in one attempt or one question."""
+    max_calls_per_turn: int = 10
+    max_drafts: int = 3
+    """Plans the Planner may hand in before their problems are shown instead."""
+    refactor: Literal["always", "never"] = "always"
+    """Whether feature and bug steps end with a REFACTOR phase."""
+    test_timeout_s: float = 120.0
+    """Of one run of the project's tests."""
+    bash_timeout_s: float = 60.0
+    """Of one command of the model's."""
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for a number that would mean nothing ever happens."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and value <= 0:
+                raise ValueError(f"{field.name} must be above 0, not {value}")
+
+
+def load(project: Path, *, environment: Mapping[str, str] = os.environ, model: str | None = None) -> Settings:
+    """The settings for ``project``; ``model`` is what the command line says.
+
+    Raises ``DocumentError`` for an invalid file and ``UsageError`` for an invalid variable.
+    """
+    settings = _read(project / CONFIG_FILE)
+    for name, variables in _VARIABLES.items():
+        for variable in variables:
+            if variable in environment:
+                settings = _from_variable(settings, name, variable=variable, value=environment[variable])
+                break
+    return settings if model is None else replace(settings, model=model)
+
+
+def _read(path: Path) -> Settings:
+    """The settings in ``path``, or the defaults if there is no such file."""
+    if not path.exists():
+        return Settings()
+    import yaml
+
+    shown = str(CONFIG_FILE)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return msgspec.convert(_known(content), Settings)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        problem = Problem(line=line, message=str(error.problem))
+        raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        problem = Problem(line=0, message=str(error))
+        raise DocumentError(shown, (problem,), hint=f"known settings: {', '.join(asdict(Settings()))}") from error
+
+
+def _known(content: object) -> dict[str, Any]:
+    """``content`` if it is a mapping of settings that exist; raises ``ValueError`` otherwise."""
+    if not isinstance(content, dict):
+        raise ValueError("expected `name: value` lines")
+    unknown = sorted(set(content) - set(asdict(Settings())), key=str)
+    if unknown:
+        raise ValueError(f"unknown setting {unknown[0]!r}")
+    return content
+
+
+def _from_variable(settings: Settings, name: str, *, variable: str, value: str) -> Settings:
+    """``settings`` with ``name`` set from an environment variable."""
+    try:
+        return msgspec.convert({**asdict(settings), name: value}, Settings, strict=False)
+    except ValueError as error:
+        raise UsageError(f"{variable}={value} is not valid: {error}", hint=f"unset {variable} or correct it") from error

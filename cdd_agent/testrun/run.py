@@ -1,0 +1,92 @@
+"""One run of a project's tests, read back as a report that can be trusted or a reason why it cannot.
+
+The plugin goes onto the project's path as a private folder that holds only that package; it is never installed
+there. Report, plugin and bytecode lie outside the project, in a folder that is new for every run: an edit within the
+same second can therefore not be judged by the bytecode of the version before.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest_tdd_agent
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
+from pytest_tdd_agent.report import ReportError, SuiteReport, dump, load
+
+OUTPUT_CAP_BYTES = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteRun:
+    """What one run came to: exactly one of ``report`` and ``problem`` is there."""
+
+    report: SuiteReport | None
+    problem: str | None
+    """Why there is no report to judge: time-out, early end, a report that is not of this run."""
+    output: str
+    """What pytest printed, capped."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """The tests of one project and how they are run."""
+
+    root: Path
+    interpreter: Interpreter
+    sandbox: Sandbox
+    timeout_s: float
+
+    def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
+        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="cdd-testrun-") as folder:
+            private = Path(folder)
+            nonce = secrets.token_hex(16)
+            result = self._pytest(private, nonce, targets)
+            report, problem = self._read_back(private / "report.json", nonce, result)
+        if report is not None and keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            dump(report, keep)
+        return SuiteRun(report=report, problem=problem, output=result.output, duration_s=time.monotonic() - started)
+
+    def _pytest(self, private: Path, nonce: str, targets: tuple[str, ...]) -> ProcessResult:
+        """Run pytest with the plugin and a report in ``private``."""
+        package = Path(pytest_tdd_agent.__file__).parent
+        shutil.copytree(package, private / "plugin" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        paths = [str(private / "plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        argv = [
+            *(str(self.interpreter.path), "-m", "pytest", "-p", package.name),
+            *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
+            *("--continue-on-collection-errors", "--color=no", *targets),
+        ]
+        variables = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": str(private / "pycache"),
+        }
+        return self.sandbox.run(
+            argv, cwd=self.root, variables=variables, timeout_s=self.timeout_s, output_cap=OUTPUT_CAP_BYTES
+        )
+
+    def _read_back(self, path: Path, nonce: str, result: ProcessResult) -> tuple[SuiteReport | None, str | None]:
+        """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
+        if result.timed_out:
+            return None, f"the tests did not end within {self.timeout_s:g} s"
+        if not path.exists():
+            last = (result.output.strip().splitlines() or ["no output"])[-1]
+            return None, f"pytest ended with status {result.exit_status} and left no report: {last}"
+        try:
+            report = load(path)
+        except ReportError as error:
+            return None, f"the report cannot be read: {error}"
+        if report.nonce != nonce:
+            return None, "the report is not of this run"
+        if not report.complete:
+            return None, f"the run ended early (pytest status {report.exit_status})"
+        return report, None
