@@ -1,0 +1,233 @@
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.errors import UsageError
+from cdd_agent.workspace.files import SIZE_CAP_BYTES, Workspace, decode, encode
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "table.py").write_bytes(b"x = 1\n")
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".git" / "config").write_text("[core]\n")
+    (tmp_path / "secret.txt").write_text("outside")
+    return root
+
+
+def test_a_relative_and_an_absolute_path_inside_mean_the_same_file(project: Path) -> None:
+    workspace = Workspace(project)
+    assert workspace.read("src/table.py") == b"x = 1\n"
+    assert workspace.read("./src/table.py") == b"x = 1\n"
+    assert workspace.read(str(project / "src" / "table.py")) == b"x = 1\n"
+    assert workspace.relative(str(project / "src" / "table.py")) == "src/table.py"
+
+
+def test_an_absolute_path_works_below_a_root_that_was_given_through_a_link(project: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(project)
+    workspace = Workspace(link)
+    assert workspace.relative(str(link / "src" / "table.py")) == "src/table.py"
+    assert workspace.relative(str(project / "src" / "table.py")) == "src/table.py"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "a/../../secret.txt", "src/../src/table.py", "/etc/passwd", "", " ", "src/\0table.py", "\ud800"],
+)
+def test_a_path_that_leaves_the_project_or_is_none_is_refused(project: Path, path: str) -> None:
+    workspace = Workspace(project)
+    with pytest.raises(UsageError) as refusal:
+        workspace.locate(path)
+    assert "path inside the project" in refusal.value.hint
+    with pytest.raises(UsageError):
+        workspace.write(path, b"")
+
+
+def test_a_sibling_folder_whose_name_begins_alike_is_outside(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "project-two").mkdir()
+    with pytest.raises(UsageError, match="outside the project"):
+        Workspace(project).locate(str(tmp_path / "project-two" / "file"))
+
+
+def test_links_that_lead_outside_are_refused_for_files_and_folders(project: Path, tmp_path: Path) -> None:
+    (project / "file-link").symlink_to(tmp_path / "secret.txt")
+    (project / "folder-link").symlink_to(tmp_path)
+    (project / "dangling").symlink_to(tmp_path / "new.txt")
+    workspace = Workspace(project)
+    for path in ("file-link", "folder-link/secret.txt", "dangling", "folder-link/new.txt"):
+        with pytest.raises(UsageError, match="leads outside"):
+            workspace.locate(path)
+        with pytest.raises(UsageError, match="leads outside"):
+            workspace.write(path, b"x")
+    assert (tmp_path / "secret.txt").read_text() == "outside"
+    assert not (tmp_path / "new.txt").exists()
+
+
+def test_a_link_inside_is_read_through_and_never_written_through(project: Path) -> None:
+    (project / "alias.py").symlink_to("src/table.py")
+    (project / "lib").symlink_to("src")
+    workspace = Workspace(project)
+    assert workspace.read("alias.py") == b"x = 1\n"
+    assert workspace.relative("lib/table.py") == "src/table.py"
+    for path in ("alias.py", "lib/table.py"):
+        with pytest.raises(UsageError, match="link") as refusal:
+            workspace.write(path, b"y = 2\n")
+        assert "src/table.py" in refusal.value.hint
+    assert (project / "src" / "table.py").read_bytes() == b"x = 1\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".GIT/hooks/pre-commit",
+        ".Git/hooks/pre-commit",
+        "sub/.git/hooks/pre-commit",
+        ".g\u200bit/config",
+        ".\uff47it/config",
+        ".cdd/config.yaml",
+        ".CDD/x",
+        ".git",
+    ],
+)
+def test_private_folders_are_neither_read_nor_written(project: Path, path: str) -> None:
+    workspace = Workspace(project)
+    with pytest.raises(UsageError, match="neither read nor written"):
+        workspace.read(path)
+    with pytest.raises(UsageError, match="neither read nor written"):
+        workspace.write(path, b"#!/bin/sh\n")
+
+
+def test_a_link_into_a_private_folder_is_refused(project: Path) -> None:
+    (project / "innocent").symlink_to(".git")
+    with pytest.raises(UsageError, match="neither read nor written"):
+        Workspace(project).read("innocent/config")
+
+
+def test_the_git_folder_of_a_linked_worktree_is_private(tmp_path: Path) -> None:
+    (tmp_path / "store.git").mkdir()
+    (tmp_path / ".git").write_text("gitdir: store.git\n")
+    workspace = Workspace(tmp_path)
+    for path in (".git", "store.git/config"):
+        with pytest.raises(UsageError, match="neither read nor written"):
+            workspace.write(path, b"x")
+
+
+@pytest.mark.parametrize("name", ["execution-state.json", "execution-state.json.bak", "Execution-State.JSON"])
+def test_the_state_of_a_ticket_may_be_read_but_not_written(project: Path, name: str) -> None:
+    (project / "tickets" / "one").mkdir(parents=True)
+    (project / "tickets" / "one" / name).write_text("{}")
+    workspace = Workspace(project)
+    assert workspace.read(f"tickets/one/{name}") == b"{}"
+    with pytest.raises(UsageError, match="state of a ticket"):
+        workspace.write(f"tickets/one/{name}", b"")
+
+
+def test_a_missing_file_is_answered_with_the_nearest_name(project: Path) -> None:
+    with pytest.raises(UsageError, match="no file src/tabel") as refusal:
+        Workspace(project).read("src/tabel.py")
+    assert "src/table.py" in refusal.value.hint
+
+
+def test_large_binary_and_special_files_are_refused_without_waiting(project: Path) -> None:
+    (project / "large.txt").write_bytes(b"a" * (SIZE_CAP_BYTES + 1))
+    (project / "limit.txt").write_bytes(b"a" * SIZE_CAP_BYTES)
+    (project / "picture.png").write_bytes(b"\x89PNG\0")
+    os.mkfifo(project / "pipe")
+    workspace = Workspace(project)
+    assert len(workspace.read("limit.txt")) == SIZE_CAP_BYTES
+    for path, why in (
+        ("large.txt", "larger than 256 KB"),
+        ("picture.png", "binary"),
+        ("pipe", "no ordinary file"),
+        ("src", "it is a folder"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            workspace.read(path)
+    with pytest.raises(UsageError, match="no ordinary file"):
+        workspace.digest("pipe")
+    with pytest.raises(UsageError, match="ordinary file"):
+        workspace.write("pipe", b"x")
+
+
+def test_a_pipe_in_place_of_the_git_file_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert Workspace(tmp_path).listing() == ()
+
+
+def test_a_loop_of_links_is_an_answer_and_no_crash(project: Path) -> None:
+    (project / "a").symlink_to("b")
+    (project / "b").symlink_to("a")
+    with pytest.raises(UsageError):
+        Workspace(project).read("a")
+
+
+def test_writing_makes_folders_and_keeps_the_mode_of_a_file(project: Path) -> None:
+    script = project / "run.sh"
+    script.write_text("old")
+    script.chmod(0o755)
+    workspace = Workspace(project)
+    workspace.write("new/deep/file.py", b"x")
+    workspace.write("run.sh", b"new")
+    assert (project / "new" / "deep" / "file.py").read_bytes() == b"x"
+    assert script.read_bytes() == b"new"
+    assert script.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_file_cannot_be_written_below_a_file_or_onto_a_folder(project: Path) -> None:
+    workspace = Workspace(project)
+    with pytest.raises(UsageError, match="cannot be written"):
+        workspace.write("src/table.py/inner.py", b"x")
+    with pytest.raises(UsageError, match="folder"):
+        workspace.write("src", b"x")
+
+
+def test_a_name_too_long_for_the_file_system_is_an_answer(project: Path) -> None:
+    workspace = Workspace(project)
+    with pytest.raises(UsageError):
+        workspace.read("n" * 300)
+    with pytest.raises(UsageError):
+        workspace.write("n" * 300, b"x")
+
+
+def test_the_digest_is_that_of_the_bytes_and_nothing_for_a_missing_file(project: Path) -> None:
+    workspace = Workspace(project)
+    assert workspace.digest("src/table.py") == hashlib.sha256(b"x = 1\n").hexdigest()
+    assert workspace.digest("src/none.py") is None
+
+
+def test_the_listing_leaves_out_what_nobody_edits(project: Path, tmp_path: Path) -> None:
+    for made in ("node_modules/a.js", "src/__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib/a.py", ".cdd/x"):
+        (project / made).parent.mkdir(parents=True, exist_ok=True)
+        (project / made).write_text("")
+    (project / "README.md").write_text("")
+    (project / "out").symlink_to(tmp_path / "secret.txt")
+    (project / "hidden").symlink_to(".git/config")
+    (project / "alias.py").symlink_to("src/table.py")
+    (project / "round").symlink_to(project)
+    os.mkfifo(project / "pipe")
+    assert Workspace(project).listing() == ("README.md", "alias.py", "src/table.py")
+
+
+@given(st.binary())
+def test_any_bytes_survive_decoding_and_encoding(data: bytes) -> None:
+    assert encode(decode(data)) == data
+
+
+@given(st.text(alphabet=st.sampled_from("./\\~a .gitcd\u200b\0G-"), max_size=30))
+def test_no_path_is_ever_located_outside_the_root_or_in_a_private_folder(path: str) -> None:
+    root = Path(sys.prefix).resolve()
+    try:
+        place = Workspace(root).locate(path)
+    except UsageError:
+        return
+    assert place.is_relative_to(root)
+    assert not {".git", ".cdd"} & {part.casefold() for part in place.relative_to(root).parts}
