@@ -1,0 +1,138 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.errors import RecordingError
+from cdd_agent.model import recorded
+from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
+from cdd_agent.model.recorded import RecordedBlock, RecordedTurn
+
+EXAMPLE = r"""
+- content: ["I read the test first.", {type: tool_use, name: Read, input: {file_path: tests/test_csv.py}}]
+  usage: {input_tokens: 812, output_tokens: 64}
+- when: "^Step 2\\b"
+  content: [{type: tool_use, name: CompleteImplementation, input: {implementation_files: [src/csv.py]}}]
+  stop_reason: tool_use
+"""
+
+ODD_TEXT = st.text() | st.lists(st.sampled_from([" ", "\t", "a", "#", ": ", "- ", "'", "\n", "\r", "\x85", "é"])).map(
+    "".join
+)
+JSON_VALUES: st.SearchStrategy[JSON] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ODD_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+BLOCKS = st.builds(Text, text=ODD_TEXT) | st.builds(
+    ToolCall, id=st.uuids().map(str), name=st.text(min_size=1), input=st.dictionaries(ODD_TEXT, JSON_VALUES, max_size=3)
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> RecordedTurn:
+    content: tuple[RecordedBlock, ...] = tuple(draw(st.lists(BLOCKS, max_size=3)))
+    usual = recorded.default_stop(content)
+    return RecordedTurn(
+        number=1,
+        content=content,
+        stop_reason=usual
+        if usual == "tool_use"
+        else draw(st.sampled_from(["end_turn", "max_tokens", "stop_sequence"])),
+        usage=Usage(input_tokens=draw(st.integers(0, 10**6)), cache_write_tokens=draw(st.integers(0, 9))),
+        when=draw(st.none() | st.sampled_from(["^a$", r"\bStep 2\b", "x\ny"])),
+    )
+
+
+def parse_error(text: str, *, is_json: bool = False) -> str:
+    with pytest.raises(RecordingError) as caught:
+        recorded.parse(text, source="demo.yaml", is_json=is_json)
+    assert "demo.yaml" in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_example_of_the_reference_is_read() -> None:
+    first, second = recorded.parse(EXAMPLE, source="x")
+    call = ToolCall(id="toolu_0001_01", name="Read", input={"file_path": "tests/test_csv.py"})
+    assert first.content == (Text(text="I read the test first."), call)
+    assert first.stop_reason == "tool_use"
+    assert first.usage == Usage(input_tokens=812, output_tokens=64)
+    assert (second.number, second.when) == (2, r"^Step 2\b")
+
+
+@given(turns(), st.booleans())
+def test_what_is_printed_is_read_back_equal(turn: RecordedTurn, is_json: bool) -> None:
+    assert recorded.parse(recorded.print_turns([turn], is_json=is_json), source="x", is_json=is_json) == (turn,)
+
+
+def test_text_of_several_lines_is_printed_as_a_block_and_keeps_its_last_newlines() -> None:
+    source = "def f():\n    return 1\n\n"
+    call = ToolCall(id="toolu_0001_00", name="Write", input={"file_path": "a.py", "content": source})
+    turn = RecordedTurn(number=1, content=(call,), stop_reason="tool_use")
+    printed = recorded.print_turns([turn])
+    assert "content: |+\n" in printed
+    assert "\n        def f():\n" in printed
+    assert recorded.parse(printed, source="x")[0].calls[0].input["content"] == source
+
+
+def test_ids_are_made_up_alike_at_every_reading() -> None:
+    assert recorded.parse(EXAMPLE, source="x") == recorded.parse(EXAMPLE, source="y")
+
+
+def test_a_json_recording_is_known_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps([{"content": ["hello"]}]), encoding="utf-8")
+    assert recorded.load(path)[0].content == (Text(text="hello"),)
+
+
+def test_an_empty_file_holds_no_turns() -> None:
+    assert recorded.parse("", source="x") == ()
+
+
+def test_a_missing_recording_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="There is no recording at") as caught:
+        recorded.load(tmp_path / "none.yaml")
+    assert "--record" in caught.value.hint
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(RecordingError, match="cannot be read"):
+        recorded.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("content: [hi]", "a list of turns is expected, not a dict"),
+        ("- content: [hi\n- x", "line 3: did not find"),
+        ("- content: hi", "turn 1: Expected `array`, got `str` - at `content`"),
+        ("- content: [a]\n- contents: [b]", "turn 2:"),
+        ("- content: [a]\n  temperature: 1", "temperature"),
+        ("- content: [5]", "content[0]"),
+        ("- content: [{type: tool_use, name: Read}]", "`input`"),
+        ("- content: [{type: tool_use, name: '', input: {}}]", "content[0].name is empty"),
+        ("- content: [{type: thinking, thinking: x}]", "thinking"),
+        ("- content: [{type: tool_use, name: Read, input: {day: 2026-01-31}}]", "content[0].input.day is a date"),
+        ("- content: [{type: tool_use, name: Read, input: {a: {1: 2}}}]", "content[0].input.a has the key 1"),
+        ("- content: [{type: tool_use, name: Read, input: {a: .nan}}]", "content[0].input.a is a float"),
+        ("- content: [{type: tool_use, name: Read, input: {a: &a [*a]}}]", "nested too deeply"),
+        ("- content: [a]\n  stop_reason: pause_turn", "'pause_turn' is not one of end_turn"),
+        ("- content: [a]\n  stop_reason: tool_use", "the turn calls no tool"),
+        ("- content: [{type: tool_use, name: R, input: {}}]\n  stop_reason: end_turn", "the turn calls a tool"),
+        ("- content: [a]\n  when: '('", "when is not a regular expression"),
+        (
+            "- content: [{type: tool_use, id: a, name: R, input: {}}, {type: tool_use, id: a, name: R, input: {}}]",
+            "the id 'a' is taken by turn 1",
+        ),
+    ],
+)
+def test_an_invalid_recording_names_its_turn_and_place(text: str, said: str) -> None:
+    assert said in parse_error(text)
+
+
+def test_invalid_json_names_the_file() -> None:
+    assert "malformed" in parse_error("[{]", is_json=True)

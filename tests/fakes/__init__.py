@@ -1,0 +1,1 @@
+"""Hand-written doubles of the ports, and a loopback model server."""
