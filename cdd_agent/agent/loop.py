@@ -1,0 +1,134 @@
+"""The loop of an agent: ask the model, run the tools it calls, answer it, until a tool or the model ends the run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.tool import Tool, ToolOutput
+from cdd_agent.events import Emit, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.model.conversation import JSON, Conversation, ToolCall, ToolResult, Turn, Usage
+from cdd_agent.model.port import Model, Request
+
+End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_tokens"]
+"""A tool ended the run; the model ended it in words; it declined; its tools failed again and again; a limit."""
+
+CUT_OFF = "Your answer was cut off at the limit of one answer. Go on, in smaller pieces."
+INTERRUPTED = "Interrupted: the user stopped this turn before the call had an answer."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRun:
+    """How a run of an agent ended."""
+
+    end: End
+    text: str
+    """The words of the last turn."""
+    turns: int
+    calls: int
+    """Tool calls, those that failed included."""
+    usage: Usage
+    completion: Mapping[str, JSON] | None
+    """The input of the call that ended the run."""
+
+
+def run_agent(
+    conversation: Conversation, tools: Sequence[Tool], *, model: Model, budget: Budget, emit: Emit, agent: str
+) -> AgentRun:
+    """Carry ``conversation`` on until the run ends; whatever interrupts it, every tool call in it is answered.
+
+    The last message of ``conversation`` is the user's. Raises what ``model`` raises.
+    """
+    specs = tuple(tool.spec for tool in tools)
+    usage, calls, failed_turns, text = Usage(), 0, 0, ""
+
+    def ended(end: End, turns: int, completion: Mapping[str, JSON] | None = None) -> AgentRun:
+        return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, completion=completion)
+
+    for number in range(1, budget.max_turns + 1):
+        if budget.max_tokens_total is not None and _tokens(usage) >= budget.max_tokens_total:
+            return ended("out_of_tokens", number - 1)
+        turn = model.reply(Request(system=conversation.system, messages=conversation.messages, tools=specs), emit=emit)
+        usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
+        emit(_turn_ended(turn, agent))
+        if turn.content:
+            conversation.hear(turn)
+        if turn.calls:
+            outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
+            for call, output in zip(turn.calls, outputs, strict=True):
+                if output.ends_run:
+                    return ended("completed", number, call.input)
+            failed_turns = failed_turns + 1 if all(output.is_error for output in outputs) else 0
+            if failed_turns == budget.max_failed_turns:
+                return ended("stuck", number)
+        elif turn.stop_reason == "max_tokens":
+            conversation.say(CUT_OFF)
+        elif turn.stop_reason != "pause_turn":
+            return ended("refused" if turn.stop_reason == "refusal" else "answered", number)
+    return ended("out_of_turns", budget.max_turns)
+
+
+def _answer_calls(
+    turn: Turn, tools: Sequence[Tool], *, conversation: Conversation, budget: Budget, emit: Emit
+) -> list[ToolOutput]:
+    """Run the tool calls of ``turn`` in order and answer all of them in one message, even if one is interrupted."""
+    by_name = {tool.spec.name: tool for tool in tools}
+    outputs: list[ToolOutput] = []
+    try:
+        for position, call in enumerate(turn.calls):
+            tool = by_name.get(call.name)
+            emit(ToolCalled(call_id=call.id, name=call.name, subject=tool.subject(call.input) if tool else ""))
+            if turn.stop_reason != "tool_use":
+                output = _error(f"Not run: the turn ended with {turn.stop_reason}, so the call may be incomplete.")
+            elif position >= budget.max_calls_per_turn:
+                output = _error(f"Not run: one turn may call {budget.max_calls_per_turn} tools. Call it again.")
+            elif tool is None:
+                output = _error(_unknown(call, tuple(by_name)))
+            else:
+                output = tool.run(call.input)
+            outputs.append(output)
+            emit(_tool_returned(call, output))
+    finally:
+        given = [*outputs, *(_error(INTERRUPTED) for _ in turn.calls[len(outputs) :])]
+        conversation.answer(
+            ToolResult(tool_use_id=call.id, content=output.text, is_error=output.is_error)
+            for call, output in zip(turn.calls, given, strict=True)
+        )
+    return outputs
+
+
+def _error(text: str) -> ToolOutput:
+    """An answer that says what went wrong."""
+    return ToolOutput(text=text, is_error=True)
+
+
+def _unknown(call: ToolCall, names: tuple[str, ...]) -> str:
+    """What to say of a call to a tool that is not there."""
+    lowered = {name.casefold(): name for name in names}
+    near = get_close_matches(call.name.casefold(), lowered, n=1, cutoff=0.5)
+    meant = f" Did you mean {lowered[near[0]]}?" if near else ""
+    return f"There is no tool {call.name}.{meant} The tools are: {', '.join(names) or 'none'}."
+
+
+def _tokens(usage: Usage) -> int:
+    """All tokens of ``usage``, whatever they cost."""
+    return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+
+
+def _turn_ended(turn: Turn, agent: str) -> TurnEnded:
+    """The event of a finished turn."""
+    return TurnEnded(
+        agent=agent,
+        text=turn.text,
+        stop_reason=turn.stop_reason,
+        input_tokens=turn.usage.input_tokens,
+        output_tokens=turn.usage.output_tokens,
+        cache_read_tokens=turn.usage.cache_read_tokens,
+    )
+
+
+def _tool_returned(call: ToolCall, output: ToolOutput) -> ToolReturned:
+    """The event of a tool that has run."""
+    summary = next(iter(output.text.splitlines()), "")
+    return ToolReturned(call_id=call.id, name=call.name, ok=not output.is_error, summary=summary)

@@ -1,0 +1,1 @@
+"""The tools that an agent is given, each made from what it needs."""

@@ -1,0 +1,57 @@
+"""Bash: a command of the model's, run in the sandbox that this run was given."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
+
+OUTPUT_CAP_BYTES = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BashInput:
+    """What to run, and for how long."""
+
+    command: Annotated[str, msgspec.Meta(min_length=1, description="run by bash -c in the project's folder")]
+    timeout_s: Annotated[int, msgspec.Meta(ge=1, le=600, description="seconds until it is ended")] = 120
+
+
+def shell_tool(sandbox: Sandbox, root: Path) -> Tool:
+    """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it."""
+
+    def run(inputs: BashInput) -> ToolOutput:
+        if "\0" in inputs.command:
+            return ToolOutput(text="The command holds a NUL, which no program can be given.", is_error=True)
+        try:
+            result = sandbox.run(
+                ("bash", "-c", inputs.command),
+                cwd=root,
+                variables={},
+                timeout_s=inputs.timeout_s,
+                output_cap=OUTPUT_CAP_BYTES,
+            )
+        except OSError as error:
+            raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
+        return ToolOutput(text=f"{_ending(result)}\n{result.output}".rstrip("\n"), is_error=result.timed_out)
+
+    return define(
+        "Bash",
+        "Run a shell command in the project's folder and see its output and exit status.",
+        inputs=BashInput,
+        run=run,
+        subject=lambda inputs: inputs.command,
+    )
+
+
+def _ending(result: ProcessResult) -> str:
+    """The first line of the answer: how the command ended."""
+    if result.timed_out:
+        return f"ended after {result.duration_s:.0f} s: the time limit was reached"
+    if result.exit_status < 0:
+        return f"ended by signal {-result.exit_status}"
+    return f"exit status {result.exit_status}"

@@ -1,0 +1,97 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from cdd_agent.agent.tool import Tool, ToolOutput, define, read_input
+from cdd_agent.errors import UsageError
+from cdd_agent.model.conversation import JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paint:
+    """Input of the tool under test."""
+
+    color: Annotated[str, msgspec.Meta(description="name of a color")]
+    coats: Annotated[int, msgspec.Meta(ge=1)] = 1
+    walls: tuple[str, ...] = ()
+
+
+def paint(inputs: Paint) -> ToolOutput:
+    match inputs.color:
+        case "refused":
+            raise UsageError("refused is no color.", hint="name another")
+        case "broken":
+            raise ZeroDivisionError("division by zero")
+        case "stop":
+            raise KeyboardInterrupt
+    return ToolOutput(text=f"{inputs.coats} of {inputs.color} on {', '.join(inputs.walls)}")
+
+
+TOOL: Tool = define("Paint", "Paints.", inputs=Paint, run=paint, subject=lambda inputs: inputs.color)
+
+
+def test_valid_input_reaches_the_tool_as_its_record() -> None:
+    output = TOOL.run({"color": "red", "coats": 2, "walls": ["north"]})
+    assert output == ToolOutput(text="2 of red on north")
+
+
+def test_the_model_sees_a_flat_schema_without_other_properties() -> None:
+    assert TOOL.spec.name == "Paint"
+    assert TOOL.spec.input_schema == {
+        "type": "object",
+        "properties": {
+            "color": {"type": "string", "description": "name of a color"},
+            "coats": {"type": "integer", "minimum": 1, "default": 1},
+            "walls": {"type": "array", "items": {"type": "string"}, "default": []},
+        },
+        "required": ["color"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "missing required field `color`"),
+        ({"color": 3}, "got `int` - at `$.color`"),
+        ({"color": None}, "got `null` - at `$.color`"),
+        ({"color": "red", "coats": "2"}, "got `str` - at `$.coats`"),
+        ({"color": "red", "coats": 0}, ">= 1 - at `$.coats`"),
+        ({"color": "red", "coats": True}, "got `bool` - at `$.coats`"),
+        ({"color": "red", "walls": ["a", 1]}, "at `$.walls[1]`"),
+        ({"color": "red", "colour": "red"}, "no field `colour`, did you mean `color`?"),
+        ({"color": "\ud800"}, "Half a character"),
+    ],
+)
+def test_invalid_input_is_answered_with_its_place_and_the_schema(fields: Mapping[str, JSON], said: str) -> None:
+    output = TOOL.run(fields)
+    assert output.is_error
+    assert said in output.text
+    assert "Paint was not run" in output.text
+    assert '"color":{"description":"name of a color","type":"string"}' in output.text
+
+
+def test_an_error_of_ours_is_answered_with_its_hint() -> None:
+    assert TOOL.run({"color": "refused"}) == ToolOutput(text="refused is no color. (name another)", is_error=True)
+
+
+def test_an_unexpected_exception_is_answered_with_its_class() -> None:
+    output = TOOL.run({"color": "broken"})
+    assert output == ToolOutput(text="Paint failed: ZeroDivisionError: division by zero", is_error=True)
+
+
+def test_an_interrupt_passes_through() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        TOOL.run({"color": "stop"})
+
+
+def test_the_subject_of_a_call_comes_from_its_input_and_is_empty_if_that_is_invalid() -> None:
+    assert TOOL.subject({"color": "red"}) == "red"
+    assert TOOL.subject({"color": 1}) == ""
+
+
+def test_input_can_be_read_again_as_its_record() -> None:
+    assert read_input({"color": "red"}, Paint) == Paint(color="red")
