@@ -51,6 +51,16 @@ class Snapshots:
         """What differs between the snapshot and the work tree as it is now."""
         return self._repository.changes(snapshot.commit, self._commit_tree(self._write_tree(), "present"))
 
+    def paths_unlike(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
+        """Paths whose content in the snapshot is not that of ``commit``, the folders left out excepted."""
+        paths = (change.path for change in self._repository.changes(commit, snapshot.commit))
+        return tuple(path for path in paths if not path.startswith(tuple(f"{name}/" for name in self._left_out)))
+
+    def forget(self, pattern: str) -> None:
+        """Drop the refs that match ``pattern``; git keeps their objects for a while."""
+        for ref in self._repository.git("for-each-ref", "--format=%(refname)", pattern).split():
+            self._repository.git("update-ref", "-d", ref)
+
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
         """Make the work tree equal to the snapshot, or just the paths ``only``; returns what was undone.
 

@@ -1,0 +1,1 @@
+"""Small expenses in a text file."""
