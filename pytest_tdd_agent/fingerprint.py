@@ -1,0 +1,132 @@
+"""Digests of what a GREEN run may not change: test files, their data, conftest files and pytest's configuration.
+
+The only side effect is reading files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from hashlib import sha256
+from pathlib import Path
+from typing import Iterator, Mapping
+
+IGNORED_FOLDERS = frozenset(
+    {
+        ".cdd",
+        ".eggs",
+        ".git",
+        ".hg",
+        ".hypothesis",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tdd-agent",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        "venv",
+    }
+)
+"""Never looked into: caches, environments and the tool's own files. A folder that holds ``pyvenv.cfg`` is one too."""
+
+_CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
+_TEST_FOLDERS = frozenset({"test", "tests"})
+_TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
+_LEFTOVER = re.compile(r".*\.py[co]|\.coverage.*|\.DS_Store")
+_SECTIONS = {
+    "pyproject.toml": ("pyproject.toml[tool.pytest]", re.compile(r"\[+\s*tool\s*\.\s*pytest\b")),
+    "setup.cfg": ("setup.cfg[tool:pytest]", re.compile(r"\[tool:pytest\]")),
+    "tox.ini": ("tox.ini[pytest]", re.compile(r"\[pytest\]")),
+}
+_HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
+_DOTTED_KEY = re.compile(r"(tool\.)?pytest\b")
+
+
+def is_protected(path: str) -> bool:
+    """Say whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
+
+    ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` are not, as most of each is the product's: ``digests`` covers
+    pytest's section of them.
+    """
+    *folders, name = path.split("/")
+    if name in _CONFIGURATION or _TEST_FILE.fullmatch(name):
+        return True
+    return not _TEST_FOLDERS.isdisjoint(folders)
+
+
+def digests(root: Path) -> dict[str, str]:
+    """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
+
+    Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
+    """
+    found = dict(_configuration_digests(root))
+    for path in _files(root):
+        name = path.relative_to(root).as_posix()
+        if is_protected(name) and not _LEFTOVER.fullmatch(path.name):
+            digest = _digest(path)
+            if digest is not None:
+                found[name] = digest
+    return dict(sorted(found.items()))
+
+
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sorted names whose digest differs, the added and the removed ones included."""
+    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(str(root)):
+        here = Path(folder)
+        subfolders[:] = [
+            name
+            for name in subfolders
+            if name not in IGNORED_FOLDERS and not os.path.lexists(os.path.join(folder, name, "pyvenv.cfg"))
+        ]
+        for name in names:
+            yield here / name
+
+
+def _digest(path: Path) -> str | None:
+    """Return the digest of a regular file; of what else has the name (a socket, a lost link) no more than its kind."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return sha256(f"mode {stat.S_IFMT(mode):o}".encode()).hexdigest()
+        return sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return sha256(b"dangling link").hexdigest() if path.is_symlink() else None
+    except OSError as error:
+        return sha256(f"unreadable {error.errno}".encode()).hexdigest()
+
+
+def _configuration_digests(root: Path) -> Iterator[tuple[str, str]]:
+    for name, (key, header) in _SECTIONS.items():
+        try:
+            text = (root / name).read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            continue
+        section = _section(text, header)
+        if section:
+            yield key, sha256(section.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _section(text: str, header: re.Pattern[str]) -> str:
+    """Return the lines below every header that matches, and TOML's dotted keys of pytest, without comments.
+
+    Raw text, the same on every version: Python before 3.11 has no TOML parser.
+    """
+    kept = []
+    inside = False
+    for line in text.splitlines():
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        if _HEADER.match(bare):
+            inside = header.match(bare) is not None
+        if inside or _DOTTED_KEY.match(bare):
+            kept.append(line.rstrip())
+    return "\n".join(kept)

@@ -1,0 +1,349 @@
+"""RED, GREEN and REFACTOR: fixed rules over a baseline and a report. Pure.
+
+No rule looks at exit codes or prose of a run; each looks at single tests, their outcomes and their failure kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, Iterator, Sequence
+
+from .failure import MISSING_KINDS, covers
+from .fingerprint import changed
+from .report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
+
+CODES = {
+    "run_incomplete": "The run ended before every collected test had run, so nothing it says counts.",
+    "baseline_incomplete": "The run that made the baseline ended early, so there is nothing to compare with.",
+    "baseline_missing": "The gate compares with a baseline, and none was given.",
+    "no_tests": "No test ran that the gate could judge.",
+    "target_missing": "No test of the run has the node id of the target.",
+    "already_green": "A target passes before the change it asks for has been made.",
+    "skipped_target": "A target was skipped or is marked as an expected failure, so it proves nothing.",
+    "wrong_phase": "A target failed in its setup or teardown; its own body has not judged the code.",
+    "wrong_reason": "A target fails for a reason that no change of the product can be asked to mend.",
+    "name_not_expected": "A target fails for want of a name that is not among the expected ones.",
+    "untargeted_failure": "A new test fails that is not a target.",
+    "broke_others": "A test that passed in the baseline no longer passes.",
+    "test_removed": "A test that passed in the baseline is no longer in the run.",
+    "collect_error": "A file cannot be collected that could be in the baseline.",
+    "target_failed": "A target does not pass.",
+    "new_failure": "A test that is not in the baseline does not pass.",
+    "protected_changed": "A test file, its data or pytest's configuration is not what it was in the baseline.",
+    "tests_differ": "The node ids of the run are not those of the baseline.",
+}
+"""Code of a reason -> what it means."""
+
+BEHAVIORAL = ("assertion", "did_not_raise", "did_not_warn", "raises_match_mismatch", "wrong_exception")
+"""Kinds that show the test's body at work: it ran the code and the code did something else."""
+
+STRUCTURAL = (
+    "missing_module",
+    "import_error",
+    "attribute_error",
+    "name_error",
+    "signature_mismatch",
+    "not_implemented",
+)
+"""Kinds that show that the code is not there yet; right only for a name that was expected to be missing."""
+
+_FAILING = ("failed", "error")
+_NOT_RUN = ("skipped", "xfailed")
+_SHOWN = 300
+
+
+def judge(
+    phase: str,
+    report: SuiteReport,
+    *,
+    baseline: SuiteReport | None = None,
+    targets: Sequence[str] = (),
+    expects: Sequence[str] = (),
+) -> Verdict:
+    """Return the verdict of a gate (one of ``report.PHASES``) over a run.
+
+    ``targets`` are node ids, or ids of what holds tests: a function with parameters, a class, a file, a folder.
+    ``expects`` are the dotted or plain names whose absence is a right reason to fail in RED.
+    """
+    rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
+    reasons = tuple(_unfit(phase, report, baseline)) or tuple(rules(_Run(report, baseline), targets, expects))
+    return Verdict(phase=phase, open=not reasons, reasons=reasons)
+
+
+class _Run:
+    """A report beside its baseline, with what both are asked for."""
+
+    def __init__(self, report: SuiteReport, baseline: SuiteReport | None) -> None:
+        self.report = report
+        self.baseline = baseline
+        self.tests = {case.nodeid: case for case in report.tests}
+        self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
+        self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
+
+    def covered(self, target: str) -> list[Case]:
+        """The tests that a target names."""
+        exact = self.tests.get(target)
+        if exact is not None:
+            return [exact]
+        inside = (target + "[", target + "::", target.rstrip("/") + "/")
+        return [case for case in self.report.tests if case.nodeid.startswith(inside)]
+
+    def is_new(self, case: Case) -> bool:
+        return case.nodeid not in self.before
+
+    def uncollected(self, nodeid: str) -> CollectError | None:
+        """The error that kept a test, or the file or folder it is in, from being collected."""
+        file = nodeid.split("::", 1)[0]
+        for error in self.report.collect_errors:
+            held_back = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
+            if held_back or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
+                return error
+        return None
+
+    def new_collect_errors(self) -> Iterator[CollectError]:
+        return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
+
+
+def _unfit(phase: str, report: SuiteReport, baseline: SuiteReport | None) -> Iterator[Reason]:
+    """What makes reports unfit for any judgment."""
+    if not report.complete:
+        yield Reason(
+            "run_incomplete",
+            None,
+            f"The run ended early: pytest's exit status is {report.exit_status}, {len(report.tests)} of "
+            f"{report.collected} collected tests have a result. Run all of them to the end, without -x or --maxfail.",
+        )
+    if baseline is not None and not baseline.complete:
+        yield Reason(
+            "baseline_incomplete",
+            None,
+            "The run of the baseline ended early. Take it again; if a file cannot be collected, add "
+            "--continue-on-collection-errors.",
+        )
+    if phase == "refactor" and baseline is None:
+        yield Reason(
+            "baseline_missing", None, "REFACTOR compares with the run before it: give its report as the baseline."
+        )
+
+
+class _Aim:
+    """What a gate has to judge of a run."""
+
+    def __init__(self, run: _Run, targets: Sequence[str], pick: Callable[[str], list[Case]]) -> None:
+        self.cases: dict[str, Case] = {}
+        self.blocked: dict[str, CollectError] = {}
+        self.missing: list[str] = []
+        for target in targets:
+            cases = pick(target)
+            error = None if cases else run.uncollected(target)
+            self.cases.update((case.nodeid, case) for case in cases)
+            if error is not None:
+                self.blocked[error.nodeid] = error
+            elif not cases:
+                self.missing.append(target)
+
+    def take(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
+        self.cases.update((case.nodeid, case) for case in cases)
+        self.blocked.update((error.nodeid, error) for error in errors)
+
+    def is_empty(self) -> bool:
+        return not (self.cases or self.blocked or self.missing)
+
+
+def _red(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
+    aim = _Aim(run, targets, lambda target: _red_targets(run, target))
+    if not targets:
+        aim.take(filter(run.is_new, run.report.tests), run.new_collect_errors())
+    if aim.is_empty():
+        message = "Every test of the run is in the baseline already. Write a new test that fails."
+        yield Reason("no_tests", None, message if run.report.tests else "No test ran. Write one that fails.")
+    for target in aim.missing:
+        yield _missing_in_red(run, target)
+    for case in aim.cases.values():
+        yield from _not_red(case, expects)
+    for error in aim.blocked.values():
+        yield from _wrong_failure(error.nodeid, error.failure, expects)
+    yield from _losses(run, aim)
+    if run.baseline is not None:
+        yield from _new_failures(run, aim, "untargeted_failure")
+
+
+def _red_targets(run: _Run, target: str) -> list[Case]:
+    """The tests that have to fail: the one of that node id, else the new ones among those the target holds.
+
+    A function without new parameters stands for all it has: it is the test that was changed.
+    """
+    cases = run.covered(target)
+    if target in run.tests:
+        return cases
+    new = [case for case in cases if run.is_new(case)]
+    is_function = any(case.nodeid.startswith(target + "[") for case in cases)
+    return cases if is_function and not new else new
+
+
+def _missing_in_red(run: _Run, target: str) -> Reason:
+    if run.covered(target):
+        message = (
+            f"Every test in {target} is in the baseline already. Write a new test there, or name the changed one "
+            "by its node id."
+        )
+        return Reason("target_missing", target, message)
+    return _missing(run, target)
+
+
+def _missing(run: _Run, target: str) -> Reason:
+    neighbors = [case.nodeid for case in run.covered(target.split("::", 1)[0])]
+    there = f"its file has {_listed(neighbors)}" if neighbors else "no test of its file was collected"
+    return Reason("target_missing", target, f"{target} is not in the run: {there}. Check the name, and that it ran.")
+
+
+def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
+    name = case.nodeid
+    if case.outcome in ("passed", "xpassed"):
+        yield Reason(
+            "already_green",
+            name,
+            f"{name} passes although nothing has been implemented. Write a test that fails until the new behavior "
+            "is there.",
+        )
+    elif case.outcome in _NOT_RUN:
+        yield Reason("skipped_target", name, f"{name} is {case.outcome}. Remove the mark so that it runs and fails.")
+    elif case.failure is None:
+        yield Reason("wrong_reason", name, f"{name} failed, and the report does not say why.")
+    elif case.outcome == "error" or case.failure.phase != "call":
+        yield Reason(
+            "wrong_phase",
+            name,
+            f"{name} failed in its {case.failure.phase}: {_shown(case.failure)}. The body of the test has to run and "
+            "fail; mend its fixtures.",
+        )
+    else:
+        yield from _wrong_failure(name, case.failure, expects)
+
+
+def _wrong_failure(name: str, failure: Failure, expects: Sequence[str]) -> Iterator[Reason]:
+    """Yield a reason unless the failure is one that a missing feature, or the expected defect, causes."""
+    kind = failure.kind
+    if kind == "wrong_exception" and failure.origin == "test":
+        kind = MISSING_KINDS.get(failure.exception, kind)
+    is_expected_defect = failure.origin == "project" and failure.phase == "call" and failure.exception in expects
+    if kind in BEHAVIORAL or is_expected_defect:
+        return
+    if kind in ("not_implemented", "name_error") and failure.origin == "project":
+        return
+    if kind not in STRUCTURAL or kind == "not_implemented":
+        defect = f" To show a defect that raises it, declare {failure.exception} as expected."
+        yield Reason(
+            "wrong_reason",
+            name,
+            f"{name} fails for a wrong reason: {_shown(failure)}. Right would be a failed assertion about the missing "
+            "behavior, or an expected name that is not there."
+            + (defect if kind == "exception" and failure.origin == "project" else ""),
+        )
+        return
+    missing = failure.missing_name
+    if missing is None or not any(covers(expected, missing, kind) for expected in expects):
+        yield Reason(
+            "name_not_expected",
+            name,
+            f"{name} fails because {missing or 'a name'} is not there: {_shown(failure)}. Expected to be missing: "
+            f"{_listed(expects) or 'nothing'}. Mend the test's imports and names, or declare the name as expected.",
+        )
+
+
+def _green(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
+    aim = _Aim(run, targets, run.covered)
+    if not targets:
+        ran = (case for case in run.report.tests if case.outcome in ("passed", *_FAILING))
+        aim.take(ran, run.report.collect_errors)
+    if aim.is_empty():
+        yield Reason("no_tests", None, "No test ran. Check what pytest collects, and that not all is skipped.")
+    for target in aim.missing:
+        yield _missing(run, target)
+    for case in aim.cases.values():
+        yield from _not_green(case)
+    for error in aim.blocked.values():
+        yield Reason(
+            "target_failed", error.nodeid, f"{error.nodeid} cannot be collected: {_shown(error.failure)}. Mend that."
+        )
+    yield from _losses(run, aim)
+    yield from _new_failures(run, aim, "new_failure")
+    yield from _protected_changes(run)
+
+
+def _not_green(case: Case) -> Iterator[Reason]:
+    name = case.nodeid
+    if case.outcome in _NOT_RUN:
+        yield Reason("skipped_target", name, f"{name} is {case.outcome}. It has to run and pass.")
+    elif case.outcome == "xpassed":
+        yield Reason("target_failed", name, f"{name} passes but is marked as an expected failure. Remove the mark.")
+    elif case.outcome != "passed":
+        where = "" if case.failure is None else f" in its {case.failure.phase}"
+        yield Reason("target_failed", name, f"{name} fails{where}: {_shown(case.failure)}. Make it pass.")
+
+
+def _refactor(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
+    yield from _green(run, targets, expects)
+    gone = [nodeid for nodeid, case in run.before.items() if nodeid not in run.tests and case.outcome != "passed"]
+    added = [nodeid for nodeid in run.tests if nodeid not in run.before]
+    for nodeid in gone:
+        yield Reason("tests_differ", nodeid, f"{nodeid} is in the baseline and not in the run. Bring it back.")
+    for nodeid in added:
+        yield Reason("tests_differ", nodeid, f"{nodeid} is not in the baseline. A refactoring adds no test.")
+
+
+def _losses(run: _Run, aim: _Aim) -> Iterator[Reason]:
+    """What passed in the baseline and does not now, targets apart; a file that cannot be collected is said once."""
+    for old in run.before.values():
+        now = run.tests.get(old.nodeid)
+        if old.outcome != "passed" or old.nodeid in aim.cases or (now is not None and now.outcome == "passed"):
+            continue
+        if now is not None:
+            message = f"{old.nodeid} passed before and is {now.outcome} now: {_shown(now.failure)}. It has to pass."
+            yield Reason("broke_others", old.nodeid, message)
+        elif run.uncollected(old.nodeid) is None:
+            message = f"{old.nodeid} passed before and is not in this run. Bring it back; run all the baseline ran."
+            yield Reason("test_removed", old.nodeid, message)
+    for error in run.new_collect_errors():
+        if error.nodeid not in aim.blocked and run.baseline is not None:
+            message = f"{error.nodeid} cannot be collected: {_shown(error.failure)}. Its tests have to run as before."
+            yield Reason("collect_error", error.nodeid, message)
+
+
+def _new_failures(run: _Run, aim: _Aim, code: str) -> Iterator[Reason]:
+    for case in run.report.tests:
+        if run.is_new(case) and case.outcome in _FAILING and case.nodeid not in aim.cases:
+            message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
+            todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
+            yield Reason(code, case.nodeid, f"{message} {todo}")
+
+
+def _protected_changes(run: _Run) -> Iterator[Reason]:
+    if run.baseline is None:
+        return
+    before, after = run.baseline.fingerprints, run.report.fingerprints
+    for name in changed(before, after):
+        what = "was added" if name not in before else "was removed" if name not in after else "was changed"
+        yield Reason(
+            "protected_changed",
+            None,
+            f"{name} {what} since the baseline. Change the product, not the tests or pytest's configuration: "
+            "put it back as it was.",
+        )
+
+
+def _shown(failure: Failure | None) -> str:
+    """A failure in one line: kind, exception, first of the message, place."""
+    if failure is None:
+        return "no failure on record"
+    message = " ".join(failure.message.split())
+    if len(message) > _SHOWN:
+        message = message[:_SHOWN] + "..."
+    at = f" ({failure.path}:{failure.line})" if failure.path else ""
+    return (
+        f"{failure.kind}, {failure.exception}: {message}{at}" if message else f"{failure.kind}, {failure.exception}{at}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
