@@ -1,0 +1,139 @@
+"""``plan.md`` read, printed and ticked off.
+
+People edit the file by hand, so reading is tolerant about form; what cannot be understood is an error with its line,
+never dropped. A plan that is printed unchanged comes out byte for byte as it was read.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
+from cdd_agent.tickets.plan_outline import Block, blocks, read_lines
+from cdd_agent.tickets.plan_step import StepReader, trimmed
+
+_PLAN_PREFIX = re.compile(r"(?:implementation\s+)?plan\s*[:\u2013\u2014-]\s*", re.IGNORECASE)
+_LIMIT_BYTES = 1_000_000
+
+
+def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
+    """The plan in the file ``path``; ``UsageError`` if there is none."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
+    try:
+        if len(data) > _LIMIT_BYTES:
+            raise ValueError(f"it has {len(data)} bytes; a plan has at most {_LIMIT_BYTES}")
+        text = data.decode("utf-8")
+    except ValueError as error:
+        raise DocumentError(
+            str(path), (Problem(line=0, message=str(error)),), hint="save the plan as UTF-8 text"
+        ) from error
+    return parse(text, path=str(path), default_kind=default_kind)
+
+
+def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
+    """The plan that ``text`` states; ``default_kind`` is given to steps that name none.
+
+    Raises ``DocumentError``, naming ``path``, for what cannot be understood. Whether the plan can be carried out is
+    for ``plan.problems`` to say.
+    """
+    lines, unclosed = read_lines(text)
+    found, odd = blocks(lines)
+    readers = [StepReader(block, default_kind) for block in found if block.name == "step"]
+    problems = [*unclosed, *odd, *(problem for reader in readers for problem in reader.problems)]
+    if problems:
+        problems.sort(key=lambda problem: problem.line)
+        raise DocumentError(path, tuple(problems), hint=f"mend the lines above in {path}, then try again")
+    titles = [block.text for block in found if block.name == "title"]
+    return Plan(
+        title=_PLAN_PREFIX.sub("", titles[0], count=1) if titles else "",
+        overview=_section_text(found, "overview"),
+        steps=tuple(reader.step for reader in readers),
+        risks=_section_text(found, "risks"),
+        source=text,
+    )
+
+
+def _section_text(found: list[Block], name: str) -> str:
+    texts = (trimmed([line.text for line in block.lines]) for block in found if block.name == name)
+    return "\n\n".join(text for text in texts if text)
+
+
+def mark_done(text: str, number: int, *, done: bool) -> str:
+    """``text`` with the box of step ``number`` ticked or emptied and all else as it was.
+
+    A step without a box is left alone. Raises ``UsageError`` if there is no such step.
+    """
+    found, _ = blocks(read_lines(text)[0])
+    steps = [block for block in found if block.name == "step" and block.number == number]
+    if not steps:
+        raise UsageError(f"the plan has no step {number}.", hint="list its steps with: cdd status")
+    box = StepReader(steps[0], "feature").box
+    if box is None:
+        return text
+    marked = re.sub(r"\[[ xX]?\]", "[x]" if done else "[ ]", box.text, count=1)
+    return text[: box.start] + marked + text[box.start + len(box.text) :]
+
+
+def render(plan: Plan) -> str:
+    """The plan as Markdown that reads back as the same plan.
+
+    A plan read from a file and not changed gives that file's text. Raises ``UsageError`` if a text in the plan would
+    read back as something else, such as a description with a step heading in it.
+    """
+    if plan.source is not None and any(parse(plan.source, path="plan.md", default_kind=kind) == plan for kind in KINDS):
+        return plan.source
+    plan = _tidy(plan)
+    parts = [f"# Implementation Plan: {plan.title}\n", "## Overview\n"]
+    parts += [f"{plan.overview}\n"] if plan.overview else []
+    parts += ["## Steps\n", *(_render_step(step) for step in plan.steps), "## Risks\n"]
+    parts += [f"{plan.risks}\n"] if plan.risks else []
+    text = "\n".join(parts)
+    if (again := parse(text, path="plan.md")) != plan:
+        pairs = zip(plan.steps, again.steps, strict=False)
+        changed = next((f"step {step.number}" for step, read in pairs if step != read), "its overview or risks")
+        raise UsageError(
+            f"the plan cannot be written as Markdown: {changed} would read back differently.",
+            hint="put lines that look like headings or keys into a fence, and quote no backticks in paths",
+        )
+    return text
+
+
+def _render_step(step: Step) -> str:
+    lines = [
+        f"### Step {step.number}: {step.title}",
+        f"- [{'x' if step.done else ' '}] done",
+        f"- Depends on: {', '.join(str(number) for number in step.depends_on) or 'none'}",
+        f"- Files: {', '.join(f'`{path}`' for path in step.files) or 'none'}",
+        f"- Tests: {', '.join(f'`{test}`' for test in step.tests) or 'none'}",
+        f"- Criteria: {', '.join(step.criteria) or 'none'}",
+        f"- Kind: {step.kind}",
+        f"- Size: {step.size}".rstrip(),
+    ]
+    return "\n".join(lines) + (f"\n\n{step.description}\n" if step.description else "\n")
+
+
+def _tidy(plan: Plan) -> Plan:
+    """The plan as it can stand in a file: titles on one line, texts without blank lines round them."""
+    steps = tuple(
+        dataclasses.replace(
+            step,
+            title=" ".join(step.title.split()),
+            size=" ".join(step.size.split()),
+            depends_on=tuple(dict.fromkeys(step.depends_on)),
+            files=tuple(dict.fromkeys(step.files)),
+            tests=tuple(dict.fromkeys(step.tests)),
+            criteria=tuple(dict.fromkeys(step.criteria)),
+            description=_text(step.description),
+        )
+        for step in plan.steps
+    )
+    title = " ".join(plan.title.split())
+    return Plan(title=title, overview=_text(plan.overview), steps=steps, risks=_text(plan.risks))
+
+
+def _text(text: str) -> str:
+    return trimmed(re.split(r"\r\n|\r|\n", text))

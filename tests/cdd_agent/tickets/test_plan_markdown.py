@@ -1,0 +1,348 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.tickets.plan import KINDS, Plan, Step, problems
+from cdd_agent.tickets.plan_markdown import load, mark_done, parse, render
+
+TWO_STEPS = """\
+# Implementation Plan: Export as CSV
+
+## Overview
+
+Write rows with the csv module.
+
+## Steps
+
+### Step 1: Header only for an empty list
+- [ ] done
+- Depends on: none
+- Files: `src/export.py`
+- Tests: `tests/test_export.py::test_empty`
+- Criteria: AC-1
+- Kind: feature
+- Size: small
+
+Write the header.
+
+### Step 2: Quote commas
+- [ ] done
+- Depends on: 1
+- Files: `src/export.py`, `src/quote.py`
+- Tests: `tests/test_export.py::test_quotes`
+- Criteria: AC-2
+- Kind: feature
+- Size: medium
+
+## Risks
+
+Excel.
+"""
+
+
+def read(text: str) -> Plan:
+    return parse(text, path="plan.md")
+
+
+FIRST, SECOND = read(TWO_STEPS).steps
+
+
+def changed(old: str, new: str) -> Plan:
+    assert old in TWO_STEPS
+    return read(TWO_STEPS.replace(old, new))
+
+
+def with_first(**changes: object) -> tuple[Step, ...]:
+    return (dataclasses.replace(FIRST, **changes), SECOND)  # type: ignore[arg-type]
+
+
+FENCED = "Write the header.\n\n```markdown\n### Step 9: Example\n- Depends on: 8\n```\n\nAs above."
+BULLETED = "Write the header:\n\n- `csv.writer` is enough\n- `src/old.py` stays"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "meant"),
+    [
+        pytest.param("", "", (FIRST, SECOND), id="unchanged"),
+        pytest.param("\n", "\r\n", (FIRST, SECOND), id="CRLF"),
+        pytest.param(
+            "Write the header.",
+            "Write the header.\nThen stop.",
+            with_first(description="Write the header.\nThen stop."),
+            id="second description line",
+        ),
+        pytest.param("- Size: small", "- Complexity: Low", with_first(size="Low"), id="Complexity: Low"),
+        pytest.param("- Depends on: 1", "- Dependencies: 1", (FIRST, SECOND), id="Dependencies: 1"),
+        pytest.param("### Step 1:", "### step 1:", (FIRST, SECOND), id="lower-case step 1"),
+        pytest.param("### Step 2: Quote", "### Step 2 - Quote", (FIRST, SECOND), id="### Step 2 - b"),
+        pytest.param("### Step", "## Step", (FIRST, SECOND), id="## Step"),
+        pytest.param("\n- ", "\n* ", (FIRST, SECOND), id="* bullets"),
+        pytest.param("`src/export.py`", "src/export.py", (FIRST, SECOND), id="path without backticks"),
+        pytest.param(
+            "`src/export.py`\n", "`src/export.py` (new, uses `csv`)\n", (FIRST, SECOND), id="path with a note"
+        ),
+        pytest.param(
+            "Write the header.", BULLETED, with_first(description=BULLETED), id="backticked bullet inside a description"
+        ),
+        pytest.param("Write the header.", FENCED, with_first(description=FENCED), id="a fenced example step"),
+        pytest.param("# Implementation", "\ufeff# Implementation", (FIRST, SECOND), id="BOM"),
+    ],
+)
+def test_a_hand_edit_reads_back_as_its_writer_meant(old: str, new: str, meant: tuple[Step, ...]) -> None:
+    plan = changed(old, new)
+
+    assert plan.steps == meant
+    assert (plan.title, plan.overview, plan.risks) == ("Export as CSV", "Write rows with the csv module.", "Excel.")
+    assert problems(plan, criteria=["AC-1", "AC-2"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        pytest.param(TWO_STEPS.replace("Step 2", "Step 1"), 20, "step 1 is there twice", id="duplicate numbers"),
+        pytest.param(TWO_STEPS.replace("on: 1", "on: 7"), 22, "depends on step 7, which is", id="missing dependency"),
+        pytest.param("", 0, "the plan has no steps", id="empty plan"),
+    ],
+)
+def test_a_hand_edit_that_breaks_the_plan_is_reported_with_its_line(text: str, line: int, message: str) -> None:
+    found = [(problem.line, problem.message) for problem in problems(read(text), criteria=["AC-1", "AC-2"])]
+
+    assert any(at == line and message in said for at, said in found), found
+
+
+@pytest.mark.parametrize(
+    "heading", ["### 1. A", "### 1) A", "#### Step 1. A", "### STEP #1 \u2014 A", "### **Step 1: A**"]
+)
+def test_a_step_heading_may_take_other_forms(heading: str) -> None:
+    assert [(step.number, step.title) for step in read(f"## Steps\n{heading}\n").steps] == [(1, "A")]
+
+
+def test_the_form_with_bold_keys_and_lists_below_them_is_read() -> None:
+    plan = read(
+        "# Implementation Plan: X\n\n**Ticket:** x\n\n## Overview\n\nShort.\n\n### Step 1: A\n\n"
+        "**Description:** Do it\nwell.\n\n**Complexity:** medium\n**Estimated Time:** 2 h\n**Dependencies:** None\n\n"
+        "**Files Affected:**\n\n- `a.py` - adds `run`\n- Makefile\n\n**Tests:** tests/test_a.py\n\n"
+        "## Risks & Considerations\n\n- none known\n"
+    )
+
+    assert plan.steps == (
+        Step(
+            number=1,
+            title="A",
+            files=("a.py", "Makefile"),
+            tests=("tests/test_a.py",),
+            size="medium",
+            description="Do it\nwell.",
+        ),
+    )
+    assert plan.risks == "- none known"
+
+
+def test_nested_bullets_and_wrapped_lines_go_on_with_a_list() -> None:
+    step = read(
+        "### Step 1: A\n- Depends on:\n  - Step 2\n  - 3\n- Files: `a.py`,\n  `b.py`\n- Tests:\n- `t.py`\n"
+    ).steps[0]
+
+    assert (step.depends_on, step.files, step.tests) == ((2, 3), ("a.py", "b.py"), ("t.py",))
+
+
+def test_numbered_headings_elsewhere_are_not_steps() -> None:
+    plan = read("## 1. Overview\nx\n## 2. Steps\n### Step 1: A\n#### 1. First\nb\n## 3. Risks\n### 1. Loss\nof data\n")
+
+    assert [(step.number, step.description) for step in plan.steps] == [(1, "#### 1. First\nb")]
+    assert plan.risks == "### 1. Loss\nof data"
+
+
+def test_a_heading_of_a_higher_level_ends_a_step() -> None:
+    plan = read("### Step 1: A\nfirst\n## Notes\nnot of the step\n### Step 2: B\n### Notes\nof the step\n")
+
+    assert [step.description for step in plan.steps] == ["first", "### Notes\nof the step"]
+
+
+def test_a_step_in_a_comment_is_no_step() -> None:
+    assert [step.number for step in read("<!--\n### Step 1: A\n-->\n### Step 2: B\n").steps] == [2]
+
+
+def test_a_task_list_in_a_description_is_not_the_box_of_the_step() -> None:
+    step = read("### Step 1: A\n- [ ] done\n\n- [x] done\n- [x] write it\n").steps[0]
+
+    assert not step.done
+    assert step.description == "- [x] done\n- [x] write it"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("## Steps\n### Step A: x\n", 2, "looks like a step"),
+        ("### Step 1.2: x\n", 1, "looks like a step"),
+        ("# Step 1: x\n", 1, "looks like a step"),
+        ("### Step 1: x\n```\ncode\n### Step 2: y\n", 2, "never closed"),
+        ("### Step 1: x\n<!-- ### Step 2: y\n", 2, "never closed"),
+        ("### Step 1: x\n- Depends on: the parser\n", 2, "cannot tell which step 'the parser' is"),
+        ("### Step 1: x\n- Kind: party\n", 2, "'party' is not a kind of step"),
+        ("### Step 1: x\n- Files: a\n- Files: b\n", 3, "'Files' is given twice"),
+        ("### Step 1: x\n- Dependson: 2\n", 2, "the key 'Dependson' is not known"),
+    ],
+)
+def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, line: int, message: str) -> None:
+    with pytest.raises(DocumentError) as error:
+        read(text)
+
+    assert [problem.line for problem in error.value.problems] == [line]
+    assert message in str(error.value)
+
+
+def test_all_that_cannot_be_understood_is_reported_at_once() -> None:
+    with pytest.raises(DocumentError) as error:
+        read("### Step 1: x\n- Kind: party\n### Step 2: x\n- Depends on: y\n### Step C: z\n")
+
+    assert [problem.line for problem in error.value.problems] == [2, 4, 5]
+
+
+def test_a_step_without_a_kind_takes_the_one_given_by_the_caller() -> None:
+    assert parse("### Step 1: x\n", path="plan.md", default_kind="bug").steps[0].kind == "bug"
+
+
+def test_lines_are_known_of_a_step_and_of_its_keys() -> None:
+    assert (SECOND.line, SECOND.line_of("depends_on"), SECOND.line_of("description")) == (20, 22, 20)
+
+
+def test_the_digest_of_a_step_stays_when_only_its_place_name_or_box_changes() -> None:
+    moved = changed("### Step 1: Header only for an empty list\n- [ ]", "### 5. Just the header\n* [x]").steps[0]
+    reworded = changed("Write the header.", "Write no header.").steps[0]
+
+    assert moved.text_sha256 == FIRST.text_sha256 != reworded.text_sha256
+
+
+@pytest.mark.parametrize("text", [TWO_STEPS, TWO_STEPS.replace("\n", "\r\n"), "\ufeff### 1) a \n* files:b\n\n\n", "x"])
+def test_an_unchanged_plan_prints_as_the_bytes_it_was_read_from(text: str) -> None:
+    assert render(read(text)) == text
+    assert render(parse(text, path="plan.md", default_kind="docs")) == text
+
+
+def test_a_plan_made_in_code_prints_in_the_usual_form() -> None:
+    plan = dataclasses.replace(read(TWO_STEPS), source=None)
+
+    assert render(plan) == TWO_STEPS
+
+
+def test_a_plan_that_would_read_back_differently_is_refused() -> None:
+    plan = Plan(title="x", steps=(dataclasses.replace(FIRST, description="a\n### Step 2: b"),))
+
+    with pytest.raises(UsageError, match="step 1 would read back differently"):
+        render(plan)
+
+
+def test_an_unreadable_text_in_a_plan_is_refused() -> None:
+    plan = Plan(title="x", steps=(dataclasses.replace(FIRST, description="```\nnever closed"),))
+
+    with pytest.raises(UsageError):
+        render(plan)
+
+
+words = st.from_regex(r"[A-Za-z0-9][\w .,:'()/-]{0,20}", fullmatch=True).map(lambda text: " ".join(text.split()))
+prose_lines = st.one_of(
+    words,
+    words.map("- {}".format),
+    words.map("  * `{}`".format),
+    st.sampled_from(
+        ["", "```\n## in a fence\n- Files: no\n```", "- Size: huge", "**Files:** `x`", "#hash", "- [ ] more"]
+    ),
+)
+prose = st.lists(prose_lines, max_size=5).map("\n".join).map(lambda text: text.strip())
+paths = st.from_regex(r"[a-z_][a-z0-9_ ,]{0,8}(/[a-z_(\[]{1,9})?\.py(::test_[a-z]{1,5}(\[a, b\])?)?", fullmatch=True)
+steps = st.builds(
+    Step,
+    number=st.integers(0, 10**6),
+    title=words,
+    done=st.booleans(),
+    depends_on=st.lists(st.integers(0, 99), unique=True, max_size=3).map(tuple),
+    files=st.lists(paths, unique=True, max_size=3).map(tuple),
+    tests=st.lists(paths, unique=True, max_size=3).map(tuple),
+    criteria=st.lists(st.from_regex(r"AC-[0-9]{1,3}", fullmatch=True), unique=True, max_size=3).map(tuple),
+    kind=st.sampled_from(KINDS),
+    size=st.sampled_from(["", "small", "Low", "2 days"]),
+    description=prose,
+)
+plans = st.builds(
+    Plan, title=words, overview=words, steps=st.lists(steps, max_size=4).map(tuple), risks=st.just("") | words
+)
+
+
+@given(plans)
+def test_every_plan_reads_back_as_it_was_printed(plan: Plan) -> None:
+    assert read(render(plan)) == plan
+
+
+@given(plans, st.text(), st.text())
+def test_any_text_in_a_plan_reads_back_or_is_refused(plan: Plan, title: str, text: str) -> None:
+    step = dataclasses.replace(FIRST, title=title, description=text, files=(title,))
+    plan = dataclasses.replace(plan, overview=text, steps=(*plan.steps, step))
+    try:
+        printed = render(plan)
+    except UsageError:
+        return
+    again = read(printed)
+    assert again.steps[-1].description.split() == text.split()
+    assert again.steps[:-1] == plan.steps[:-1]
+
+
+@given(
+    st.lists(st.sampled_from(["### Step 1: a", "## 2. b", "- [ ] done", "- Files: `a", "```", "", "# t", "- Size:"]))
+)
+def test_any_sequence_of_lines_is_read_or_refused_and_printed_unchanged(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    try:
+        plan = read(text)
+    except DocumentError:
+        return
+    assert render(plan) == text
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_ticking_a_step_changes_one_character(end: str) -> None:
+    text = "\ufeff" + TWO_STEPS.replace("\n", end)
+
+    ticked = mark_done(text, 2, done=True)
+
+    assert [step.done for step in read(ticked).steps] == [False, True]
+    assert sum(a != b for a, b in zip(text, ticked, strict=True)) == 1
+    assert mark_done(ticked, 2, done=False) == text
+
+
+def test_ticking_works_on_a_box_in_the_heading() -> None:
+    assert mark_done("### [ ] Step 1: a [ ]\n", 1, done=True) == "### [x] Step 1: a [ ]\n"
+
+
+def test_ticking_a_step_without_a_box_adds_nothing() -> None:
+    assert mark_done("### Step 1: a\n", 1, done=True) == "### Step 1: a\n"
+
+
+def test_ticking_an_unknown_step_is_refused() -> None:
+    with pytest.raises(UsageError, match="no step 3"):
+        mark_done(TWO_STEPS, 3, done=True)
+
+
+def test_a_plan_is_loaded_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "plan.md").write_bytes(TWO_STEPS.encode())
+
+    assert load(tmp_path / "plan.md") == read(TWO_STEPS)
+
+
+def test_a_missing_plan_is_reported_with_the_command_that_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        load(tmp_path / "csv" / "plan.md")
+
+    assert error.value.hint == "write one with: cdd plan csv"
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"x" * 1_000_001])
+def test_a_file_that_is_no_plan_text_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "plan.md").write_bytes(data)
+
+    with pytest.raises(DocumentError):
+        load(tmp_path / "plan.md")
