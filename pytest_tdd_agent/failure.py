@@ -184,6 +184,8 @@ def message_of(error: BaseException) -> str:
     if _is_named(error, "DocTestFailure", "doctest"):
         example, got = getattr(error, "example", None), getattr(error, "got", "")
         return f"Expected {getattr(example, 'want', '')!r}, got {got!r}"[:MESSAGE_CAP]
+    if _is_named(error, "FixtureLookupError", "_pytest"):
+        return f"fixture {getattr(error, 'argname', '')!r} not found"
     shown = "".join(format_exception_only(type(error), error)).rstrip("\n")
     return shown.partition(": ")[2][:MESSAGE_CAP]
 
@@ -286,6 +288,8 @@ def _origin(error: BaseException, root: str, *, test_file: str, place: str | Non
     innermost = own[-1] if own else None
     if innermost is None or isinstance(error, SyntaxError):
         innermost = None if place is None else os.path.join(root, place)
+    if _is_named(error, "FixtureLookupError", "_pytest"):
+        return "test"
     if innermost is None or not _is_own(innermost, root):
         return "third_party"
     relative = _relative(innermost, root)
