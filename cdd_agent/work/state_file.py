@@ -1,0 +1,130 @@
+"""``execution-state.json``: the state of a run on disk.
+
+A file that is damaged, or newer than this program, is refused and left where it is; it never reads as "no state".
+"""
+
+import contextlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.storage import write_atomic
+from cdd_agent.work.state import SCHEMA, RunState
+
+
+class _Head(msgspec.Struct):
+    """As much as tells whether the rest can be read."""
+
+    schema: int
+
+
+class _NewerSchemaError(DocumentError):
+    """The file is whole, but a later version of the program wrote it."""
+
+
+def encode(state: RunState) -> bytes:
+    """``state`` as indented JSON. Text that UTF-8 cannot hold is written with its escapes."""
+    try:
+        data = msgspec.json.encode(state)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_writable(msgspec.to_builtins(state, str_keys=True)))
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def decode(data: bytes, *, path: str) -> RunState:
+    """The state in ``data``; ``DocumentError`` with the place if it is damaged, newer or of another form."""
+    problem: Problem
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.schema > SCHEMA:
+            raise _NewerSchemaError(
+                path,
+                (Problem(line=0, message=f"it has schema {head.schema}; this program reads up to {SCHEMA}"),),
+                hint="upgrade with: pip install --upgrade cdd-agent",
+            )
+        state = msgspec.json.decode(data, type=RunState)
+        for number, step in state.step_executions.items():
+            if number != step.step_number:
+                raise msgspec.ValidationError(
+                    f"Expected step_number {number}, got {step.step_number} - at `$.step_executions[...]`"
+                )
+    except msgspec.ValidationError as error:
+        problem = Problem(line=0, message=str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = Problem(line=data.count(b"\n") + 1, message=f"it is cut off or damaged: {error}")
+    else:
+        return state
+    raise DocumentError(path, (problem,), hint=f"put back a copy of {path}, or delete it to start over")
+
+
+def load(path: Path) -> RunState | None:
+    """The state at ``path``; None only if there is no such file.
+
+    Of a damaged file a copy is kept beside it, once, and the error names the copy and, if it can be read, the
+    previous state.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"look at it with: ls -l {path}") from error
+    try:
+        return decode(data, path=str(path))
+    except _NewerSchemaError:
+        raise
+    except DocumentError as error:
+        copy = _keep_damaged(path, data)
+        raise DocumentError(error.path, error.problems, hint=_way_out(path, copy)) from error
+
+
+def save(path: Path, state: RunState) -> None:
+    """Put ``state`` at ``path`` in one step, with what was there before as ``.bak``.
+
+    Raises ``DocumentError`` and writes nothing if what is there cannot be read as a state.
+    """
+    data = encode(state)
+    with contextlib.suppress(FileNotFoundError):
+        previous = path.read_bytes()
+        if previous == data:
+            return
+        decode(previous, path=str(path))
+        write_atomic(backup_of(path), previous)
+    write_atomic(path, data)
+
+
+def backup_of(path: Path) -> Path:
+    """Where the previous state lies."""
+    return path.with_name(path.name + ".bak")
+
+
+def _keep_damaged(path: Path, data: bytes) -> Path:
+    """Copy the damaged ``data`` beside ``path``, under the time the file was written, and say where."""
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%SZ")
+    copy = path.with_name(f"{path.name}.corrupt-{written}")
+    if not copy.exists():
+        write_atomic(copy, data)
+    return copy
+
+
+def _way_out(path: Path, copy: Path) -> str:
+    backup = backup_of(path)
+    try:
+        decode(backup.read_bytes(), path=str(backup))
+    except (OSError, DocumentError):
+        return f"a copy is kept as {copy.name}; mend {path}, or delete it to start over: the commits made stay"
+    return f"a copy is kept as {copy.name}; go back to the state before the last change with: cp {backup} {path}"
+
+
+def _writable(value: object) -> object:
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        case list() | tuple():
+            return [_writable(item) for item in value]
+        case dict():
+            return {_writable(key): _writable(item) for key, item in value.items()}
+        case _:
+            return value

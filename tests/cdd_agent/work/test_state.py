@@ -1,0 +1,168 @@
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.work import state as work
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, UsageTotals
+
+ONE, TWO = (StepKey(number=n, title=f"Step {n}", text_sha256=f"sha{n}") for n in (1, 2))
+RED = AttemptRecord(phase="red", number=1, verdict="closed", reasons=("already_green",))
+
+
+def new_run() -> RunState:
+    return RunState(ticket_slug="csv", started_at="t0", step_executions=work.pending_steps([ONE, TWO]))
+
+
+def started() -> RunState:
+    return work.start_step(new_run(), ONE, now="t1", base_commit="c0")
+
+
+def failed() -> RunState:
+    run = work.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
+    run = work.record_commit(work.record_attempt(run, 1, RED), 1, phase="red", commit="c1")
+    return work.fail_step(run, 1, error="no failing test", now="t2")
+
+
+def test_a_new_run_has_every_step_pending() -> None:
+    assert new_run().numbers(Status.PENDING) == (1, 2)
+
+
+def test_a_started_step_is_the_current_one() -> None:
+    run = started()
+
+    assert run.current_step == 1
+    assert (run.execution(1).status, run.execution(1).started_at, run.execution(1).base_commit) == (
+        Status.IN_PROGRESS,
+        "t1",
+        "c0",
+    )
+
+
+def test_a_transition_leaves_the_state_it_was_given() -> None:
+    run = new_run()
+
+    work.start_step(run, ONE, now="t1")
+
+    assert run == new_run()
+
+
+def test_a_step_in_progress_goes_on_where_it_was() -> None:
+    run = work.record_attempt(started(), 1, RED)
+
+    resumed = work.start_step(run, ONE, now="t9", base_commit="c9")
+
+    assert resumed == run
+
+
+def test_a_step_is_started_with_the_text_the_plan_has_now() -> None:
+    run = work.start_step(new_run(), StepKey(number=1, title="New", text_sha256="new"), now="t1")
+
+    assert (run.execution(1).title, run.execution(1).text_sha256) == ("New", "new")
+
+
+def test_a_phase_keeps_what_undoing_and_judging_it_need() -> None:
+    run = work.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
+    run = work.enter_phase(run, 1, phase="green", baseline="reports/2.json")
+
+    step = run.execution(1)
+    assert (step.phase, step.checkpoint, step.baseline) == ("green", "refs/cdd/1", "reports/2.json")
+
+
+def test_attempts_and_commits_and_files_and_review_add_up() -> None:
+    run = work.record_attempt(started(), 1, RED)
+    run = work.record_commit(run, 1, phase="red", commit="c1")
+    run = work.record_commit(run, 1, phase="green", commit="c2")
+    run = work.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
+    step = work.record_review(run, 1, "approved").execution(1)
+
+    assert (step.attempts, step.phase, step.review) == ((RED,), "red", "approved")
+    assert step.commits == {"red": "c1", "green": "c2"}
+    assert (step.files_created, step.files_modified, step.files_deleted) == (("a.py",), ("b.py",), ("c.py",))
+
+
+def test_a_completed_step_has_no_error_left() -> None:
+    run = work.start_step(work.retry_step(failed(), 1), ONE, now="t3")
+    run = work.complete_step(run, 1, now="t4")
+
+    step = run.execution(1)
+    assert (step.status, step.error, step.completed_at) == (Status.COMPLETED, None, "t4")
+    assert run.current_step is None
+
+
+def test_a_failed_step_says_why() -> None:
+    run = failed()
+
+    assert (run.execution(1).status, run.execution(1).error) == (Status.FAILED, "no failing test")
+    assert run.current_step is None
+
+
+def test_a_retried_step_begins_afresh_and_remembers_its_error() -> None:
+    step = work.retry_step(failed(), 1).execution(1)
+
+    assert (step.status, step.attempts, step.commits, step.checkpoint) == (Status.PENDING, (), {}, None)
+    assert step.error == "no failing test"
+
+
+def test_a_skipped_step_is_not_completed() -> None:
+    run = work.skip_step(new_run(), 2, reason="not needed", now="t1")
+
+    assert run.numbers(Status.SKIPPED) == (2,)
+    assert run.numbers(Status.COMPLETED) == ()
+
+
+def test_only_a_step_in_progress_can_be_completed() -> None:
+    with pytest.raises(UsageError, match="step 1 is pending; only a step that is in progress can be completed"):
+        work.complete_step(new_run(), 1, now="t1")
+
+
+def test_a_failed_step_is_not_started_again_without_a_retry() -> None:
+    with pytest.raises(UsageError) as error:
+        work.start_step(failed(), ONE, now="t3")
+
+    assert error.value.hint == "do it again from the start with: cdd exec csv --retry 1"
+
+
+def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="the run has no step 9; it has 1, 2"):
+        work.retry_step(new_run(), 9)
+
+
+def test_a_run_left_half_way_stays_in_progress() -> None:
+    run = work.complete_step(started(), 1, now="t2")
+
+    finished = work.finish(run, now="t3")
+
+    assert (finished.status, finished.completed_at) == (Status.IN_PROGRESS, None)
+
+
+def test_a_run_with_a_failed_step_has_failed() -> None:
+    assert work.finish(failed(), now="t3").status == Status.FAILED
+
+
+def test_a_run_is_completed_when_nothing_is_left_to_do() -> None:
+    run = work.skip_step(work.complete_step(started(), 1, now="t2"), 2, reason="not needed", now="t3")
+
+    finished = work.finish(run, now="t4")
+
+    assert (finished.status, finished.completed_at) == (Status.COMPLETED, "t4")
+
+
+def test_a_retry_puts_a_failed_run_back_in_progress() -> None:
+    run = work.retry_step(work.finish(failed(), now="t3"), 1)
+
+    assert (run.status, run.completed_at) == (Status.IN_PROGRESS, None)
+
+
+def test_usage_adds_up() -> None:
+    first = UsageTotals(input_tokens=1, output_tokens=2, cache_read_tokens=3, cost_usd=0.5)
+
+    run = work.add_usage(work.add_usage(new_run(), first), first)
+
+    assert run.usage == UsageTotals(input_tokens=2, output_tokens=4, cache_read_tokens=6, cost_usd=1.0)
+
+
+def test_a_cost_that_is_unknown_in_part_is_unknown() -> None:
+    known = UsageTotals(input_tokens=1, cost_usd=0.5)
+    unknown = UsageTotals(input_tokens=1)
+
+    assert (known + unknown).cost_usd is None
+    assert (unknown + known).cost_usd is None

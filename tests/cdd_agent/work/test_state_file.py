@@ -1,0 +1,250 @@
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.work import state as work
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, UsageTotals
+from cdd_agent.work.state_file import backup_of, decode, encode, load, save
+
+FIRST = RunState(
+    ticket_slug="csv",
+    started_at="2026-01-31T12:00:00Z",
+    step_executions=work.pending_steps([StepKey(number=1, title="Header", text_sha256="abc")]),
+)
+SECOND = work.start_step(
+    FIRST, StepKey(number=1, title="Header", text_sha256="abc"), now="2026-01-31T12:00:01Z", base_commit="c0"
+)
+
+texts = st.text(max_size=8)
+optional = st.none() | texts
+attempts = st.builds(
+    AttemptRecord,
+    phase=st.sampled_from(["red", "green", "refactor"]),
+    number=st.integers(1, 20),
+    verdict=st.sampled_from(["open", "closed"]),
+    reasons=st.lists(texts, max_size=2).map(tuple),
+    report=optional,
+    checkpoint=optional,
+)
+names = st.lists(texts, max_size=2).map(tuple)
+executions = st.builds(
+    StepExecution,
+    step_number=st.integers(0, 999),
+    title=texts,
+    text_sha256=texts,
+    status=st.sampled_from(Status),
+    started_at=optional,
+    completed_at=optional,
+    error=optional,
+    files_created=names,
+    files_modified=names,
+    files_deleted=names,
+    phase=st.sampled_from(["red", "green", "refactor", None]),
+    attempts=st.lists(attempts, max_size=2).map(tuple),
+    commits=st.dictionaries(texts, texts, max_size=2),
+    review=optional,
+    base_commit=optional,
+    checkpoint=optional,
+    baseline=optional,
+)
+tokens = st.integers(0, 10**9)
+states = st.builds(
+    RunState,
+    ticket_slug=texts,
+    status=st.sampled_from(Status),
+    current_step=st.none() | st.integers(0, 999),
+    started_at=texts,
+    completed_at=optional,
+    plan_sha256=optional,
+    spec_sha256=optional,
+    base_commit=optional,
+    branch=optional,
+    sandbox=optional,
+    model=optional,
+    usage=st.builds(
+        UsageTotals,
+        input_tokens=tokens,
+        output_tokens=tokens,
+        cache_read_tokens=tokens,
+        cost_usd=st.none() | st.floats(0, 1e6),
+    ),
+    step_executions=st.lists(executions, max_size=3, unique_by=lambda step: step.step_number).map(
+        lambda steps: {step.step_number: step for step in steps}
+    ),
+)
+
+
+@given(states)
+def test_every_state_reads_back_as_it_was_written(state: RunState) -> None:
+    again = decode(encode(state), path="state.json")
+
+    assert again == state
+    assert list(again.step_executions) == list(state.step_executions)
+
+
+@settings(max_examples=10, deadline=None)
+@given(states)
+def test_every_truncation_is_refused_as_an_invalid_document(state: RunState) -> None:
+    data = encode(state).rstrip()
+
+    for length in range(len(data)):
+        with pytest.raises(DocumentError):
+            decode(data[:length], path="state.json")
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_that_are_no_state_are_refused_as_an_invalid_document(data: bytes) -> None:
+    with pytest.raises(DocumentError):
+        decode(data, path="state.json")
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(0, len(encode(SECOND)) - 2), st.integers(0, 255))
+def test_a_changed_byte_is_read_or_refused_and_nothing_else(place: int, byte: int) -> None:
+    data = bytearray(encode(SECOND))
+    data[place] = byte
+    try:
+        decode(bytes(data), path="state.json")
+    except DocumentError:
+        return
+
+
+def test_the_file_has_the_documented_keys() -> None:
+    state = json.loads(encode(SECOND))
+
+    assert " ".join(state) == (
+        "schema ticket_slug status current_step started_at completed_at plan_sha256 spec_sha256 base_commit branch "
+        "sandbox model usage step_executions"
+    )
+    assert " ".join(state["usage"]) == "input_tokens output_tokens cache_read_tokens cost_usd"
+    assert " ".join(state["step_executions"]["1"]) == (
+        "step_number title text_sha256 status started_at completed_at error files_created files_modified "
+        "files_deleted phase attempts commits review base_commit checkpoint baseline"
+    )
+
+
+def test_the_file_is_indented_for_people() -> None:
+    assert encode(FIRST).startswith(b'{\n  "schema": 1,\n')
+    assert encode(FIRST).endswith(b"}\n")
+
+
+def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
+    state = work.fail_step(SECOND, 1, error="no file caf\udce9.py", now="t")
+
+    assert decode(encode(state), path="state.json").execution(1).error == "no file caf\\udce9.py"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "it has schema 2; this program reads up to 1"),
+        ({"schema": None}, "Expected `int`, got `null` - at `$.schema`"),
+        ({"status": "finished"}, "Invalid enum value 'finished' - at `$.status`"),
+        ({"step_executions": []}, "Expected `object`, got `array` - at `$.step_executions`"),
+        ({"step_executions": {"1": {}}}, "missing required field `step_number`"),
+        ({"ticket_slug": 3}, "Expected `str`, got `int` - at `$.ticket_slug`"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(change: dict[str, object], message: str) -> None:
+    data = json.dumps(json.loads(encode(FIRST)) | change).encode()
+
+    with pytest.raises(DocumentError) as error:
+        decode(data, path="state.json")
+
+    assert message in error.value.happened
+
+
+def test_an_execution_under_the_number_of_another_step_is_refused() -> None:
+    with pytest.raises(DocumentError, match="Expected step_number 2, got 1"):
+        decode(encode(FIRST).replace(b'"1": {', b'"2": {'), path="state.json")
+
+
+def test_a_deeply_nested_file_is_refused() -> None:
+    with pytest.raises(DocumentError):
+        decode(b'{"schema": 1, "x": ' + b"[" * 100_000, path="state.json")
+
+
+def test_there_is_no_state_where_there_is_no_file(tmp_path: Path) -> None:
+    assert load(tmp_path / "execution-state.json") is None
+
+
+def test_a_saved_state_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "csv" / "execution-state.json"
+
+    save(path, FIRST)
+
+    assert load(path) == FIRST
+    assert [file.name for file in path.parent.iterdir()] == ["execution-state.json"]
+
+
+def test_the_previous_state_stays_as_a_backup(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save(path, FIRST)
+    save(path, SECOND)
+    save(path, SECOND)
+
+    assert load(path) == SECOND
+    assert load(backup_of(path)) == FIRST
+
+
+def test_a_damaged_file_is_kept_and_refused_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save(path, SECOND)
+    damaged = path.read_bytes()[:100]
+    path.write_bytes(damaged)
+    os.utime(path, (0, 0))
+
+    for _ in range(2):
+        with pytest.raises(DocumentError) as error:
+            load(path)
+
+    assert path.read_bytes() == damaged
+    assert [file.name for file in sorted(tmp_path.iterdir())] == [
+        "execution-state.json",
+        "execution-state.json.corrupt-19700101T000000Z",
+    ]
+    assert "execution-state.json.corrupt-19700101T000000Z" in error.value.hint
+
+
+def test_the_way_back_from_a_damaged_file_is_its_backup(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save(path, FIRST)
+    save(path, SECOND)
+    path.write_bytes(b"")
+
+    with pytest.raises(DocumentError) as error:
+        load(path)
+
+    assert f"cp {backup_of(path)} {path}" in error.value.hint
+
+
+def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    path.write_bytes(b"{")
+
+    with pytest.raises(DocumentError):
+        save(path, FIRST)
+
+    assert path.read_bytes() == b"{"
+
+
+def test_a_newer_file_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    path.write_bytes(encode(replace(FIRST, schema=2)))
+
+    with pytest.raises(DocumentError) as error:
+        load(path)
+
+    assert "upgrade" in error.value.hint
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path)
