@@ -3,6 +3,8 @@
 The input of a tool is a flat frozen dataclass, its fields described with ``Annotated[str, msgspec.Meta(...)]``.
 """
 
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -52,13 +54,14 @@ def define(
         try:
             checked = read_input(fields, inputs)
         except UsageError as error:
-            return ToolOutput(text=f"{name} was not run: {error.happened} ({error.hint})", is_error=True)
+            return _failed(f"{name} was not run: {error.happened} ({error.hint})")
         try:
-            return run(checked)
+            output = run(checked)
         except CddError as error:
-            return ToolOutput(text=f"{error.happened} ({error.hint})", is_error=True)
+            return _failed(f"{error.happened} ({error.hint})")
         except Exception as error:  # noqa: BLE001 - a defect of one tool is told to the model, not the end of its run
-            return ToolOutput(text=f"{name} failed: {type(error).__name__}: {error}", is_error=True)
+            return _failed(f"{name} failed: {type(error).__name__}: {error}")
+        return dataclasses.replace(output, text=sendable(output.text))
 
     def subject_checked(fields: Mapping[str, JSON]) -> str:
         try:
@@ -95,6 +98,17 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
         raise UsageError(str(error), hint=expected) from error
     except UnicodeEncodeError as error:
         raise UsageError("Half a character (a lone surrogate) is in the text", hint=expected) from error
+
+
+def sendable(text: str) -> str:
+    """``text`` as any encoder takes it: a byte of a file that is not UTF-8 is written ``\\xNN``."""
+    shown = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return shown.encode("utf-8", "backslashreplace").decode()
+
+
+def _failed(text: str) -> ToolOutput:
+    """An answer that says what went wrong."""
+    return ToolOutput(text=sendable(text), is_error=True)
 
 
 def _schema(inputs: type) -> dict[str, JSON]:

@@ -95,3 +95,10 @@ def test_the_subject_of_a_call_comes_from_its_input_and_is_empty_if_that_is_inva
 
 def test_input_can_be_read_again_as_its_record() -> None:
     assert read_input({"color": "red"}, Paint) == Paint(color="red")
+
+
+def test_an_answer_that_no_encoder_takes_is_written_out() -> None:
+    tool = define(
+        "Show", "Shows.", inputs=Paint, run=lambda _: ToolOutput(text="caf\udce9 \ud800"), subject=lambda _: ""
+    )
+    assert tool.run({"color": "red"}).text == "caf\\xe9 \\ud800"

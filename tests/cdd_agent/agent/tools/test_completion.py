@@ -1,10 +1,11 @@
 from cdd_agent.agent.tool import read_input
 from cdd_agent.agent.tools.completion import Completion, completion_tool
+from cdd_agent.model.conversation import JSON
 
 
 def test_handing_in_ends_the_run_and_names_the_files() -> None:
     tool = completion_tool()
-    fields = {"implementation_files": ["src/a.py", "src/b.py"], "summary": "added both"}
+    fields: dict[str, JSON] = {"implementation_files": ["src/a.py", "src/b.py"], "summary": "added both"}
     output = tool.run(fields)
     assert output.ends_run
     assert not output.is_error

@@ -1,0 +1,282 @@
+"""Replacing one piece of a text by another, byte for byte outside that piece.
+
+A piece is sought exactly first. If it is not there, a few differences that models make without meaning them are
+looked past, one kind at a time, and only if exactly one place fits. Nothing is ever replaced because it is merely
+similar. Pure: text in, text out.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+from cdd_agent.errors import UsageError
+
+BOM = "\ufeff"
+SHOWN_LINES = 40
+SHOWN_PLACES = 20
+TAB_WIDTHS = (4, 2, 8)
+
+_LOOK_ALIKES = str.maketrans(
+    {
+        "\N{NO-BREAK SPACE}": " ",
+        "\N{NARROW NO-BREAK SPACE}": " ",
+        "\N{LEFT SINGLE QUOTATION MARK}": "'",
+        "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+        "\N{NON-BREAKING HYPHEN}": "-",
+        "\N{EN DASH}": "-",
+        "\N{EM DASH}": "-",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """A text after its edit."""
+
+    text: str
+    lines: tuple[int, ...]
+    """Where each replaced piece began, 1-based, in the text before."""
+    ignored: str | None
+    """The kind of difference that was looked past to find the piece; nothing for an exact match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """What lies at ``start:end`` is to become ``replacement``."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+Lines: TypeAlias = Sequence[str]
+Fit: TypeAlias = Callable[[Lines, Lines, Lines], Lines | None]
+"""Lines of the file, lines sought, new lines -> the new lines as they fit that place, or nothing if it is another."""
+
+
+def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edited:
+    """``text`` with its only piece ``old`` (or, if ``replace_all``, with every one) replaced by ``new``.
+
+    Line endings of ``old`` and ``new`` follow the text's if that has one kind; a byte order mark stays where it is.
+    Raises ``UsageError`` if nothing would change, or telling where ``old`` is if it is there more than once and what
+    is nearest to it if it is not there.
+    """
+    mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
+    ending = _ending_of(body)
+    old, new = (_with_ending(piece.removeprefix(BOM), ending) for piece in (old, new))
+    if not old:
+        raise UsageError("old_string is empty.", hint="give the text to replace, or write a new file with Write")
+    if old == new:
+        raise UsageError("old_string and new_string are the same.", hint="leave the file as it is, or change one")
+    ignored = None
+    pieces = _exact(body, old, new, overlapping=not replace_all)
+    if not pieces:
+        ignored, pieces = _relaxed(body, old, new)
+    if not pieces:
+        raise _miss(body, old, new)
+    if len(pieces) > 1 and (ignored or not replace_all):
+        raise _ambiguous(body, pieces, ignored)
+    ends = [0, *(piece.end for piece in pieces)]
+    kept = [body[end : piece.start] + piece.replacement for end, piece in zip(ends, pieces, strict=False)]
+    return Edited(text="".join([mark, *kept, body[ends[-1] :]]), lines=_line_numbers(body, pieces), ignored=ignored)
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of ``text`` with their endings; only a newline ends a line, as editors and compilers see it."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def without_ending(line: str) -> str:
+    """``line`` without the newline that ends it."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _ending_of(text: str) -> str | None:
+    """The one kind of line ending in ``text``, or nothing if it has none or both."""
+    carriage = text.count("\r\n")
+    plain = text.count("\n") - carriage
+    return "\r\n" if carriage and not plain else "\n" if plain and not carriage else None
+
+
+def _with_ending(text: str, ending: str | None) -> str:
+    """``text`` with every line ended by ``ending``, or as it is."""
+    return text if ending is None else re.sub(r"\r?\n", ending, text)
+
+
+def _exact(body: str, old: str, new: str, *, overlapping: bool) -> list[_Piece]:
+    """Every place where ``old`` stands as it is."""
+    pieces, at = [], body.find(old)
+    while at >= 0:
+        pieces.append(_Piece(start=at, end=at + len(old), replacement=new))
+        at = body.find(old, at + (1 if overlapping else len(old)))
+    return pieces
+
+
+def _relaxed(body: str, old: str, new: str) -> tuple[str | None, list[_Piece]]:
+    """The first kind of difference that finds ``old``, and every place that it finds.
+
+    Whole lines become whole lines: the last one keeps the ending, or the lack of one, that is there.
+    """
+    lines = split_lines(body)
+    contents = [without_ending(line) for line in lines]
+    starts = [0, *accumulate(map(len, lines))]
+    sought, wanted = ([without_ending(line) for line in split_lines(piece)] for piece in (old, new))
+    for kind, fit in _KINDS.items() if old.strip() else ():
+        pieces = []
+        for first in range(len(lines) - len(sought) + 1):
+            last = first + len(sought)
+            fitted = fit(contents[first:last], sought, wanted)
+            if fitted is not None:
+                changes = SequenceMatcher(None, sought, wanted, autojunk=False).get_opcodes()
+                replacement = _assemble(lines[first:last], fitted, changes, usual=_ending_of(body) or "\n")
+                pieces.append(_Piece(start=starts[first], end=starts[last], replacement=replacement))
+        if pieces:
+            return kind, pieces
+    return None, []
+
+
+def _assemble(found: Lines, fitted: Lines, changes: Sequence[tuple[str, int, int, int, int]], *, usual: str) -> str:
+    """What replaces the lines ``found``: a line that the model left as it was stays as it is in the file."""
+    ending = _ending_of("".join(found)) or usual
+    rows: list[str] = []
+    for kind, old_first, old_last, first, last in changes:
+        rows += found[old_first:old_last] if kind == "equal" else [line + ending for line in fitted[first:last]]
+    ended = [line if line.endswith("\n") else line + ending for line in rows]
+    if ended and not found[-1].endswith("\n"):
+        ended[-1] = without_ending(ended[-1])
+    return "".join(ended)
+
+
+def _fit_endings(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+    """The same but for line endings."""
+    return wanted if list(found) == list(sought) else None
+
+
+def _fit_trailing(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+    """The same but for white space at the ends of lines."""
+    return wanted if _stripped(found) == _stripped(sought) else None
+
+
+def _fit_indentation(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+    """The same but for one indentation more, or one less, on every line that is not blank."""
+    found, sought = _stripped(found), _stripped(sought)
+    place, line = next((pair for pair in zip(found, sought, strict=True) if pair[1]), ("", ""))
+    if place.endswith(line):
+        more = place.removesuffix(line)
+        if not more.isspace() or found != _indented(sought, more):
+            return None
+        return _indented(wanted, more)
+    less = line.removesuffix(place) if place else ""
+    if not less.isspace() or sought != _indented(found, less):
+        return None
+    if any(row.strip() and not row.startswith(less) for row in wanted):
+        return None
+    return [row.removeprefix(less) for row in wanted]
+
+
+def _fit_tabs(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+    """The same but for tabs in place of spaces, or the reverse, before the first word of a line."""
+    for width in TAB_WIDTHS:
+        if [_expanded(row, width) for row in _stripped(found)] == [_expanded(row, width) for row in _stripped(sought)]:
+            if not any(row.startswith("\t") for row in found):
+                return [_expanded(row, width) for row in wanted]
+            return [_tabbed(row, width) for row in wanted]
+    return None
+
+
+def _fit_look_alikes(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+    """The same but for characters that look alike: spaces, quotes and dashes of typography."""
+    plain = [row.translate(_LOOK_ALIKES) for row in _stripped(found)]
+    return wanted if plain == [row.translate(_LOOK_ALIKES) for row in _stripped(sought)] else None
+
+
+_KINDS: dict[str, Fit] = {
+    "line endings": _fit_endings,
+    "white space at the ends of lines": _fit_trailing,
+    "the depth of indentation": _fit_indentation,
+    "tabs in place of spaces": _fit_tabs,
+    "characters that look alike": _fit_look_alikes,
+}
+
+
+def _stripped(lines: Lines) -> list[str]:
+    """``lines`` without white space at their ends."""
+    return [line.rstrip() for line in lines]
+
+
+def _indented(lines: Lines, prefix: str) -> list[str]:
+    """``lines`` with ``prefix`` before each that is not blank."""
+    return [prefix + line if line.strip() else line for line in lines]
+
+
+def _expanded(line: str, width: int) -> str:
+    """``line`` with spaces for the tabs it begins with."""
+    rest = line.lstrip(" \t")
+    return line[: len(line) - len(rest)].expandtabs(width) + rest
+
+
+def _tabbed(line: str, width: int) -> str:
+    """``line`` with tabs for the spaces it begins with."""
+    rest = line.lstrip(" \t")
+    columns = len(_expanded(line, width)) - len(rest)
+    return "\t" * (columns // width) + " " * (columns % width) + rest
+
+
+def _line_numbers(body: str, pieces: list[_Piece]) -> tuple[int, ...]:
+    """The line where each piece begins, 1-based."""
+    starts = [0, *(piece.start for piece in pieces)]
+    newlines = (body.count("\n", before, start) for before, start in pairwise(starts))
+    return tuple(1 + count for count in accumulate(newlines))
+
+
+def _ambiguous(body: str, pieces: list[_Piece], ignored: str | None) -> UsageError:
+    """What to say of a piece that is there more than once."""
+    contents = split_lines(body)
+    numbers = _line_numbers(body, pieces)[:SHOWN_PLACES]
+    shown = "\n".join(f"{number:>6} | {without_ending(contents[number - 1])}" for number in numbers)
+    more = f"\n... and {len(pieces) - SHOWN_PLACES} more" if len(pieces) > SHOWN_PLACES else ""
+    nearly = f" (but for {ignored})" if ignored else ""
+    return UsageError(
+        f"old_string is there {len(pieces)} times{nearly}, nothing was changed:\n{shown}{more}",
+        hint="add lines before or after it until it is unique" + ("" if ignored else ", or set replace_all"),
+    )
+
+
+def _miss(body: str, old: str, new: str) -> UsageError:
+    """What to say of a piece that is not there: whether the new one is, and what comes nearest."""
+    happened = "old_string is not in the file, nothing was changed."
+    if new.strip() and new in body:
+        happened += f"\nnew_string is already there, at line {body.count(chr(10), 0, body.index(new)) + 1}."
+    contents, sought = ([without_ending(line) for line in split_lines(piece)] for piece in (body, old))
+    first = _nearest(contents, sought)
+    if first is not None:
+        happened += f"\nThe nearest lines are:\n{_compared(contents, sought, first)}"
+    return UsageError(happened, hint="Read the file again and copy old_string from it, without line numbers")
+
+
+def _nearest(contents: Lines, sought: Lines) -> int | None:
+    """The index of the line where the block most like ``sought`` begins."""
+    bare_file, bare_sought = ([line.strip() for line in lines] for lines in (contents, sought))
+    same = SequenceMatcher(lambda line: not line, bare_file, bare_sought, autojunk=False).find_longest_match()
+    if same.size and any(bare_file[same.a : same.a + same.size]):
+        return max(0, same.a - same.b)
+    longest = max(bare_sought, key=len)
+    near = get_close_matches(longest, bare_file, n=1)
+    return max(0, bare_file.index(near[0]) - bare_sought.index(longest)) if near else None
+
+
+def _compared(contents: Lines, sought: Lines, first: int) -> str:
+    """The lines from ``first`` on with their numbers, and ``old_string`` below the first one that differs."""
+    shown = contents[first : first + min(len(sought), SHOWN_LINES)]
+    pairs = zip(shown, sought, strict=False)
+    different = next((at for at, (line, wanted) in enumerate(pairs) if line != wanted), None)
+    rows = [f"{first + at + 1:>6} | {line}" for at, line in enumerate(shown)]
+    if different is not None:
+        rows[different] = f">{rows[different][1:]}"
+        rows.insert(different + 1, f"  here old_string has: {sought[different]}")
+    return "\n".join(rows)

@@ -1,0 +1,225 @@
+"""Read, Write and Edit: the files of the project, as far as this agent may change them."""
+
+import ast
+import hashlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
+from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.errors import UsageError
+from cdd_agent.workspace.files import Workspace, decode, encode
+
+LINES_PER_READ = 2000
+SHOWN_LINE_LENGTH = 2000
+CONTEXT_LINES = 3
+
+FilePath = Annotated[str, msgspec.Meta(min_length=1, description="path relative to the project's folder")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadInput:
+    """Which lines of which file."""
+
+    file_path: FilePath
+    offset: Annotated[int, msgspec.Meta(ge=1, description="first line, counted from 1")] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1, description="how many lines, 2000 at most")] = LINES_PER_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteInput:
+    """A file and all it is to hold."""
+
+    file_path: FilePath
+    content: Annotated[str, msgspec.Meta(description="the whole file; nothing of the old one is kept")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditInput:
+    """A piece of a file and what is to stand in its place."""
+
+    file_path: FilePath
+    old_string: Annotated[
+        str, msgspec.Meta(description="copied from the file, without line numbers; must be there exactly once")
+    ]
+    new_string: Annotated[str, msgspec.Meta(description="what stands there afterwards")]
+    replace_all: Annotated[bool, msgspec.Meta(description="replace old_string wherever it is")] = False
+
+
+def file_tools(workspace: Workspace, may_write: Callable[[str], str | None]) -> tuple[Tool, Tool, Tool]:
+    """Read, Write and Edit for one agent; they remember together what it has read.
+
+    ``may_write`` takes a relative path and gives the reason why this agent may not write there, or nothing.
+    """
+    files = _Files(workspace, may_write)
+    return (
+        define(
+            "Read",
+            "Read a text file; every line is shown after its number and a tab.",
+            inputs=ReadInput,
+            run=files.read,
+            subject=lambda inputs: inputs.file_path,
+        ),
+        define(
+            "Write",
+            "Create a file, or replace a whole file that you have read. Folders are made. Prefer Edit for changes.",
+            inputs=WriteInput,
+            run=files.write,
+            subject=lambda inputs: inputs.file_path,
+        ),
+        define(
+            "Edit",
+            "Replace one piece of a file by another; everything else keeps its bytes.",
+            inputs=EditInput,
+            run=files.edit,
+            subject=lambda inputs: inputs.file_path,
+        ),
+    )
+
+
+class _Files:
+    """The three tools and what they remember."""
+
+    def __init__(self, workspace: Workspace, may_write: Callable[[str], str | None]) -> None:
+        self._workspace = workspace
+        self._may_write = may_write
+        self._seen: dict[str, str] = {}
+        """Relative path -> digest of the content that the agent knows."""
+
+    def read(self, inputs: ReadInput) -> ToolOutput:
+        """The lines asked for, numbered, and what a reader cannot see of them."""
+        data = self._workspace.read(inputs.file_path)
+        lines = split_lines(decode(data))
+        if lines and inputs.offset > len(lines):
+            raise UsageError(
+                f"{inputs.file_path} has {len(lines)} lines, none at offset {inputs.offset}.", hint="use a lower offset"
+            )
+        self._seen[self._workspace.relative(inputs.file_path)] = _digest(data)
+        last = min(len(lines), inputs.offset - 1 + min(inputs.limit, LINES_PER_READ))
+        shown = _numbered(lines, inputs.offset, last) or "(the file is empty)"
+        return ToolOutput(text="\n".join([shown, *_remarks(data, last, len(lines))]))
+
+    def write(self, inputs: WriteInput) -> ToolOutput:
+        """Create the file, or overwrite it if the agent knows what it holds."""
+        name = self._writable(inputs.file_path)
+        data = inputs.content.encode()
+        count = _counted(inputs.content)
+        if self._workspace.exists(name):
+            self._require_known(name, self._workspace.digest(name))
+            before = self._workspace.read(name)
+            _require_python(name, before, data)
+            done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
+        else:
+            done = f"Created {name}: {count}."
+        self._workspace.write(name, data)
+        self._seen[name] = _digest(data)
+        return ToolOutput(text=done)
+
+    def edit(self, inputs: EditInput) -> ToolOutput:
+        """Replace the piece; a file the agent does not know is changed only where exactly that piece stands once."""
+        name = self._writable(inputs.file_path)
+        before = self._workspace.read(name)
+        edited = replace(decode(before), inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all)
+        known = self._seen.get(name) == _digest(before)
+        if edited.ignored or len(edited.lines) > 1:
+            self._require_known(name, _digest(before))
+        after = encode(edited.text)
+        if after == before:
+            raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
+        _require_python(name, before, after)
+        self._workspace.write(name, after)
+        if known:
+            self._seen[name] = _digest(after)
+        return ToolOutput(text=_edit_told(name, edited, inputs.new_string))
+
+    def _writable(self, path: str) -> str:
+        """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
+        self._workspace.locate_writable(path)
+        name = self._workspace.relative(path)
+        reason = self._may_write(name)
+        if reason is not None:
+            raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
+        return name
+
+    def _require_known(self, name: str, digest: str | None) -> None:
+        """Raise ``UsageError`` unless the agent has read the file as it is now."""
+        if name not in self._seen:
+            raise UsageError(f"{name} is there and you have not read it.", hint="Read it first, then do this again")
+        if self._seen[name] != digest:
+            raise UsageError(f"{name} has changed since you read it.", hint="Read it again, then do this again")
+
+
+def _digest(data: bytes) -> str:
+    """The same as ``Workspace.digest`` of a file that holds ``data``."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _counted(text: str) -> str:
+    """How many lines ``text`` has, in words."""
+    count = len(split_lines(text))
+    return "1 line" if count == 1 else f"{count} lines"
+
+
+def _numbered(lines: list[str], first: int, last: int) -> str:
+    """The lines ``first`` to ``last``, 1-based, each after its number."""
+    rows = []
+    for number, line in enumerate(lines[first - 1 : last], start=first):
+        text = without_ending(line)
+        cut = f"{text[:SHOWN_LINE_LENGTH]} [... {len(text) - SHOWN_LINE_LENGTH} characters more]"
+        rows.append(f"{number:>6}\t{text if len(text) <= SHOWN_LINE_LENGTH else cut}")
+    return "\n".join(rows)
+
+
+def _remarks(data: bytes, last: int, total: int) -> list[str]:
+    """What the numbered lines do not show."""
+    remarks = []
+    if last < total:
+        remarks.append(f"({total - last} more lines; read on with offset {last + 1})")
+    if b"\r\n" in data:
+        remarks.append("(lines end with CRLF; Edit keeps that)")
+    if any("\udc80" <= letter <= "\udcff" for letter in decode(data)):
+        remarks.append("(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)")
+    if data and not data.endswith(b"\n") and last == total:
+        remarks.append("(no newline at the end of the file)")
+    return remarks
+
+
+def _edit_told(name: str, edited: Edited, new: str) -> str:
+    """What was changed where, and how the first place looks now."""
+    count = len(edited.lines)
+    places = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
+    ignored = f", looking past {edited.ignored}" if edited.ignored else ""
+    lines = split_lines(edited.text)
+    first = max(1, edited.lines[0] - CONTEXT_LINES)
+    last = min(len(lines), edited.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
+    return f"Edited {name} {places}{ignored}. It reads now:\n{_numbered(lines, first, last)}"
+
+
+def _require_python(name: str, before: bytes, after: bytes) -> None:
+    """Raise ``UsageError`` if a Python file that could be parsed no longer could."""
+    if not name.endswith((".py", ".pyi")) or _syntax_error(before) is not None:
+        return
+    error = _syntax_error(after)
+    if error is not None:
+        raise UsageError(
+            f"{name} would no longer be Python, nothing was changed: {error}",
+            hint="mend the new text; if the change needs several edits, make each one leave valid code",
+        )
+
+
+def _syntax_error(source: bytes) -> str | None:
+    """Why ``source`` is not Python, with the line, or nothing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except SyntaxError as error:
+        shown = f": {error.text.strip()}" if error.text else ""
+        return f"line {error.lineno}: {error.msg}{shown}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None

@@ -1,0 +1,114 @@
+"""Finding files by name and lines by content, among the files that a workspace lists."""
+
+import re
+from dataclasses import dataclass
+
+from cdd_agent.errors import UsageError
+from cdd_agent.workspace.files import Workspace, decode
+
+HIT_CAP = 200
+SHOWN_LENGTH = 300
+"""Characters of a line that are shown of a hit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A line that matched."""
+
+    path: str
+    line: int
+    """1-based."""
+    text: str
+    """The line without its ending, cut to ``SHOWN_LENGTH`` characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """What a search found."""
+
+    shown: tuple[Hit, ...]
+    """By path, then line; at most as many as were asked for."""
+    total: int
+    unread: int
+    """Files passed over: binary, too large or not readable."""
+
+
+def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
+    """The files whose relative path matches ``pattern``, sorted.
+
+    ``*`` and ``?`` stay within a name, ``**`` crosses folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}`` are
+    alternatives. A pattern without a slash matches names in any folder. Raises ``UsageError`` for a pattern that
+    could only match outside the project or cannot be read.
+    """
+    if pattern.startswith("/") or ".." in pattern.split("/") or not pattern.strip():
+        raise UsageError(
+            f"The pattern {pattern!r} does not stay inside the project.", hint="use one such as src/**/*.py"
+        )
+    anywhere = pattern if "/" in pattern else f"**/{pattern}"
+    try:
+        expression = re.compile(_translated(anywhere.removeprefix("./")))
+    except re.error as error:
+        raise UsageError(
+            f"The pattern {pattern!r} cannot be read: {error}.", hint="use one such as src/**/*.py"
+        ) from error
+    return tuple(path for path in workspace.listing() if expression.fullmatch(path))
+
+
+def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
+    """The lines that the regular expression ``pattern`` is found in, in the files that match ``files``.
+
+    Raises ``UsageError`` for an expression that is not valid.
+    """
+    try:
+        expression = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(
+            f"{pattern!r} is not a regular expression: {error}.", hint="escape ( ) [ ] { } . * + ? with a backslash"
+        ) from error
+    shown: list[Hit] = []
+    total = unread = 0
+    for path in glob(workspace, files):
+        try:
+            text = decode(workspace.read(path))
+        except UsageError:
+            unread += 1
+            continue
+        for number, line in enumerate(text.split("\n"), start=1):
+            if expression.search(line):
+                total += 1
+                if len(shown) < limit:
+                    shown.append(Hit(path=path, line=number, text=line.removesuffix("\r")[:SHOWN_LENGTH]))
+    return Hits(shown=tuple(shown), total=total, unread=unread)
+
+
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\{|\}|,|.", re.DOTALL)
+
+
+def _translated(pattern: str) -> str:
+    """``pattern`` as a regular expression over a relative path."""
+    depth = 0
+    pieces: list[str] = []
+    for token in _TOKEN.findall(pattern):
+        depth += (token == "{") - (token == "}")
+        match token:
+            case "**/":
+                pieces.append("(?:[^/]+/)*")
+            case "**":
+                pieces.append(".*")
+            case "*":
+                pieces.append("[^/]*")
+            case "?":
+                pieces.append("[^/]")
+            case "{":
+                pieces.append("(?:")
+            case "}":
+                pieces.append(")")
+            case "," if depth:
+                pieces.append("|")
+            case _ if len(token) > 1:
+                inverted = token[1] in "!^"
+                members = token[1 + inverted : -1].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+                pieces.append(f"[{'^/' if inverted else ''}{members}]")
+            case _:
+                pieces.append(re.escape(token))
+    return "".join(pieces)

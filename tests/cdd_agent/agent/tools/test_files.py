@@ -1,0 +1,199 @@
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.tool import Tool, ToolOutput
+from cdd_agent.agent.tools.files import file_tools
+from cdd_agent.model.conversation import JSON
+from cdd_agent.workspace.files import Workspace
+
+
+def anywhere(_: str) -> str | None:
+    return None
+
+
+class Files:
+    """The three tools over a folder, called by name."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in file_tools(Workspace(root), anywhere)}
+
+    def call(self, name: str, **fields: JSON) -> ToolOutput:
+        return self.tools[name].run(fields)
+
+    def read(self, path: str, **fields: JSON) -> ToolOutput:
+        return self.call("Read", file_path=path, **fields)
+
+    def write(self, path: str, content: str) -> ToolOutput:
+        return self.call("Write", file_path=path, content=content)
+
+    def edit(self, path: str, old: str, new: str, **fields: JSON) -> ToolOutput:
+        return self.call("Edit", file_path=path, old_string=old, new_string=new, **fields)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "table.py").write_text("def row():\n    return 1\n")
+    return Files(tmp_path)
+
+
+def test_the_tools_come_in_a_fixed_order_and_name_their_file(files: Files) -> None:
+    assert list(files.tools) == ["Read", "Write", "Edit"]
+    assert files.tools["Read"].subject({"file_path": "src/table.py"}) == "src/table.py"
+
+
+def test_a_file_is_shown_with_line_numbers(files: Files) -> None:
+    assert files.read("src/table.py").text == "     1\tdef row():\n     2\t    return 1"
+
+
+def test_a_part_of_a_file_is_shown_with_how_to_read_on(files: Files) -> None:
+    (files.root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 3001)))
+    assert files.read("long.txt", offset=3, limit=2).text == (
+        "     3\tline 3\n     4\tline 4\n(2996 more lines; read on with offset 5)"
+    )
+    assert files.read("long.txt", limit=9999).text.endswith("(1000 more lines; read on with offset 2001)")
+    output = files.read("long.txt", offset=3001)
+    assert output.is_error
+    assert "has 3000 lines" in output.text
+
+
+def test_what_numbered_lines_cannot_show_is_told(files: Files) -> None:
+    (files.root / "odd.txt").write_bytes(b"caf\xe9\r\nend")
+    assert files.read("odd.txt").text == (
+        "     1\tcaf\\xe9\n     2\tend\n"
+        "(lines end with CRLF; Edit keeps that)\n"
+        "(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)\n"
+        "(no newline at the end of the file)"
+    )
+    (files.root / "empty.txt").touch()
+    assert files.read("empty.txt").text == "(the file is empty)"
+
+
+def test_a_very_long_line_is_cut(files: Files) -> None:
+    (files.root / "wide.txt").write_text("x" * 5000 + "\n")
+    assert files.read("wide.txt").text.endswith("x [... 3000 characters more]")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", ".git/config", "src/none.py", "src"])
+def test_what_may_not_be_read_is_an_answer_with_a_hint(files: Files, path: str) -> None:
+    output = files.read(path)
+    assert output.is_error
+    assert output.text.endswith(")")
+
+
+def test_a_new_file_is_created_with_its_folders(files: Files) -> None:
+    assert files.write("src/new/cell.py", "x = 1\ny = 2\n").text == "Created src/new/cell.py: 2 lines."
+    assert (files.root / "src/new/cell.py").read_text() == "x = 1\ny = 2\n"
+
+
+def test_a_file_that_was_not_read_is_not_overwritten(files: Files) -> None:
+    output = files.write("src/table.py", "x = 1\n")
+    assert output.is_error
+    assert "you have not read it" in output.text
+    files.read("src/table.py")
+    assert files.write("src/table.py", "x = 1\n").text == "Overwrote src/table.py: 1 line, 2 lines before."
+
+
+def test_a_file_that_changed_since_it_was_read_is_not_overwritten(files: Files) -> None:
+    files.read("src/table.py")
+    (files.root / "src/table.py").write_text("by somebody else\n")
+    assert "changed since you read it" in files.write("src/table.py", "x = 1\n").text
+    assert (files.root / "src/table.py").read_text() == "by somebody else\n"
+
+
+def test_what_an_agent_wrote_it_knows(files: Files) -> None:
+    files.write("a.txt", "one\n")
+    assert not files.write("a.txt", "two\n").is_error
+    assert not files.edit("a.txt", "two", "three").is_error
+    assert not files.write("a.txt", "four\n").is_error
+
+
+def test_an_edit_shows_the_place_as_it_reads_now(files: Files) -> None:
+    assert files.edit("src/table.py", "return 1", "return 2").text == (
+        "Edited src/table.py at line 2. It reads now:\n     1\tdef row():\n     2\t    return 2"
+    )
+
+
+def test_an_exact_edit_needs_no_reading_but_does_not_count_as_it(files: Files) -> None:
+    assert not files.edit("src/table.py", "return 1", "return 2").is_error
+    assert "you have not read it" in files.write("src/table.py", "").text
+
+
+def test_a_loose_edit_or_one_of_many_places_needs_a_file_that_was_read(files: Files) -> None:
+    (files.root / "a.txt").write_text("one \none\n")
+    assert "you have not read it" in files.edit("a.txt", "one", "two", replace_all=True).text
+    assert "you have not read it" in files.edit("a.txt", "one\none\n", "two\n").text
+    files.read("a.txt")
+    output = files.edit("a.txt", "one\none\n", "two\n")
+    assert "looking past white space at the ends of lines" in output.text
+    assert (files.root / "a.txt").read_text() == "two\n"
+
+
+def test_an_edit_of_a_reformatted_file_is_done_where_its_text_still_stands_once(files: Files) -> None:
+    files.read("src/table.py")
+    (files.root / "src/table.py").write_text("import os\n\n\ndef row():\n    return 1\n")
+    assert not files.edit("src/table.py", "return 1", "return 2").is_error
+    assert "changed since" in files.write("src/table.py", "").text
+
+
+def test_all_places_are_counted(files: Files) -> None:
+    files.write("a.txt", "one\none\n")
+    assert "at 2 places, first at line 1" in files.edit("a.txt", "one", "two", replace_all=True).text
+
+
+def test_an_edit_keeps_every_other_byte(files: Files) -> None:
+    (files.root / "odd.txt").write_bytes(b"\xef\xbb\xbfcaf\xe9\r\nx = 1\r\nend")
+    files.edit("odd.txt", "x = 1\n", "x = 1\ny = 2\n")
+    assert (files.root / "odd.txt").read_bytes() == b"\xef\xbb\xbfcaf\xe9\r\nx = 1\r\ny = 2\r\nend"
+
+
+def test_a_miss_in_a_file_of_another_encoding_can_be_sent(files: Files) -> None:
+    (files.root / "odd.txt").write_bytes(b"caf\xe9 one\n")
+    output = files.edit("odd.txt", "cafe one\n", "x\n")
+    assert output.is_error
+    assert "caf\\xe9 one" in output.text
+
+
+def test_python_that_could_be_parsed_stays_so(files: Files) -> None:
+    output = files.edit("src/table.py", "return 1", "return (1")
+    assert output.is_error
+    assert "would no longer be Python" in output.text
+    assert "line 2: '(' was never closed" in output.text
+    files.read("src/table.py")
+    assert files.write("src/table.py", "def row(:\n").is_error
+    assert (files.root / "src/table.py").read_text() == "def row():\n    return 1\n"
+
+
+def test_python_that_could_not_be_parsed_may_be_mended_step_by_step(files: Files) -> None:
+    (files.root / "broken.py").write_text("def a(:\n    pass\ndef b(:\n    pass\n")
+    assert not files.edit("broken.py", "def a(:", "def a():").is_error
+    assert not files.edit("broken.py", "def b(:", "def b():").is_error
+
+
+def test_a_warning_of_the_compiler_is_no_error(files: Files) -> None:
+    assert not files.edit("src/table.py", "return 1", 'return "\\d"').is_error
+
+
+def test_where_this_agent_may_not_write_it_is_told_why(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("assert 1\n")
+
+    def sources_only(path: str) -> str | None:
+        return "tests are locked in GREEN." if path.startswith("tests/") else None
+
+    _, write, edit = file_tools(Workspace(tmp_path), sources_only)
+    for output in (
+        write.run({"file_path": "tests/new.py", "content": ""}),
+        write.run({"file_path": str(tmp_path / "tests/new.py"), "content": ""}),
+        edit.run({"file_path": "./tests/test_a.py", "old_string": "1", "new_string": "True"}),
+    ):
+        assert output.is_error
+        assert "may not be written: tests are locked in GREEN." in output.text
+    assert not write.run({"file_path": "src/a.py", "content": ""}).is_error
+
+
+def test_two_agents_do_not_share_what_they_have_read(files: Files) -> None:
+    files.read("src/table.py")
+    assert Files(files.root).write("src/table.py", "").is_error

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.workspace.files import Workspace
+
+
+def test_paths_are_listed_one_a_line(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_text("x = 1\n")
+    (tmp_path / "a.py").write_text("y = 1\n")
+    glob, _ = search_tools(Workspace(tmp_path))
+    assert glob.run({"pattern": "*.py"}).text == "a.py\nb.py"
+    assert glob.run({"pattern": "*.js"}).text == "No file matches *.js."
+    assert glob.run({"pattern": "../*"}).is_error
+    assert glob.subject({"pattern": "*.py"}) == "*.py"
+
+
+def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:
+    for number in range(510):
+        (tmp_path / f"{number}.txt").touch()
+    glob, _ = search_tools(Workspace(tmp_path))
+    assert glob.run({"pattern": "*"}).text.endswith("\n... and 10 more; narrow the pattern")
+
+
+def test_hits_are_listed_with_path_and_line(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"x = 1\ny = '\xe9'\n")
+    (tmp_path / "b.bin").write_bytes(b"\0")
+    _, grep = search_tools(Workspace(tmp_path))
+    assert grep.run({"pattern": "y ="}).text == (
+        "a.py:2: y = '\\xe9'\n(files not searched, being binary, too large or not readable: 1)"
+    )
+    assert grep.run({"pattern": "none", "glob": "*.py"}).text == "No line matches."
+    assert grep.run({"pattern": "("}).is_error
+    assert grep.subject({"pattern": "x", "glob": "*.py"}) == "x in *.py"
+
+
+def test_many_hits_are_cut_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x\n" * 250)
+    _, grep = search_tools(Workspace(tmp_path))
+    assert grep.run({"pattern": "x"}).text.endswith("... and 50 more; narrow the pattern or the glob")

@@ -1,0 +1,101 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.errors import UsageError
+from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.search import Hit, Hits, glob, grep
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    root = tmp_path / "project"
+    for path, content in {
+        "setup.py": "import os\n",
+        "src/table.py": "def row():\r\n    return 1\r\n",
+        "src/deep/er/cell.py": "def cell():\n    return row()",
+        "src/notes.md": "caf\udce9\n",
+        "src/odd[1].py": "",
+        ".git/config": "def hidden\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
+    (root / "picture.png").write_bytes(b"def \0")
+    (tmp_path / "outside.py").write_text("def outside(): ...\n")
+    (root / "escape.py").symlink_to(tmp_path / "outside.py")
+    os.mkfifo(root / "pipe.py")
+    return Workspace(root)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("*.py", ("setup.py", "src/deep/er/cell.py", "src/odd[1].py", "src/table.py")),
+        ("src/*.py", ("src/odd[1].py", "src/table.py")),
+        ("src/**/*.py", ("src/deep/er/cell.py", "src/odd[1].py", "src/table.py")),
+        ("./src/*.md", ("src/notes.md",)),
+        ("**/er/*", ("src/deep/er/cell.py",)),
+        ("src/deep/**", ("src/deep/er/cell.py",)),
+        ("?etup.py", ("setup.py",)),
+        ("[rst]etup.py", ("setup.py",)),
+        ("[!s]etup.py", ()),
+        ("odd[[]1].py", ("src/odd[1].py",)),
+        ("*.{md,png}", ("picture.png", "src/notes.md")),
+        ("Setup.py", ()),
+        ("config", ()),
+    ],
+)
+def test_a_pattern_finds_the_files_it_names_sorted(workspace: Workspace, pattern: str, paths: tuple[str, ...]) -> None:
+    assert glob(workspace, pattern) == paths
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "src/../../*", "", " ", "[z-a]", "{a"])
+def test_a_pattern_that_leaves_the_project_or_cannot_be_read_is_refused(workspace: Workspace, pattern: str) -> None:
+    with pytest.raises(UsageError):
+        glob(workspace, pattern)
+
+
+def test_lines_that_match_are_found_with_their_numbers(workspace: Workspace) -> None:
+    hits = grep(workspace, r"return \w+", files="*.py")
+    assert hits == Hits(
+        shown=(
+            Hit(path="src/deep/er/cell.py", line=2, text="    return row()"),
+            Hit(path="src/table.py", line=2, text="    return 1"),
+        ),
+        total=2,
+        unread=0,
+    )
+
+
+def test_binary_files_private_folders_and_links_outside_are_not_searched(workspace: Workspace) -> None:
+    hits = grep(workspace, "def ")
+    assert [hit.path for hit in hits.shown] == ["src/deep/er/cell.py", "src/table.py"]
+    assert hits.unread == 1
+
+
+def test_hits_above_the_limit_are_counted_and_long_lines_cut(tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("x" * 1000 + "\n" + "x\n" * 9)
+    hits = grep(Workspace(tmp_path), "x", limit=3)
+    assert (len(hits.shown), hits.total) == (3, 10)
+    assert len(hits.shown[0].text) == 300
+
+
+def test_an_expression_that_is_not_valid_is_refused_with_the_reason(workspace: Workspace) -> None:
+    with pytest.raises(UsageError, match="missing \\)") as refusal:
+        grep(workspace, "row(")
+    assert "backslash" in refusal.value.hint
+
+
+@given(st.text(alphabet="*?[]{},!^-ab/.\\", max_size=12))
+def test_any_pattern_is_an_answer_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, pattern: str) -> None:
+    root = tmp_path_factory.getbasetemp() / "globbed"
+    root.mkdir(exist_ok=True)
+    (root / "ab").touch()
+    try:
+        found = glob(Workspace(root), pattern)
+    except UsageError:
+        return
+    assert set(found) <= {"ab"}
