@@ -1,0 +1,177 @@
+"""A streamed answer put together: events of the Messages API go in, one ``Turn`` comes out. Pure.
+
+A turn counts only if the stream said that it is over, why it ended is known, and the input of every tool call is
+one complete JSON object.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import get_args
+
+import msgspec
+
+from cdd_agent.errors import ModelError
+from cdd_agent.events import TextDelta, ThinkingDelta
+from cdd_agent.model import wire
+from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, Turn, Usage
+
+_STOPS: dict[str, StopReason] = {stop: stop for stop in get_args(StopReason)}
+
+_USAGE_FIELDS = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_input_tokens": "cache_read_tokens",
+    "cache_creation_input_tokens": "cache_write_tokens",
+}
+
+_GROWING_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""Kind of delta -> the field of the block, and of the delta, that it adds to."""
+
+
+def events(chunks: Iterable[bytes]) -> Iterator[dict[str, JSON]]:
+    """The events in a stream of server-sent events, however it was cut into chunks.
+
+    Raises ``ValueError`` for data that is not a JSON object. An event that is cut off at the end is left out.
+    """
+    rest, data = b"", b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                data += line[5:]
+            elif not line.strip() and data:
+                yield msgspec.json.decode(data, type=dict)
+                data = b""
+
+
+class StreamedTurn:
+    """The part of an answer that has arrived."""
+
+    def __init__(self) -> None:
+        """Nothing has arrived."""
+        self.is_over = False
+        """Whether the server said that this was all."""
+        self._blocks: dict[int, dict[str, JSON]] = {}
+        self._inputs: dict[int, str] = {}
+        self._stop: str | None = None
+        self._refused_for: str | None = None
+        self._usage: dict[str, int] = {}
+
+    def feed(self, event: dict[str, JSON]) -> TextDelta | ThinkingDelta | None:
+        """Take one event in; what it adds for a person to see, if anything. Raises ``ModelError`` if malformed."""
+        match event:
+            case {"type": "message_start", "message": dict(message)}:
+                self._count(message.get("usage"))
+            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
+                self._blocks[index] = dict(block)
+                return _shown(str(block.get("type")), block.get("text") or block.get("thinking"))
+            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if index in self._blocks:
+                return self._grow(index, delta)
+            case {"type": "message_delta", "delta": dict(delta)}:
+                self._end(delta)
+                self._count(event.get("usage"))
+            case {"type": "message_stop"}:
+                self.is_over = True
+            case {"type": "content_block_delta" | "content_block_start" | "message_start" as kind}:
+                raise _malformed(f"a {kind} event lacks a field or a block")
+            case _:
+                pass
+        return None
+
+    def turn(self) -> Turn:
+        """The complete turn; raises ``ModelError`` that says why it cannot be used."""
+        stop = _STOPS.get(str(self._stop))
+        calls_tool = any(block.get("type") == "tool_use" for block in self._blocks.values())
+        if self._stop == "model_context_window_exceeded":
+            raise ModelError(
+                "The conversation no longer fits the model's context window.",
+                hint="start the step again, which begins a new conversation, or split it into smaller steps",
+            )
+        if stop is None:
+            raise ModelError(
+                f"The model ended its turn for a reason this program does not know: {self._stop}.",
+                hint="run the same command again; if it happens every time, choose another model with --model ID",
+            )
+        if stop == "refusal":
+            why = f" ({self._refused_for})" if self._refused_for else ""
+            raise ModelError(
+                f"The model refused to answer: stop reason refusal{why}.",
+                hint="reword the ticket or the step, or choose another model with --model ID",
+            )
+        if stop == "max_tokens" and calls_tool:
+            raise ModelError(
+                "The model's answer was cut off at max_tokens in the middle of a tool call, which was not run.",
+                hint="ask for smaller steps (shorter files, several edits), or raise max_tokens",
+            )
+        if calls_tool and stop != "tool_use":
+            raise _malformed(f"it calls a tool but ends with {stop}")
+        content = tuple(self._block(index) for index in sorted(self._blocks))
+        return Turn(content=content, stop_reason=stop, usage=Usage(**self._usage))
+
+    def _grow(self, index: int, delta: dict[str, JSON]) -> TextDelta | ThinkingDelta | None:
+        kind, block = str(delta.get("type")), self._blocks[index]
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + str(delta.get("partial_json", ""))
+            return None
+        if (field := _GROWING_FIELDS.get(kind)) is None:
+            return None
+        piece = delta.get(field)
+        if not isinstance(piece, str):
+            raise _malformed(f"a {kind} holds no {field}")
+        block[field] = str(block.get(field) or "") + piece
+        return _shown(field, piece)
+
+    def _end(self, delta: dict[str, JSON]) -> None:
+        """Note why the model stopped."""
+        match delta.get("stop_reason"):
+            case str(reason):
+                self._stop = reason
+        match delta.get("stop_details"):
+            case {"category": str(category)}:
+                self._refused_for = category
+
+    def _count(self, usage: JSON) -> None:
+        """Take over the token counts, each of which is a total so far."""
+        if isinstance(usage, dict):
+            for theirs, ours in _USAGE_FIELDS.items():
+                count = usage.get(theirs)
+                if isinstance(count, int):
+                    self._usage[ours] = count
+
+    def _block(self, index: int) -> AssistantBlock:
+        block = dict(self._blocks[index])
+        if self._inputs.get(index):
+            block["input"] = _parse_input(self._inputs[index], str(block.get("name")))
+        try:
+            return wire.decode_block(block)
+        except ValueError as error:
+            raise _malformed(str(error)) from error
+
+
+def _parse_input(text: str, tool: str) -> dict[str, JSON]:
+    """A tool's input, which must be one complete JSON object."""
+    try:
+        return msgspec.json.decode(text, type=dict)
+    except msgspec.DecodeError as error:
+        raise ModelError(
+            f"The model called {tool} with an input that is not a JSON object, so it was not run: {error}.",
+            hint="run the same command again; if it happens every time, choose another model with --model ID",
+        ) from error
+
+
+def _shown(kind: str, piece: JSON) -> TextDelta | ThinkingDelta | None:
+    if not isinstance(piece, str) or not piece:
+        return None
+    match kind:
+        case "text":
+            return TextDelta(text=piece)
+        case "thinking":
+            return ThinkingDelta(text=piece)
+        case _:
+            return None
+
+
+def _malformed(complaint: str) -> ModelError:
+    return ModelError(
+        f"The model's answer does not follow the Messages API: {complaint}.",
+        hint="check that ANTHROPIC_BASE_URL names a server that speaks it, then run the same command again",
+    )

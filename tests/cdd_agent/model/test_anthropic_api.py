@@ -1,0 +1,384 @@
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import ExitCode, ModelError
+from cdd_agent.events import Event, RetryScheduled, TextDelta, ThinkingDelta
+from cdd_agent.model import recorded
+from cdd_agent.model.anthropic_api import AnthropicModel, is_loopback
+from cdd_agent.model.conversation import JSON, Conversation, Opaque, Text, ToolResult, Turn, Usage
+from cdd_agent.model.port import Model, Request, ToolSpec
+from cdd_agent.model.replay import ReplayModel
+from tests.fakes.clock import FakeClock
+from tests.fakes.messages_server import Fault, MessagesServer
+
+ROOT = Path(__file__).parents[3]
+KEY = "sk-ant-canary-0123456789"
+HI = "- content: ['Hello, how are you?']\n"
+READ = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: tests/test_ä.py, lines: [1, 2.5]}}]\n"
+
+THOUGHT: dict[str, JSON] = {"type": "thinking", "thinking": "Let me see: é 1.0 \u2028.", "signature": "c2ln+/=="}
+REDACTED: dict[str, JSON] = {"type": "redacted_thinking", "data": "ZW5j"}
+STRANGE: dict[str, JSON] = {"type": "hologram", "beam": {"power": 1.0, "on": None, "z": [1, "x"], "a": 10**17}}
+
+
+@contextmanager
+def answering(
+    turns: str, *, faults: Iterable[Fault | None] = (), clock: FakeClock | None = None
+) -> Iterator[tuple[MessagesServer, AnthropicModel]]:
+    with MessagesServer(recorded.parse(turns, source="x"), faults=faults) as server:
+        model = AnthropicModel("claude-x", api_key=KEY, base_url=server.base_url, clock=clock or FakeClock())
+        with closing(model):
+            yield server, model
+
+
+def asking(text: str = "go") -> Request:
+    conversation = Conversation("Be brief.\nattempt 1")
+    conversation.say(text)
+    return Request(system=conversation.system, messages=conversation.messages)
+
+
+def outcome(turns: str, *faults: Fault | None, clock: FakeClock | None = None) -> tuple[Turn, list[Event]]:
+    seen: list[Event] = []
+    with answering(turns, faults=faults, clock=clock) as (_, model):
+        return model.reply(asking(), emit=seen.append), seen
+
+
+def error_of(turns: str, *faults: Fault | None, clock: FakeClock | None = None) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        outcome(turns, *faults, clock=clock)
+    printed = "".join(traceback.format_exception(caught.value))
+    assert KEY not in printed + caught.value.hint + repr(caught.value.args)
+    assert caught.value.hint
+    return caught.value
+
+
+def texts(events: Iterable[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def test_a_turn_is_streamed_and_counted() -> None:
+    turn, seen = outcome("- content: ['Hello, how are you?']\n  usage: {input_tokens: 9, output_tokens: 4}\n")
+    assert turn == Turn(
+        content=(Text(text="Hello, how are you?"),),
+        stop_reason="end_turn",
+        usage=Usage(input_tokens=9, output_tokens=4),
+    )
+    assert len(seen) > 2
+    assert texts(seen) == turn.text
+
+
+def test_the_real_client_and_the_replay_give_the_same_turns() -> None:
+    turns = recorded.parse(READ + HI, source="x")
+
+    def played(model: Model) -> list[Turn]:
+        conversation = Conversation("Be brief.")
+        conversation.say("go")
+        heard = []
+        for _ in turns:
+            turn = model.reply(Request(system="Be brief.", messages=conversation.messages), emit=lambda event: None)
+            heard.append(turn)
+            conversation.hear(turn)
+            conversation.answer(ToolResult(tool_use_id=call.id, content="ok") for call in turn.calls)
+        return heard
+
+    with answering(READ + HI) as (_, model):
+        assert played(model) == played(ReplayModel(turns))
+
+
+def test_a_request_carries_the_key_the_tools_and_the_cache_marks() -> None:
+    tool = ToolSpec(name="Read", description="Reads.", input_schema={"type": "object", "properties": {}})
+    with answering(HI) as (server, model):
+        request = asking()
+        model.reply(Request(system=request.system, messages=request.messages, tools=(tool,)), emit=lambda event: None)
+    (seen,) = server.requests
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert seen.body["system"] == [{"type": "text", "text": "Be brief.\nattempt 1", **mark}]
+    assert seen.body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "go", **mark}]}]
+    assert seen.body["tools"] == [{"name": "Read", "description": "Reads.", "input_schema": dict(tool.input_schema)}]
+    assert seen.body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert seen.body["model"] == "claude-x"
+    assert not {"temperature", "top_p", "tool_choice"} & set(seen.body)
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_thinking_is_shown_and_goes_back_unchanged() -> None:
+    blocks = (THOUGHT, REDACTED, STRANGE)
+    seen: list[Event] = []
+    with answering(READ + HI, faults=[Fault(extra_blocks=blocks)]) as (server, model):
+        conversation = Conversation("s")
+        conversation.say("go")
+        turn = model.reply(Request(system="s", messages=conversation.messages), emit=seen.append)
+        conversation.hear(turn)
+        conversation.answer([ToolResult(tool_use_id=turn.calls[0].id, content="text of the file")])
+        model.reply(Request(system="s", messages=conversation.messages), emit=seen.append)
+    assert turn.content[:3] == tuple(Opaque(wire=block) for block in blocks)
+    assert "".join(event.text for event in seen if isinstance(event, ThinkingDelta)) == THOUGHT["thinking"]
+    answer = server.requests[1].body["messages"]
+    assert isinstance(answer, list)
+    assert isinstance(answer[1], dict)
+    content = answer[1]["content"]
+    assert isinstance(content, list)
+    assert [repr(block) for block in content[:3]] == [repr(block) for block in blocks]
+
+
+def test_all_parallel_calls_are_heard_and_answered_in_one_message() -> None:
+    calls = "{type: tool_use, name: Read, input: {file_path: a}}, {type: tool_use, name: Glob, input: {pattern: '*'}}"
+    with answering(f"- content: [{calls}]\n{HI}") as (_, model):
+        conversation = Conversation("s")
+        conversation.say("go")
+        turn = model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None)
+        assert [(call.name, call.input) for call in turn.calls] == [
+            ("Read", {"file_path": "a"}),
+            ("Glob", {"pattern": "*"}),
+        ]
+        conversation.hear(turn)
+        conversation.answer(ToolResult(tool_use_id=call.id, content="ok") for call in turn.calls)
+        assert model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None).text
+
+
+def test_a_forgotten_tool_result_is_a_refused_request() -> None:
+    with answering(READ + HI) as (_, model):
+        conversation = Conversation("s")
+        conversation.say("go")
+        conversation.hear(model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None))
+        conversation.say("never mind")
+        with pytest.raises(ModelError, match=r"refused the request to claude-x \(400\).*tool_result"):
+            model.reply(Request(system="s", messages=conversation.messages), emit=lambda event: None)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+def test_a_passing_failure_is_tried_again_after_one_and_two_seconds(status: int) -> None:
+    clock = FakeClock()
+    turn, seen = outcome(HI, Fault(status=status), Fault(status=status), clock=clock)
+    assert turn.text == "Hello, how are you?"
+    assert clock.slept == [1.0, 2.0]
+    scheduled = [event for event in seen if isinstance(event, RetryScheduled)]
+    assert [(event.number, event.limit, event.wait_s) for event in scheduled] == [(2, 3, 1.0), (3, 3, 2.0)]
+    assert str(status) in scheduled[0].why
+
+
+def test_the_third_failure_is_the_last() -> None:
+    clock = FakeClock()
+    error = error_of(HI, *[Fault(status=529, message="Overloaded")] * 3, clock=clock)
+    assert "overloaded (529) after 3 tries" in str(error)
+    assert clock.slept == [1.0, 2.0]
+    assert error.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_the_servers_own_pause_is_kept() -> None:
+    clock = FakeClock()
+    faults = [Fault(status=429, headers=(("retry-after", "17"),)), Fault(status=429, headers=(("retry-after", "60"),))]
+    outcome(HI, *faults, clock=clock)
+    assert clock.slept == [17.0, 60.0]
+
+
+def test_a_pause_of_an_hour_is_told_and_not_waited_for() -> None:
+    clock = FakeClock()
+    error = error_of(HI, Fault(status=429, headers=(("retry-after", "3600"),)), clock=clock)
+    assert "asks to wait 3600 s" in str(error)
+    assert clock.slept == []
+
+
+def test_a_forbidden_retry_is_not_made() -> None:
+    clock = FakeClock()
+    error_of(HI, Fault(status=500, headers=(("x-should-retry", "false"),)), clock=clock)
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "hint"),
+    [
+        (400, "refused the request to claude-x (400): no", "--model"),
+        (401, "refused the API key (401)", "ANTHROPIC_API_KEY"),
+        (402, "cannot pay (402)", "credit"),
+        (403, "may not use claude-x", "--model"),
+        (404, "knows no model 'claude-x' (404)", "claude-opus-5-5"),
+        (413, "too large", "smaller steps"),
+    ],
+)
+def test_a_lasting_failure_is_told_at_once(status: int, said: str, hint: str) -> None:
+    clock = FakeClock()
+    error = error_of(HI, Fault(status=status, message="no"), clock=clock)
+    assert said in str(error)
+    assert hint in error.hint
+    assert clock.slept == []
+
+
+def test_a_server_that_repeats_the_key_does_not_make_it_visible() -> None:
+    assert "bad key (the key) given" in str(error_of(HI, Fault(status=401, message=f"bad key {KEY} given")))
+
+
+def test_an_overload_in_the_middle_of_a_stream_is_tried_again() -> None:
+    clock = FakeClock()
+    turn, seen = outcome(HI, Fault(error_after=2), clock=clock)
+    assert turn.text == texts(seen) == "Hello, how are you?"
+    assert clock.slept == [1.0]
+    assert isinstance(seen[0], RetryScheduled)
+    assert "529" in seen[0].why
+
+
+@pytest.mark.parametrize("fault", [Fault(cut_after=2), Fault(cut_after=0), Fault(raw_events=('{"type": "ping"}',))])
+def test_a_stream_that_breaks_off_before_any_text_is_tried_again(fault: Fault) -> None:
+    clock = FakeClock()
+    turn, seen = outcome(HI, fault, clock=clock)
+    assert turn.text == texts(seen)
+    assert clock.slept == [1.0]
+
+
+def test_thinking_that_was_shown_does_not_forbid_another_try() -> None:
+    turn, _ = outcome(HI, Fault(extra_blocks=(THOUGHT,), cut_after=5))
+    assert turn.text == "Hello, how are you?"
+
+
+@pytest.mark.parametrize("fault", [Fault(cut_after=5), Fault(without_stop=True), Fault(error_after=5)])
+def test_text_that_was_shown_is_never_shown_twice(fault: Fault) -> None:
+    clock = FakeClock()
+    error = error_of(HI, fault, clock=clock)
+    assert "again" in error.hint
+    assert clock.slept == []
+
+
+def test_a_tool_call_of_a_broken_stream_is_not_run() -> None:
+    call = "- content: [{type: tool_use, name: Read, input: {file_path: a}}]\n"
+    turn, _ = outcome(call, Fault(without_stop=True))
+    assert len(turn.calls) == 1
+    assert "broke off" in str(error_of(call, *[Fault(without_stop=True)] * 3))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault(stop_reason="refusal"), "refusal (cyber)"),
+        (Fault(stop_reason="model_context_window_exceeded"), "context window"),
+        (Fault(stop_reason="sunset"), "does not know: sunset"),
+        (Fault(error_type="invalid_request_error", error_after=2, message="bad"), "(400): bad"),
+        (Fault(raw_events=("{oops",)), "could not be read"),
+        (Fault(raw_events=("[1]",)), "could not be read"),
+        (Fault(body="<html>proxy</html>"), "not a stream of events"),
+        (Fault(status=502, body="<html>bad gateway</html>", headers=(("x-should-retry", "false"),)), "(502)"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_why(fault: Fault, said: str) -> None:
+    assert said in str(error_of(HI, fault))
+
+
+def test_a_call_cut_off_at_max_tokens_asks_for_smaller_steps() -> None:
+    error = error_of(READ, Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens"))
+    assert "smaller steps" in error.hint
+
+
+def test_an_input_that_is_not_json_is_never_run() -> None:
+    assert "not a JSON object" in str(error_of(READ, Fault(tool_json='{"file_path": oops}')))
+
+
+def test_a_paused_turn_is_sent_back_and_joined() -> None:
+    first = "- {content: ['One, '], usage: {output_tokens: 2}}\n- {content: [two.], usage: {output_tokens: 3}}\n"
+    with answering(first, faults=[Fault(stop_reason="pause_turn")]) as (server, model):
+        turn = model.reply(asking(), emit=lambda event: None)
+    assert (turn.text, turn.stop_reason, turn.usage.output_tokens) == ("One, two.", "end_turn", 5)
+    assert str(server.requests[1].body["messages"]).count("One, ") == 1
+
+
+def test_a_turn_that_stays_paused_is_given_up() -> None:
+    assert "paused the turn 4 times" in str(error_of(HI * 9, *[Fault(stop_reason="pause_turn")] * 9))
+
+
+def test_a_stream_of_nothing_but_pings_is_given_up() -> None:
+    clock = FakeClock(tick_s=100)
+    with pytest.raises(ModelError, match="nothing but pings for 300 s"):
+        outcome(HI, *[Fault(pings=5)] * 3, clock=clock)
+
+
+@pytest.mark.parametrize("key", [None, "", " \n"])
+def test_without_a_key_nothing_is_sent_and_the_way_out_is_named(key: str | None) -> None:
+    with MessagesServer() as server:
+        model = AnthropicModel(api_key=key, base_url=server.base_url, clock=FakeClock())
+        with pytest.raises(ModelError, match="No model is available: ANTHROPIC_API_KEY is not set") as caught:
+            model.reply(asking(), emit=lambda event: None)
+    assert server.requests == []
+    assert all(way in caught.value.hint for way in ("cdd demo", "--replay FILE", "cdd status", "pytest --tdd-agent"))
+
+
+@pytest.mark.parametrize("key", ["sk-ant-a b", "sk-ant-ü", "sk-ant-a\nb"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
+    model = AnthropicModel(api_key=key, clock=FakeClock())
+    with pytest.raises(ModelError, match="cannot be sent") as caught:
+        model.reply(asking(), emit=lambda event: None)
+    assert "sk-ant" not in str(caught.value)
+
+
+def test_no_connection_names_the_address_without_its_password() -> None:
+    clock = FakeClock()
+    with MessagesServer() as server:
+        url = server.base_url
+    model = AnthropicModel(api_key=KEY, base_url=url.replace("//", "//ann:secret@"), clock=clock)
+    with pytest.raises(ModelError) as caught:
+        model.reply(asking(), emit=lambda event: None)
+    model.close()
+    assert f"no connection to {url} after 3 tries" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert clock.slept == [1.0, 2.0]
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    model = AnthropicModel(api_key=KEY, base_url="http://127.0.0.1:bad", clock=FakeClock())
+    with pytest.raises(ModelError, match="127"):
+        model.reply(asking(), emit=lambda event: None)
+    model.close()
+
+
+def test_a_server_of_this_machine_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert outcome(HI)[0].text == "Hello, how are you?"
+
+
+def test_the_address_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessagesServer(recorded.parse(HI, source="x")) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        model = AnthropicModel(api_key=KEY, clock=FakeClock())
+        assert model.reply(asking(), emit=lambda event: None).text
+        model.close()
+
+
+def test_an_error_of_a_listener_is_not_taken_for_the_models() -> None:
+    def emit(event: Event) -> None:
+        raise ValueError("the listener is broken")
+
+    with answering(HI) as (server, model), pytest.raises(ValueError, match="the listener is broken"):
+        model.reply(asking(), emit=emit)
+    assert len(server.requests) == 1
+
+
+def test_ctrl_c_passes_through_and_the_next_call_works() -> None:
+    def emit(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with answering(HI * 2) as (_, model):
+        with pytest.raises(KeyboardInterrupt):
+            model.reply(asking(), emit=emit)
+        assert model.reply(asking(), emit=lambda event: None).text
+
+
+@pytest.mark.parametrize(
+    ("url", "is_here"),
+    [("http://localhost:1", True), ("http://[::1]:1", True), ("http://127.0.0.9", True), ("https://127.org", False)],
+)
+def test_loopback_addresses_are_known(url: str, is_here: bool) -> None:
+    assert is_loopback(url) is is_here
+
+
+def test_making_a_model_does_not_import_the_sdk() -> None:
+    code = (
+        "import sys\nfrom cdd_agent.clock import SystemClock\n"
+        "from cdd_agent.model.anthropic_api import AnthropicModel\n"
+        "AnthropicModel(api_key='k', clock=SystemClock())\nprint('anthropic' in sys.modules, 'httpx2' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False False"

@@ -1,0 +1,88 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.model import wire
+from cdd_agent.model.conversation import (
+    JSON,
+    AssistantMessage,
+    Message,
+    Opaque,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from cdd_agent.model.port import Request, ToolSpec
+from tests.fakes.messages_server import decode_request
+
+WORDS = st.text(min_size=1).filter(lambda text: bool(text.strip()))
+VALUES: st.SearchStrategy[JSON] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+TEXTS = st.builds(Text, text=WORDS)
+ASSISTANT = st.lists(
+    TEXTS
+    | st.builds(ToolCall, id=st.text(), name=st.text(), input=st.dictionaries(st.text(), VALUES, max_size=3))
+    | st.builds(lambda data: Opaque(wire={"type": "redacted_thinking", "data": data}), st.text()),
+    min_size=1,
+    max_size=4,
+).map(lambda blocks: AssistantMessage(content=tuple(blocks)))
+USER = st.lists(
+    TEXTS | st.builds(ToolResult, tool_use_id=st.text(), content=st.text(), is_error=st.booleans()),
+    min_size=1,
+    max_size=4,
+).map(lambda blocks: UserMessage(content=tuple(blocks)))
+
+
+def user(*texts: str) -> UserMessage:
+    return UserMessage(content=tuple(Text(text=text) for text in texts))
+
+
+@given(st.text(), st.lists(ASSISTANT | USER, max_size=4))
+def test_a_request_on_the_wire_says_what_was_asked(system: str, messages: list[Message]) -> None:
+    request = Request(system=system, messages=tuple(messages))
+    assert decode_request(wire.encode_request(request, model="m")) == request
+
+
+def test_a_body_holds_what_the_api_needs_and_nothing_it_refuses() -> None:
+    tool = ToolSpec(name="Read", description="Reads.", input_schema={"type": "object"})
+    request = Request(system="Be brief.", messages=(user("hi"),), tools=(tool,), max_tokens=99)
+    assert wire.encode_request(request, model="claude-x") == {
+        "model": "claude-x",
+        "max_tokens": 99,
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
+        ],
+        "tools": [{"name": "Read", "description": "Reads.", "input_schema": {"type": "object"}}],
+        "thinking": {"type": "adaptive", "display": "summarized"},
+    }
+
+
+def test_thinking_can_be_left_out() -> None:
+    assert "thinking" not in wire.encode_request(Request(system="", messages=()), model="m", thinking=False)
+
+
+def test_only_the_last_block_of_all_is_marked() -> None:
+    messages = wire.encode_request(Request(system="", messages=(user("a", "b"), user("c"))), model="m")["messages"]
+    assert str(messages).count("cache_control") == 1
+    assert str(messages).endswith("'text': 'c', 'cache_control': {'type': 'ephemeral'}}]}]")
+
+
+def test_an_opaque_block_is_not_marked() -> None:
+    block = {"type": "thinking", "thinking": "", "signature": "s"}
+    said = AssistantMessage(content=(Opaque(wire=dict(block)),))
+    assert wire.encode_request(Request(system="", messages=(said,)), model="m")["messages"] == [
+        {"role": "assistant", "content": [block]}
+    ]
+
+
+def test_blank_texts_and_empty_messages_are_not_sent() -> None:
+    messages = (user("a", "\n"), AssistantMessage(content=()), user(" "))
+    assert wire.encode_messages(messages) == [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+
+
+def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
+    assert wire.encode_block(ToolResult(tool_use_id="a", content="x\udc80"))["content"] == "x?"
