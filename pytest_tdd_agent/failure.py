@@ -93,10 +93,10 @@ def describe(
     ``root`` is the absolute root directory of the run, ``test_file`` relative to it; ``source`` returns the text of a
     file below the root, None if it cannot be read.
     """
-    if _is_named(error, "MultipleDoctestFailures", "_pytest"):
+    if _is_named(error, "MultipleDoctestFailures", package="_pytest"):
         error = next(iter(getattr(error, "failures", ())), error)
     doctest_place = _doctest_place(error)
-    if _is_named(error, "UnexpectedException", "doctest"):
+    if _is_named(error, "UnexpectedException", package="doctest"):
         error = getattr(error, "exc_info", (None, error))[1]
     calls = [at for at in _calls(error) if _is_own(at[0], root)]
     frames = tuple(Frame(_relative(path, root), line, function) for path, line, function in calls[-FRAMES_CAP:])
@@ -146,13 +146,13 @@ def _kind_of_report(error: BaseException, message: str) -> str | None:
     """The kinds that hold wherever the exception comes from."""
     if isinstance(error, SyntaxError):
         return "syntax_error"
-    if _is_named(error, "FixtureLookupError", "_pytest"):
+    if _is_named(error, "FixtureLookupError", package="_pytest"):
         return "fixture_missing"
-    if _is_named(error, "OutcomeException", "_pytest"):
+    if _is_named(error, "OutcomeException", package="_pytest"):
         return next((kind for prefix, kind in _FAIL_PREFIXES if message.startswith(prefix)), "pytest_fail")
     if isinstance(error, AssertionError) and _MISMATCH.match(message):
         return "raises_match_mismatch"
-    if _is_named(error, "DocTestFailure", "doctest"):
+    if _is_named(error, "DocTestFailure", package="doctest"):
         return "assertion"
     return None
 
@@ -181,10 +181,10 @@ def message_of(error: BaseException) -> str:
     """Return the text of an exception, capped; never raises, whatever its ``__str__`` does."""
     if isinstance(error, SyntaxError):
         return str(error.msg)[:MESSAGE_CAP]
-    if _is_named(error, "DocTestFailure", "doctest"):
+    if _is_named(error, "DocTestFailure", package="doctest"):
         example, got = getattr(error, "example", None), getattr(error, "got", "")
         return f"Expected {getattr(example, 'want', '')!r}, got {got!r}"[:MESSAGE_CAP]
-    if _is_named(error, "FixtureLookupError", "_pytest"):
+    if _is_named(error, "FixtureLookupError", package="_pytest"):
         return f"fixture {getattr(error, 'argname', '')!r} not found"
     shown = "".join(format_exception_only(type(error), error)).rstrip("\n")
     return shown.partition(": ")[2][:MESSAGE_CAP]
@@ -236,13 +236,16 @@ def _home(traceback: TracebackType | None, function: str) -> str:
     return home if isinstance(home, str) else ""
 
 
-def _is_named(error: BaseException, name: str, package: str) -> bool:
+def _is_named(error: BaseException, name: str, *, package: str) -> bool:
     return any(cls.__name__ == name and cls.__module__.split(".", 1)[0] == package for cls in type(error).__mro__)
 
 
 def _doctest_place(error: BaseException) -> tuple[str, int] | None:
     test, example = getattr(error, "test", None), getattr(error, "example", None)
-    if not (_is_named(error, "DocTestFailure", "doctest") or _is_named(error, "UnexpectedException", "doctest")):
+    if not (
+        _is_named(error, "DocTestFailure", package="doctest")
+        or _is_named(error, "UnexpectedException", package="doctest")
+    ):
         return None
     return str(getattr(test, "filename", "")), int(getattr(test, "lineno", 0) or 0) + getattr(example, "lineno", 0) + 1
 
@@ -288,7 +291,7 @@ def _origin(error: BaseException, root: str, *, test_file: str, place: str | Non
     innermost = own[-1] if own else None
     if innermost is None or isinstance(error, SyntaxError):
         innermost = None if place is None else os.path.join(root, place)
-    if _is_named(error, "FixtureLookupError", "_pytest"):
+    if _is_named(error, "FixtureLookupError", package="_pytest"):
         return "test"
     if innermost is None or not _is_own(innermost, root):
         return "third_party"
@@ -325,7 +328,7 @@ def _is_raises(node: ast.expr) -> bool:
     return name in _RAISES
 
 
-def covers(expected: str, missing: str, kind: str) -> bool:
+def covers(expected: str, missing: str, *, kind: str) -> bool:
     """Say whether an expected name accounts for a missing one of a structural kind.
 
     A dotted name accounts for itself, for what is inside it, and for a module it lies in that is missing too.

@@ -65,22 +65,32 @@ def judge(
     ``expects`` are the dotted or plain names whose absence is a right reason to fail in RED.
     """
     rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
-    reasons = tuple(_unfit(phase, report, baseline)) or tuple(rules(_Run(report, baseline), targets, expects))
+    run = _Run(report, baseline=baseline, targets=targets, expects=expects)
+    reasons = tuple(_unfit(phase, run)) or tuple(rules(run))
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
 
 
 class _Run:
-    """A report beside its baseline, with what both are asked for."""
+    """A report beside its baseline, with what the gate is asked."""
 
-    def __init__(self, report: SuiteReport, baseline: SuiteReport | None) -> None:
+    def __init__(
+        self,
+        report: SuiteReport,
+        *,
+        baseline: SuiteReport | None,
+        targets: Sequence[str],
+        expects: Sequence[str],
+    ) -> None:
         self.report = report
         self.baseline = baseline
+        self.targets = targets
+        self.expects = expects
         self.tests = {case.nodeid: case for case in report.tests}
         self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
         self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
 
     def covered(self, target: str) -> list[Case]:
-        """The tests that a target names."""
+        """Return the tests that a target names."""
         exact = self.tests.get(target)
         if exact is not None:
             return [exact]
@@ -88,10 +98,11 @@ class _Run:
         return [case for case in self.report.tests if case.nodeid.startswith(inside)]
 
     def is_new(self, case: Case) -> bool:
+        """Say whether the baseline lacks the test."""
         return case.nodeid not in self.before
 
     def uncollected(self, nodeid: str) -> CollectError | None:
-        """The error that kept a test, or the file or folder it is in, from being collected."""
+        """Return the error that kept a test, or the file or folder it is in, from being collected."""
         file = nodeid.split("::", 1)[0]
         for error in self.report.collect_errors:
             held_back = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
@@ -100,11 +111,13 @@ class _Run:
         return None
 
     def new_collect_errors(self) -> Iterator[CollectError]:
+        """What could be collected in the baseline, or was not there."""
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
 
 
-def _unfit(phase: str, report: SuiteReport, baseline: SuiteReport | None) -> Iterator[Reason]:
+def _unfit(phase: str, run: _Run) -> Iterator[Reason]:
     """What makes reports unfit for any judgment."""
+    report, baseline = run.report, run.baseline
     if not report.complete:
         yield Reason(
             "run_incomplete",
@@ -128,11 +141,11 @@ def _unfit(phase: str, report: SuiteReport, baseline: SuiteReport | None) -> Ite
 class _Aim:
     """What a gate has to judge of a run."""
 
-    def __init__(self, run: _Run, targets: Sequence[str], pick: Callable[[str], list[Case]]) -> None:
+    def __init__(self, run: _Run, pick: Callable[[str], list[Case]]) -> None:
         self.cases: dict[str, Case] = {}
         self.blocked: dict[str, CollectError] = {}
         self.missing: list[str] = []
-        for target in targets:
+        for target in run.targets:
             cases = pick(target)
             error = None if cases else run.uncollected(target)
             self.cases.update((case.nodeid, case) for case in cases)
@@ -142,16 +155,18 @@ class _Aim:
                 self.missing.append(target)
 
     def take(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
+        """Judge these, as no target says what."""
         self.cases.update((case.nodeid, case) for case in cases)
         self.blocked.update((error.nodeid, error) for error in errors)
 
     def is_empty(self) -> bool:
+        """Say that there is nothing to judge."""
         return not (self.cases or self.blocked or self.missing)
 
 
-def _red(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
-    aim = _Aim(run, targets, lambda target: _red_targets(run, target))
-    if not targets:
+def _red(run: _Run) -> Iterator[Reason]:
+    aim = _Aim(run, lambda target: _red_targets(run, target))
+    if not run.targets:
         aim.take(filter(run.is_new, run.report.tests), run.new_collect_errors())
     if aim.is_empty():
         message = "Every test of the run is in the baseline already. Write a new test that fails."
@@ -159,12 +174,12 @@ def _red(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[
     for target in aim.missing:
         yield _missing_in_red(run, target)
     for case in aim.cases.values():
-        yield from _not_red(case, expects)
+        yield from _not_red(case, run.expects)
     for error in aim.blocked.values():
-        yield from _wrong_failure(error.nodeid, error.failure, expects)
+        yield from _wrong_failure(error.nodeid, error.failure, expects=run.expects)
     yield from _losses(run, aim)
     if run.baseline is not None:
-        yield from _new_failures(run, aim, "untargeted_failure")
+        yield from _new_failures(run, aim, code="untargeted_failure")
 
 
 def _red_targets(run: _Run, target: str) -> list[Case]:
@@ -217,10 +232,10 @@ def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
             "fail; mend its fixtures.",
         )
     else:
-        yield from _wrong_failure(name, case.failure, expects)
+        yield from _wrong_failure(name, case.failure, expects=expects)
 
 
-def _wrong_failure(name: str, failure: Failure, expects: Sequence[str]) -> Iterator[Reason]:
+def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> Iterator[Reason]:
     """Yield a reason unless the failure is one that a missing feature, or the expected defect, causes."""
     kind = failure.kind
     if kind == "wrong_exception" and failure.origin == "test":
@@ -241,7 +256,7 @@ def _wrong_failure(name: str, failure: Failure, expects: Sequence[str]) -> Itera
         )
         return
     missing = failure.missing_name
-    if missing is None or not any(covers(expected, missing, kind) for expected in expects):
+    if missing is None or not any(covers(expected, missing, kind=kind) for expected in expects):
         yield Reason(
             "name_not_expected",
             name,
@@ -250,9 +265,9 @@ def _wrong_failure(name: str, failure: Failure, expects: Sequence[str]) -> Itera
         )
 
 
-def _green(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
-    aim = _Aim(run, targets, run.covered)
-    if not targets:
+def _green(run: _Run) -> Iterator[Reason]:
+    aim = _Aim(run, run.covered)
+    if not run.targets:
         ran = (case for case in run.report.tests if case.outcome in ("passed", *_FAILING))
         aim.take(ran, run.report.collect_errors)
     if aim.is_empty():
@@ -266,7 +281,7 @@ def _green(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterato
             "target_failed", error.nodeid, f"{error.nodeid} cannot be collected: {_shown(error.failure)}. Mend that."
         )
     yield from _losses(run, aim)
-    yield from _new_failures(run, aim, "new_failure")
+    yield from _new_failures(run, aim, code="new_failure")
     yield from _protected_changes(run)
 
 
@@ -281,8 +296,8 @@ def _not_green(case: Case) -> Iterator[Reason]:
         yield Reason("target_failed", name, f"{name} fails{where}: {_shown(case.failure)}. Make it pass.")
 
 
-def _refactor(run: _Run, targets: Sequence[str], expects: Sequence[str]) -> Iterator[Reason]:
-    yield from _green(run, targets, expects)
+def _refactor(run: _Run) -> Iterator[Reason]:
+    yield from _green(run)
     gone = [nodeid for nodeid, case in run.before.items() if nodeid not in run.tests and case.outcome != "passed"]
     added = [nodeid for nodeid in run.tests if nodeid not in run.before]
     for nodeid in gone:
@@ -309,7 +324,7 @@ def _losses(run: _Run, aim: _Aim) -> Iterator[Reason]:
             yield Reason("collect_error", error.nodeid, message)
 
 
-def _new_failures(run: _Run, aim: _Aim, code: str) -> Iterator[Reason]:
+def _new_failures(run: _Run, aim: _Aim, *, code: str) -> Iterator[Reason]:
     for case in run.report.tests:
         if run.is_new(case) and case.outcome in _FAILING and case.nodeid not in aim.cases:
             message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."

@@ -251,7 +251,7 @@ def outcome_of(report: pytest.TestReport) -> str:
 
 def _failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> Failure:
     attached: str | None = report.__dict__.get(ATTRIBUTE)
-    text = report.longreprtext
+    text = str(report.longrepr)  # without the line on the worker that longreprtext puts before it
     found = failure.from_text(text, phase) if attached is None else reports.failure_from_json(loads(attached))
     return replace(found, text=text[-failure.TEXT_CAP :])
 

@@ -202,10 +202,12 @@ class _Value:
         self.place = place
 
     def wrong(self, expected: str) -> ReportError:
+        """Return the error that says what was expected here."""
         shown = repr(self.value)
         return ReportError(f"{self.place}: expected {expected}, found {shown[:80]}")
 
     def entries(self) -> dict[str, _Value]:
+        """Return the values of an object by key."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object")
         return {key: _Value(value, f"{self.place}.{key}") for key, value in self.value.items()}
@@ -218,34 +220,41 @@ class _Value:
         return _Value(self.value[key], f"{self.place}.{key}")
 
     def items(self) -> list[_Value]:
+        """Return the values of a list."""
         if not isinstance(self.value, list):
             raise self.wrong("a list")
         return [_Value(value, f"{self.place}[{index}]") for index, value in enumerate(self.value)]
 
     def is_null(self) -> bool:
+        """Say whether nothing is known."""
         return self.value is None
 
     def text(self) -> str:
+        """Return a string."""
         if not isinstance(self.value, str):
             raise self.wrong("a string")
         return self.value
 
     def one_of(self, choices: Iterable[str]) -> str:
+        """Return one of some strings."""
         if self.value not in tuple(choices):
             raise self.wrong("one of " + ", ".join(choices))
         return self.text()
 
     def integer(self) -> int:
+        """Return an integer."""
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             raise self.wrong("an integer")
         return self.value
 
     def number(self) -> float:
+        """Return a finite number."""
         if not isinstance(self.value, (int, float)) or isinstance(self.value, bool) or not isfinite(self.value):
             raise self.wrong("a number")
         return float(self.value)
 
     def flag(self) -> bool:
+        """Return true or false."""
         if not isinstance(self.value, bool):
             raise self.wrong("true or false")
         return self.value

@@ -21,6 +21,7 @@ class _Draft:
         self.clear()
 
     def clear(self) -> None:
+        """Forget what it came to."""
         self.outcome = ""
         self.phases: dict[str, float] = {}
         self.failure: Failure | None = None
