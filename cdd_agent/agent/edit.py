@@ -55,8 +55,20 @@ class _Piece:
 
 
 Lines: TypeAlias = Sequence[str]
-Fit: TypeAlias = Callable[[Lines, Lines, Lines], Lines | None]
-"""Lines of the file, lines sought, new lines -> the new lines as they fit that place, or nothing if it is another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """What is to give way to what, as text and as lines without their endings."""
+
+    old: str
+    new: str
+    sought: Lines
+    wanted: Lines
+
+
+Fit: TypeAlias = Callable[[Lines, _Exchange], Lines | None]
+"""Lines of the file -> the lines wanted as they fit that place, or nothing if it is not the place."""
 
 
 def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edited:
@@ -69,18 +81,19 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
     mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
     ending = _ending_of(body)
     old, new = (_with_ending(piece.removeprefix(BOM), ending) for piece in (old, new))
+    exchange = _Exchange(old=old, new=new, sought=_contents(old), wanted=_contents(new))
     if not old:
         raise UsageError("old_string is empty.", hint="give the text to replace, or write a new file with Write")
     if old == new:
         raise UsageError("old_string and new_string are the same.", hint="leave the file as it is, or change one")
     ignored = None
-    pieces = _exact(body, old, new, overlapping=not replace_all)
+    pieces = _exact(body, exchange, overlapping=not replace_all)
     if not pieces:
-        ignored, pieces = _relaxed(body, old, new)
+        ignored, pieces = _relaxed(body, exchange)
     if not pieces:
-        raise _miss(body, old, new)
+        raise _miss(body, exchange)
     if len(pieces) > 1 and (ignored or not replace_all):
-        raise _ambiguous(body, pieces, ignored)
+        raise _ambiguous(body, pieces, ignored=ignored)
     ends = [0, *(piece.end for piece in pieces)]
     kept = [body[end : piece.start] + piece.replacement for end, piece in zip(ends, pieces, strict=False)]
     return Edited(text="".join([mark, *kept, body[ends[-1] :]]), lines=_line_numbers(body, pieces), ignored=ignored)
@@ -93,7 +106,12 @@ def split_lines(text: str) -> list[str]:
 
 def without_ending(line: str) -> str:
     """``line`` without the newline that ends it."""
-    return line.removesuffix("\n").removesuffix("\r")
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def _contents(text: str) -> list[str]:
+    """The lines of ``text`` without their endings."""
+    return [without_ending(line) for line in split_lines(text)]
 
 
 def _ending_of(text: str) -> str | None:
@@ -108,39 +126,55 @@ def _with_ending(text: str, ending: str | None) -> str:
     return text if ending is None else re.sub(r"\r?\n", ending, text)
 
 
-def _exact(body: str, old: str, new: str, *, overlapping: bool) -> list[_Piece]:
-    """Every place where ``old`` stands as it is."""
+def _exact(body: str, exchange: _Exchange, *, overlapping: bool) -> list[_Piece]:
+    """Every place where the old text stands as it is."""
+    old = exchange.old
     pieces, at = [], body.find(old)
     while at >= 0:
-        pieces.append(_Piece(start=at, end=at + len(old), replacement=new))
+        pieces.append(_Piece(start=at, end=at + len(old), replacement=exchange.new))
         at = body.find(old, at + (1 if overlapping else len(old)))
     return pieces
 
 
-def _relaxed(body: str, old: str, new: str) -> tuple[str | None, list[_Piece]]:
-    """The first kind of difference that finds ``old``, and every place that it finds.
+def _relaxed(body: str, exchange: _Exchange) -> tuple[str | None, list[_Piece]]:
+    """The first kind of difference that finds the old text, and every place that it finds.
 
     Whole lines become whole lines: the last one keeps the ending, or the lack of one, that is there.
     """
     lines = split_lines(body)
-    contents = [without_ending(line) for line in lines]
+    contents = _contents(body)
     starts = [0, *accumulate(map(len, lines))]
-    sought, wanted = ([without_ending(line) for line in split_lines(piece)] for piece in (old, new))
-    for kind, fit in _KINDS.items() if old.strip() else ():
+    sought, wanted = exchange.sought, exchange.wanted
+    places = _places(contents, sought)
+    for kind, fit in _KINDS.items():
         pieces = []
-        for first in range(len(lines) - len(sought) + 1):
+        for first in places:
             last = first + len(sought)
-            fitted = fit(contents[first:last], sought, wanted)
+            fitted = fit(contents[first:last], exchange)
             if fitted is not None:
                 changes = SequenceMatcher(None, sought, wanted, autojunk=False).get_opcodes()
-                replacement = _assemble(lines[first:last], fitted, changes, usual=_ending_of(body) or "\n")
+                replacement = _assemble(lines[first:last], fitted, changes=changes, usual=_ending_of(body) or "\n")
                 pieces.append(_Piece(start=starts[first], end=starts[last], replacement=replacement))
         if pieces:
             return kind, pieces
     return None, []
 
 
-def _assemble(found: Lines, fitted: Lines, changes: Sequence[tuple[str, int, int, int, int]], *, usual: str) -> str:
+def _places(contents: Lines, sought: Lines) -> list[int]:
+    """Where any fit may begin: every kind leaves the words of a line alone, so those of one line must agree."""
+    anchor = next((at for at, line in enumerate(sought) if _bare(line)), None)
+    if anchor is None:
+        return []
+    words, last = _bare(sought[anchor]), len(contents) - len(sought)
+    return [at - anchor for at, line in enumerate(contents) if 0 <= at - anchor <= last and _bare(line) == words]
+
+
+def _bare(line: str) -> str:
+    """``line`` without what any kind of difference looks past."""
+    return line.translate(_LOOK_ALIKES).strip()
+
+
+def _assemble(found: Lines, fitted: Lines, *, changes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
     """What replaces the lines ``found``: a line that the model left as it was stays as it is in the file."""
     ending = _ending_of("".join(found)) or usual
     rows: list[str] = []
@@ -152,19 +186,19 @@ def _assemble(found: Lines, fitted: Lines, changes: Sequence[tuple[str, int, int
     return "".join(ended)
 
 
-def _fit_endings(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+def _fit_endings(found: Lines, exchange: _Exchange) -> Lines | None:
     """The same but for line endings."""
-    return wanted if list(found) == list(sought) else None
+    return exchange.wanted if list(found) == list(exchange.sought) else None
 
 
-def _fit_trailing(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+def _fit_trailing(found: Lines, exchange: _Exchange) -> Lines | None:
     """The same but for white space at the ends of lines."""
-    return wanted if _stripped(found) == _stripped(sought) else None
+    return exchange.wanted if _stripped(found) == _stripped(exchange.sought) else None
 
 
-def _fit_indentation(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+def _fit_indentation(found: Lines, exchange: _Exchange) -> Lines | None:
     """The same but for one indentation more, or one less, on every line that is not blank."""
-    found, sought = _stripped(found), _stripped(sought)
+    found, sought, wanted = _stripped(found), _stripped(exchange.sought), exchange.wanted
     place, line = next((pair for pair in zip(found, sought, strict=True) if pair[1]), ("", ""))
     if place.endswith(line):
         more = place.removesuffix(line)
@@ -179,20 +213,20 @@ def _fit_indentation(found: Lines, sought: Lines, wanted: Lines) -> Lines | None
     return [row.removeprefix(less) for row in wanted]
 
 
-def _fit_tabs(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+def _fit_tabs(found: Lines, exchange: _Exchange) -> Lines | None:
     """The same but for tabs in place of spaces, or the reverse, before the first word of a line."""
+    found, sought = _stripped(found), _stripped(exchange.sought)
+    respaced = _tabbed if any(row.startswith("\t") for row in found) else _expanded
     for width in TAB_WIDTHS:
-        if [_expanded(row, width) for row in _stripped(found)] == [_expanded(row, width) for row in _stripped(sought)]:
-            if not any(row.startswith("\t") for row in found):
-                return [_expanded(row, width) for row in wanted]
-            return [_tabbed(row, width) for row in wanted]
+        if [_expanded(row, width) for row in found] == [_expanded(row, width) for row in sought]:
+            return [respaced(row, width) for row in exchange.wanted]
     return None
 
 
-def _fit_look_alikes(found: Lines, sought: Lines, wanted: Lines) -> Lines | None:
+def _fit_look_alikes(found: Lines, exchange: _Exchange) -> Lines | None:
     """The same but for characters that look alike: spaces, quotes and dashes of typography."""
-    plain = [row.translate(_LOOK_ALIKES) for row in _stripped(found)]
-    return wanted if plain == [row.translate(_LOOK_ALIKES) for row in _stripped(sought)] else None
+    plain, sought = ([row.translate(_LOOK_ALIKES) for row in _stripped(rows)] for rows in (found, exchange.sought))
+    return exchange.wanted if plain == sought else None
 
 
 _KINDS: dict[str, Fit] = {
@@ -234,7 +268,7 @@ def _line_numbers(body: str, pieces: list[_Piece]) -> tuple[int, ...]:
     return tuple(1 + count for count in accumulate(newlines))
 
 
-def _ambiguous(body: str, pieces: list[_Piece], ignored: str | None) -> UsageError:
+def _ambiguous(body: str, pieces: list[_Piece], *, ignored: str | None) -> UsageError:
     """What to say of a piece that is there more than once."""
     contents = split_lines(body)
     numbers = _line_numbers(body, pieces)[:SHOWN_PLACES]
@@ -247,15 +281,17 @@ def _ambiguous(body: str, pieces: list[_Piece], ignored: str | None) -> UsageErr
     )
 
 
-def _miss(body: str, old: str, new: str) -> UsageError:
+def _miss(body: str, exchange: _Exchange) -> UsageError:
     """What to say of a piece that is not there: whether the new one is, and what comes nearest."""
     happened = "old_string is not in the file, nothing was changed."
-    if new.strip() and new in body:
-        happened += f"\nnew_string is already there, at line {body.count(chr(10), 0, body.index(new)) + 1}."
-    contents, sought = ([without_ending(line) for line in split_lines(piece)] for piece in (body, old))
-    first = _nearest(contents, sought)
+    there = body.find(exchange.new) if exchange.new.strip() else -1
+    if there >= 0:
+        number = body.count("\n", 0, there) + 1
+        happened += f"\nnew_string is already there, at line {number}."
+    contents = _contents(body)
+    first = _nearest(contents, exchange.sought)
     if first is not None:
-        happened += f"\nThe nearest lines are:\n{_compared(contents, sought, first)}"
+        happened += f"\nThe nearest lines are:\n{_compared(contents, exchange.sought, first=first)}"
     return UsageError(happened, hint="Read the file again and copy old_string from it, without line numbers")
 
 
@@ -270,7 +306,7 @@ def _nearest(contents: Lines, sought: Lines) -> int | None:
     return max(0, bare_file.index(near[0]) - bare_sought.index(longest)) if near else None
 
 
-def _compared(contents: Lines, sought: Lines, first: int) -> str:
+def _compared(contents: Lines, sought: Lines, *, first: int) -> str:
     """The lines from ``first`` on with their numbers, and ``old_string`` below the first one that differs."""
     shown = contents[first : first + min(len(sought), SHOWN_LINES)]
     pairs = zip(shown, sought, strict=False)

@@ -43,7 +43,7 @@ def run_agent(
     specs = tuple(tool.spec for tool in tools)
     usage, calls, failed_turns, text = Usage(), 0, 0, ""
 
-    def ended(end: End, turns: int, completion: Mapping[str, JSON] | None = None) -> AgentRun:
+    def ended(end: End, turns: int, *, completion: Mapping[str, JSON] | None = None) -> AgentRun:
         return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, completion=completion)
 
     for number in range(1, budget.max_turns + 1):
@@ -58,7 +58,7 @@ def run_agent(
             outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
             for call, output in zip(turn.calls, outputs, strict=True):
                 if output.ends_run:
-                    return ended("completed", number, call.input)
+                    return ended("completed", number, completion=call.input)
             failed_turns = failed_turns + 1 if all(output.is_error for output in outputs) else 0
             if failed_turns == budget.max_failed_turns:
                 return ended("stuck", number)

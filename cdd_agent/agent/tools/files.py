@@ -100,8 +100,8 @@ class _Files:
             )
         self._seen[self._workspace.relative(inputs.file_path)] = _digest(data)
         last = min(len(lines), inputs.offset - 1 + min(inputs.limit, LINES_PER_READ))
-        shown = _numbered(lines, inputs.offset, last) or "(the file is empty)"
-        return ToolOutput(text="\n".join([shown, *_remarks(data, last, len(lines))]))
+        shown = _numbered(lines, first=inputs.offset, last=last) or "(the file is empty)"
+        return ToolOutput(text="\n".join([shown, *_remarks(data, last=last, total=len(lines))]))
 
     def write(self, inputs: WriteInput) -> ToolOutput:
         """Create the file, or overwrite it if the agent knows what it holds."""
@@ -111,7 +111,7 @@ class _Files:
         if self._workspace.exists(name):
             self._require_known(name, self._workspace.digest(name))
             before = self._workspace.read(name)
-            _require_python(name, before, data)
+            _require_python(name, before=before, after=data)
             done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
         else:
             done = f"Created {name}: {count}."
@@ -130,11 +130,11 @@ class _Files:
         after = encode(edited.text)
         if after == before:
             raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
-        _require_python(name, before, after)
+        _require_python(name, before=before, after=after)
         self._workspace.write(name, after)
         if known:
             self._seen[name] = _digest(after)
-        return ToolOutput(text=_edit_told(name, edited, inputs.new_string))
+        return ToolOutput(text=_edit_told(name, edited, new=inputs.new_string))
 
     def _writable(self, path: str) -> str:
         """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
@@ -164,7 +164,7 @@ def _counted(text: str) -> str:
     return "1 line" if count == 1 else f"{count} lines"
 
 
-def _numbered(lines: list[str], first: int, last: int) -> str:
+def _numbered(lines: list[str], *, first: int, last: int) -> str:
     """The lines ``first`` to ``last``, 1-based, each after its number."""
     rows = []
     for number, line in enumerate(lines[first - 1 : last], start=first):
@@ -174,7 +174,7 @@ def _numbered(lines: list[str], first: int, last: int) -> str:
     return "\n".join(rows)
 
 
-def _remarks(data: bytes, last: int, total: int) -> list[str]:
+def _remarks(data: bytes, *, last: int, total: int) -> list[str]:
     """What the numbered lines do not show."""
     remarks = []
     if last < total:
@@ -188,7 +188,7 @@ def _remarks(data: bytes, last: int, total: int) -> list[str]:
     return remarks
 
 
-def _edit_told(name: str, edited: Edited, new: str) -> str:
+def _edit_told(name: str, edited: Edited, *, new: str) -> str:
     """What was changed where, and how the first place looks now."""
     count = len(edited.lines)
     places = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
@@ -196,10 +196,10 @@ def _edit_told(name: str, edited: Edited, new: str) -> str:
     lines = split_lines(edited.text)
     first = max(1, edited.lines[0] - CONTEXT_LINES)
     last = min(len(lines), edited.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
-    return f"Edited {name} {places}{ignored}. It reads now:\n{_numbered(lines, first, last)}"
+    return f"Edited {name} {places}{ignored}. It reads now:\n{_numbered(lines, first=first, last=last)}"
 
 
-def _require_python(name: str, before: bytes, after: bytes) -> None:
+def _require_python(name: str, *, before: bytes, after: bytes) -> None:
     """Raise ``UsageError`` if a Python file that could be parsed no longer could."""
     if not name.endswith((".py", ".pyi")) or _syntax_error(before) is not None:
         return

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -7,20 +7,17 @@ from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import ModelError, UsageError
-from cdd_agent.events import Emit, Event, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import Event, TextDelta, ToolCalled, ToolReturned, TurnEnded
 from cdd_agent.model.conversation import (
-    AssistantBlock,
     AssistantMessage,
     Conversation,
-    StopReason,
     Text,
     ToolCall,
     ToolResult,
-    Turn,
     Usage,
     UserMessage,
 )
-from cdd_agent.model.port import Request
+from tests.fakes.model import ScriptedModel, says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,37 +42,11 @@ def tool(name: str, run: Callable[[Echo], ToolOutput] = echo) -> Tool:
 TOOLS = (tool("Read"), tool("Grep"), tool("Finish", lambda _: ToolOutput(text="done", ends_run=True)))
 
 
-class Scripted:
-    """A model whose turns are given; keeps the requests."""
-
-    name = "scripted"
-
-    def __init__(self, *turns: Turn) -> None:
-        self.turns = list(turns)
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request, *, emit: Emit) -> Turn:
-        self.requests.append(request)
-        if not self.turns:
-            raise ModelError("no turn left", hint="write one")
-        return self.turns.pop(0)
-
-
-def turn(*content: AssistantBlock | str, stop_reason: StopReason | None = None, tokens: int = 1) -> Turn:
-    blocks = tuple(Text(text=block) if isinstance(block, str) else block for block in content)
-    calls = any(isinstance(block, ToolCall) for block in blocks)
-    return Turn(
-        content=blocks,
-        stop_reason=stop_reason or ("tool_use" if calls else "end_turn"),
-        usage=Usage(input_tokens=tokens, output_tokens=tokens),
-    )
-
-
 def call(number: int, word: str = "hello", name: str = "Read") -> ToolCall:
     return ToolCall(id=f"call-{number}", name=name, input={"word": word})
 
 
-def run(model: Scripted, *, budget: Budget | None = None) -> tuple[AgentRun, Conversation, list[Event]]:
+def run(model: ScriptedModel, *, budget: Budget | None = None) -> tuple[AgentRun, Conversation, list[Event]]:
     conversation = Conversation("be brief")
     conversation.say("begin")
     seen: list[Event] = []
@@ -94,23 +65,24 @@ def results(conversation: Conversation) -> list[ToolResult]:
 
 
 def test_a_turn_without_calls_ends_the_run_as_answered() -> None:
-    ended, conversation, seen = run(Scripted(turn("I am done")))
+    ended, conversation, seen = run(ScriptedModel([says("I am done", tokens=7)]))
     assert (ended.end, ended.text, ended.turns, ended.calls) == ("answered", "I am done", 1, 0)
     assert conversation.messages[-1] == AssistantMessage(content=(Text(text="I am done"),))
     assert seen == [
+        TextDelta(text="I am done"),
         TurnEnded(
             agent="executor",
             text="I am done",
             stop_reason="end_turn",
-            input_tokens=1,
-            output_tokens=1,
+            input_tokens=7,
+            output_tokens=7,
             cache_read_tokens=0,
-        )
+        ),
     ]
 
 
 def test_all_calls_of_a_turn_are_answered_in_order_in_the_next_message() -> None:
-    model = Scripted(turn("look", call(1, "one"), call(2, "two", "Grep"), call(3, "bad")), turn("seen"))
+    model = ScriptedModel([says("look", call(1, "one"), call(2, "two", "Grep"), call(3, "bad")), says("seen")])
     ended, conversation, _ = run(model)
     assert ended.end == "answered"
     assert model.requests[1].messages[-1] == UserMessage(
@@ -124,19 +96,19 @@ def test_all_calls_of_a_turn_are_answered_in_order_in_the_next_message() -> None
 
 
 def test_a_tool_that_ends_the_run_does_so_after_every_result_is_given() -> None:
-    ended, conversation, _ = run(Scripted(turn(call(1, "all", "Finish"), call(2))))
+    ended, conversation, _ = run(ScriptedModel([says(call(1, "all", "Finish"), call(2))]))
     assert ended.end == "completed"
     assert ended.completion == {"word": "all"}
     assert [result.tool_use_id for result in results(conversation)] == ["call-1", "call-2"]
 
 
 def test_a_finishing_call_with_invalid_input_does_not_end_the_run() -> None:
-    ended, _, _ = run(Scripted(turn(ToolCall(id="1", name="Finish", input={})), turn("sorry")))
+    ended, _, _ = run(ScriptedModel([says(ToolCall(id="1", name="Finish", input={})), says("sorry")]))
     assert (ended.end, ended.completion) == ("answered", None)
 
 
 def test_events_tell_of_each_call_before_and_after_it_runs() -> None:
-    _, _, seen = run(Scripted(turn(call(1, "one"), call(2, "bad")), turn("end")))
+    _, _, seen = run(ScriptedModel([says(call(1, "one"), call(2, "bad")), says("end")]))
     assert seen[1:5] == [
         ToolCalled(call_id="call-1", name="Read", subject="one"),
         ToolReturned(call_id="call-1", name="Read", ok=True, summary="one"),
@@ -146,7 +118,7 @@ def test_events_tell_of_each_call_before_and_after_it_runs() -> None:
 
 
 def test_an_unknown_tool_is_answered_with_the_nearest_name() -> None:
-    _, conversation, _ = run(Scripted(turn(call(1, name="read_file")), turn("end")))
+    _, conversation, _ = run(ScriptedModel([says(call(1, name="read_file")), says("end")]))
     (result,) = results(conversation)
     assert result.is_error
     assert result.content == "There is no tool read_file. Did you mean Read? The tools are: Read, Grep, Finish."
@@ -154,21 +126,21 @@ def test_an_unknown_tool_is_answered_with_the_nearest_name() -> None:
 
 def test_calls_above_the_limit_of_a_turn_are_answered_but_not_run() -> None:
     _, conversation, _ = run(
-        Scripted(turn(*(call(number) for number in range(4))), turn("end")), budget=Budget(max_calls_per_turn=2)
+        ScriptedModel([says(*(call(number) for number in range(4))), says("end")]), budget=Budget(max_calls_per_turn=2)
     )
     assert [result.is_error for result in results(conversation)] == [False, False, True, True]
     assert "one turn may call 2 tools" in results(conversation)[3].content
 
 
 def test_the_limit_of_turns_ends_the_run_with_every_call_answered() -> None:
-    model = Scripted(*(turn(call(number)) for number in range(5)))
+    model = ScriptedModel(says(call(number)) for number in range(5))
     ended, conversation, _ = run(model, budget=Budget(max_turns=3))
     assert (ended.end, ended.turns, ended.calls) == ("out_of_turns", 3, 3)
     assert len(results(conversation)) == 3
 
 
 def test_the_limit_of_tokens_is_checked_before_the_model_is_asked() -> None:
-    model = Scripted(turn(call(1), tokens=30), turn(call(2), tokens=30), turn("never"))
+    model = ScriptedModel([says(call(1), tokens=30), says(call(2), tokens=30), says("never")])
     ended, _, _ = run(model, budget=Budget(max_tokens_total=100))
     assert (ended.end, ended.turns) == ("out_of_tokens", 2)
     assert ended.usage == Usage(input_tokens=60, output_tokens=60)
@@ -176,15 +148,15 @@ def test_the_limit_of_tokens_is_checked_before_the_model_is_asked() -> None:
 
 
 def test_three_turns_in_a_row_of_nothing_but_errors_are_stuck() -> None:
-    bad = turn(call(1, "bad"), call(2, "bad"))
-    ended, _, _ = run(Scripted(bad, bad, turn(call(1, "bad"), call(2)), bad, bad, bad, turn("never")))
+    bad = says(call(1, "bad"), call(2, "bad"))
+    ended, _, _ = run(ScriptedModel([bad, bad, says(call(1, "bad"), call(2)), bad, bad, bad, says("never")]))
     assert (ended.end, ended.turns) == ("stuck", 6)
 
 
 def test_an_interrupt_leaves_every_call_answered_and_passes_through() -> None:
     conversation = Conversation("be brief")
     conversation.say("begin")
-    model = Scripted(turn(call(1), call(2, "ctrl-c"), call(3)))
+    model = ScriptedModel([says(call(1), call(2, "ctrl-c"), call(3))])
     with pytest.raises(KeyboardInterrupt):
         run_agent(conversation, TOOLS, model=model, budget=Budget(), emit=lambda _: None, agent="executor")
     assert [result.is_error for result in results(conversation)] == [False, True, True]
@@ -193,13 +165,13 @@ def test_an_interrupt_leaves_every_call_answered_and_passes_through() -> None:
 
 
 def test_calls_of_a_turn_that_was_cut_off_are_not_run() -> None:
-    _, conversation, _ = run(Scripted(turn(call(1), stop_reason="max_tokens"), turn("end")))
+    _, conversation, _ = run(ScriptedModel([replace(says(call(1)), stop_reason="max_tokens"), says("end")]))
     assert results(conversation)[0].is_error
     assert "ended with max_tokens" in results(conversation)[0].content
 
 
 def test_an_answer_that_was_cut_off_is_asked_to_go_on() -> None:
-    model = Scripted(turn("half of", stop_reason="max_tokens"), turn("the answer"))
+    model = ScriptedModel([replace(says("half of"), stop_reason="max_tokens"), says("the answer")])
     ended, _, _ = run(model)
     assert (ended.end, ended.text) == ("answered", "the answer")
     assert model.requests[1].messages[-1] == UserMessage(
@@ -208,24 +180,24 @@ def test_an_answer_that_was_cut_off_is_asked_to_go_on() -> None:
 
 
 def test_a_paused_turn_is_carried_on_as_it_is() -> None:
-    model = Scripted(turn("wait", stop_reason="pause_turn"), turn("done"))
+    model = ScriptedModel([replace(says("wait"), stop_reason="pause_turn"), says("done")])
     ended, _, _ = run(model)
     assert ended.text == "done"
     assert model.requests[1].messages[-1] == AssistantMessage(content=(Text(text="wait"),))
 
 
 def test_a_refusal_is_an_end_of_its_own_and_an_empty_turn_is_not_kept() -> None:
-    ended, conversation, _ = run(Scripted(turn(stop_reason="refusal")))
+    ended, conversation, _ = run(ScriptedModel([replace(says(), stop_reason="refusal")]))
     assert ended.end == "refused"
     assert len(conversation.messages) == 1
 
 
 def test_the_tools_are_offered_in_the_same_order_every_time() -> None:
-    model = Scripted(turn(call(1, name="Grep")), turn(call(2)), turn("end"))
+    model = ScriptedModel([says(call(1, name="Grep")), says(call(2)), says("end")])
     run(model)
     assert {tuple(spec.name for spec in request.tools) for request in model.requests} == {("Read", "Grep", "Finish")}
 
 
 def test_an_error_of_the_model_passes_through() -> None:
     with pytest.raises(ModelError, match="no turn left"):
-        run(Scripted())
+        run(ScriptedModel([]))
