@@ -1,6 +1,7 @@
 """Finding files by name and lines by content, among the files that a workspace lists."""
 
 import re
+import warnings
 from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
@@ -60,7 +61,9 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
     Raises ``UsageError`` for an expression that is not valid.
     """
     try:
-        expression = re.compile(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expression = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise UsageError(
             f"{pattern!r} is not a regular expression: {error}.", hint="escape ( ) [ ] { } . * + ? with a backslash"
@@ -81,7 +84,12 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
     return Hits(shown=tuple(shown), total=total, unread=unread)
 
 
-_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\{|\}|,|.", re.DOTALL)
+_SET = r"\[(?:[!^][^/]|[^/!^])[^\]/]*\]"
+_TOKEN = re.compile(rf"\*\*/|\*\*|\*|\?|{_SET}|\{{|\}}|,|.", re.DOTALL)
+"""The pieces of a pattern; the first member of a set may be the bracket that would close it."""
+
+_NOT_IN_A_RANGE = re.compile(r"[^\w-]|(?<!\w)-|-(?!\w)")
+"""What has no meaning of its own in a set of characters."""
 
 
 def _translated(pattern: str) -> str:
@@ -107,7 +115,7 @@ def _translated(pattern: str) -> str:
                 pieces.append("|")
             case _ if len(token) > 1:
                 inverted = token[1] in "!^"
-                members = token[1 + inverted : -1].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+                members = _NOT_IN_A_RANGE.sub(r"\\\g<0>", token[1 + inverted : -1])
                 pieces.append(f"[{'^/' if inverted else ''}{members}]")
             case _:
                 pieces.append(re.escape(token))

@@ -191,4 +191,4 @@ def test_lines_outside_a_loose_match_are_kept(*, lines: list[str], old: list[str
     kept = lines[first + len(old) :]
     assert split_lines(edited.text)[:first] == split_lines(text)[:first]
     assert edited.text.endswith(ending.join(kept))
-    assert ending == "\n" or "\n" not in edited.text.replace("\r\n", "")
+    assert "\r\n" not in text or "\n" not in edited.text.replace("\r\n", "")

@@ -43,6 +43,11 @@ def workspace(tmp_path: Path) -> Workspace:
         ("[rst]etup.py", ("setup.py",)),
         ("[!s]etup.py", ()),
         ("odd[[]1].py", ("src/odd[1].py",)),
+        ("[a-z]etup.py", ("setup.py",)),
+        ("[?--]etup.py", ()),
+        ("*[]]*", ("src/odd[1].py",)),
+        ("[]etup.py", ()),
+        ("[!]etup.py", ()),
         ("*.{md,png}", ("picture.png", "src/notes.md")),
         ("Setup.py", ()),
         ("config", ()),
@@ -87,6 +92,10 @@ def test_an_expression_that_is_not_valid_is_refused_with_the_reason(workspace: W
     with pytest.raises(UsageError, match="missing \\)") as refusal:
         grep(workspace, "row(")
     assert "backslash" in refusal.value.hint
+
+
+def test_an_expression_that_the_compiler_warns_of_is_searched_for(workspace: Workspace) -> None:
+    assert grep(workspace, "[[]row").total == 0
 
 
 @given(st.text(alphabet="*?[]{},!^-ab/.\\", max_size=12))
