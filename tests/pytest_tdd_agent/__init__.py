@@ -1,0 +1,1 @@
+"""Tests of the plugin; a module for each of its modules."""

@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import pytest
+
+from pytest_tdd_agent.fingerprint import changed, digests, is_protected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "test_a.py",
+        "src/a_test.py",
+        "conftest.py",
+        "src/conftest.py",
+        "pytest.ini",
+        "pytest.toml",
+        "tests/data/in.csv",
+        "src/pkg/test/make.py",
+    ],
+)
+def test_tests_their_data_and_the_configuration_are_protected(path: str) -> None:
+    assert is_protected(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["src/a.py", "pyproject.toml", "setup.cfg", "tox.ini", "src/contest.py", "testing.py", "src/latest.py"]
+)
+def test_the_product_is_not_protected(path: str) -> None:
+    assert not is_protected(path)
+
+
+def put(root: Path, name: str, text: str = "") -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_only_protected_files_have_digests_and_caches_and_environments_are_left_out(tmp_path: Path) -> None:
+    for name in (
+        "src/a.py",
+        "tests/test_a.py",
+        "tests/data/in.csv",
+        "tests/__pycache__/test_a.pyc",
+        "tests/stale.pyc",
+        ".venv/lib/test_b.py",
+        "env/pyvenv.cfg",
+        "env/lib/test_c.py",
+        "node_modules/x/test.py",
+        "conftest.py",
+    ):
+        put(tmp_path, name)
+    assert list(digests(tmp_path)) == ["conftest.py", "tests/data/in.csv", "tests/test_a.py"]
+
+
+def test_changed_added_and_removed_files_are_named(tmp_path: Path) -> None:
+    put(tmp_path, "tests/test_a.py", "1")
+    put(tmp_path, "tests/test_b.py", "1")
+    before = digests(tmp_path)
+    put(tmp_path, "tests/test_a.py", "2")
+    put(tmp_path, "tests/in.csv", "new")
+    (tmp_path / "tests/test_b.py").unlink()
+    assert changed(before, digests(tmp_path)) == ("tests/in.csv", "tests/test_a.py", "tests/test_b.py")
+    assert changed(before, before) == ()
+
+
+PYPROJECT = """\
+[project]
+name = "a"
+
+[tool.pytest.ini_options]
+addopts = "-ra"
+
+[tool.ruff]
+line-length = 100
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "text", "product", "tests"),
+    [
+        ("pyproject.toml", "pyproject.toml[tool.pytest]", PYPROJECT, ("name", "title"), ("-ra", "-k x")),
+        ("setup.cfg", "setup.cfg[tool:pytest]", "[a]\nb=1\n[tool:pytest]\nc=2\n", ("b=1", "b=3"), ("c=2", "c=3")),
+        ("tox.ini", "tox.ini[pytest]", "[tox]\nb=1\n\n[pytest]\nc=2\n", ("b=1", "b=3"), ("c=2", "c=3")),
+    ],
+)
+def test_only_the_section_of_pytest_counts_in_a_shared_file(
+    tmp_path: Path, *, file: str, key: str, text: str, product: tuple[str, str], tests: tuple[str, str]
+) -> None:
+    put(tmp_path, file, text)
+    before = digests(tmp_path)
+    assert list(before) == [key]
+    put(tmp_path, file, text.replace(*product) + "\n# the end\n[other]\nx=1\n")
+    assert changed(before, digests(tmp_path)) == ()
+    put(tmp_path, file, text.replace(*tests))
+    assert changed(before, digests(tmp_path)) == (key,)
+
+
+def test_configuration_by_a_dotted_key_counts_too(tmp_path: Path) -> None:
+    put(tmp_path, "pyproject.toml", '[tool]\npytest.ini_options.addopts = "-k x"\n')
+    assert list(digests(tmp_path)) == ["pyproject.toml[tool.pytest]"]
+
+
+def test_a_project_without_configuration_has_no_digest_of_it(tmp_path: Path) -> None:
+    put(tmp_path, "pyproject.toml", "[project]\nname = 'a'\n")
+    assert digests(tmp_path) == {}
+
+
+def test_links_and_special_files_do_not_stop_the_walk(tmp_path: Path) -> None:
+    put(tmp_path, "tests/real.txt", "1")
+    (tmp_path / "tests/lost").symlink_to("nowhere")
+    (tmp_path / "tests/loop").symlink_to(".")
+    assert set(digests(tmp_path)) == {"tests/real.txt", "tests/lost"}

@@ -1,0 +1,288 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pytest_tdd_agent.gate import BEHAVIORAL, CODES, STRUCTURAL, judge
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, Verdict
+
+OLD = "tests/test_a.py::test_old"
+NEW = "tests/test_a.py::test_new"
+BASELINE_FINGERPRINTS = {"tests/test_a.py": "1"}
+
+
+def failure(kind: str = "assertion", **fields: str | None) -> Failure:
+    plain = Failure("call", kind, "test", "AssertionError", "assert 1 == 2", path="tests/test_a.py", line=3)
+    return replace(plain, **fields)  # type: ignore[arg-type]
+
+
+def case(nodeid: str, outcome: str = "passed", why: Failure | None = None) -> Case:
+    if outcome in ("failed", "error") and why is None:
+        why = failure()
+    return Case(nodeid, outcome, nodeid.split("::", maxsplit=1)[0], 1, 0.1, failure=why)
+
+
+def run(*cases: Case, errors: tuple[CollectError, ...] = (), complete: bool = True, **prints: str) -> SuiteReport:
+    return SuiteReport(
+        complete=complete,
+        exit_status=0,
+        nonce="",
+        python="3.11.7",
+        pytest="9.2.0",
+        rootdir="/p",
+        started_at="",
+        duration_s=1.0,
+        tests=cases,
+        collect_errors=errors,
+        collected=len(cases),
+        fingerprints=prints or BASELINE_FINGERPRINTS,
+    )
+
+
+def uncollected(nodeid: str = "tests/test_a.py", **fields: str | None) -> CollectError:
+    plain = failure("missing_module", phase="collect", exception="ModuleNotFoundError", missing_name="ledger.export")
+    return CollectError(nodeid, replace(plain, **fields))  # type: ignore[arg-type]
+
+
+def codes(verdict: Verdict) -> list[str]:
+    assert verdict.open is (verdict.reasons == ())
+    assert {reason.code for reason in verdict.reasons} <= set(CODES)
+    return [reason.code for reason in verdict.reasons]
+
+
+BASELINE = run(case(OLD))
+
+
+def red(report: SuiteReport, *targets: str, baseline: SuiteReport | None = BASELINE, expects: str = "") -> list[str]:
+    return codes(judge("red", report, baseline=baseline, targets=targets, expects=expects.split()))
+
+
+def green(report: SuiteReport, *targets: str, baseline: SuiteReport | None = BASELINE) -> list[str]:
+    return codes(judge("green", report, baseline=baseline, targets=targets))
+
+
+def test_red_opens_when_the_target_fails_for_a_right_reason_and_the_rest_passes() -> None:
+    assert red(run(case(OLD), case(NEW, "failed")), NEW) == []
+    assert red(run(case(OLD), case(NEW, "failed"))) == []
+    assert red(run(case(NEW, "failed")), NEW, baseline=None) == []
+
+
+@pytest.mark.parametrize("kind", BEHAVIORAL)
+def test_red_opens_for_each_behavioral_kind(kind: str) -> None:
+    assert red(run(case(OLD), case(NEW, "failed", failure(kind))), NEW) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STRUCTURAL if kind != "not_implemented"])
+def test_red_opens_for_a_missing_name_only_if_it_is_expected(kind: str) -> None:
+    report = run(case(OLD), case(NEW, "failed", failure(kind, missing_name="ledger.export")))
+    assert red(report, NEW, expects="ledger.export") == []
+    assert red(report, NEW, expects="ledger.imports") == ["name_not_expected"]
+    assert red(report, NEW) == ["name_not_expected"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin", "reasons"),
+    [
+        ("not_implemented", "project", []),
+        ("not_implemented", "test", ["wrong_reason"]),
+        ("name_error", "project", []),
+        ("name_error", "test", ["name_not_expected"]),
+    ],
+)
+def test_red_takes_a_stub_of_the_product_and_not_one_of_the_test(kind: str, origin: str, *, reasons: list[str]) -> None:
+    why = failure(kind, origin=origin, missing_name="x")
+    assert red(run(case(OLD), case(NEW, "failed", why)), NEW) == reasons
+
+
+@pytest.mark.parametrize("kind", ["syntax_error", "pytest_fail", "timeout", "crash", "xpass_strict", "system_exit"])
+def test_red_stays_closed_for_any_other_kind(kind: str) -> None:
+    assert red(run(case(OLD), case(NEW, "failed", failure(kind))), NEW, expects="x") == ["wrong_reason"]
+
+
+def test_red_sees_a_typing_error_inside_raises_but_not_a_defect_of_the_product() -> None:
+    typo = failure("wrong_exception", exception="NameError", missing_name="exprot")
+    assert red(run(case(OLD), case(NEW, "failed", typo)), NEW, expects="export") == ["name_not_expected"]
+    assert red(run(case(OLD), case(NEW, "failed", replace(typo, origin="project"))), NEW) == []
+
+
+def test_red_takes_an_exception_of_the_product_that_was_declared() -> None:
+    crash = failure("exception", origin="project", exception="IndexError")
+    report = run(case(OLD), case(NEW, "failed", crash))
+    assert red(report, NEW, expects="IndexError") == []
+    assert red(report, NEW) == ["wrong_reason"]
+    reasons = judge("red", report, baseline=BASELINE, targets=[NEW]).reasons
+    assert "declare IndexError as expected" in reasons[0].message
+    assert red(run(case(OLD), case(NEW, "failed", replace(crash, origin="test"))), NEW, expects="IndexError") == [
+        "wrong_reason"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "code"),
+    [
+        (case(NEW), "already_green"),
+        (case(NEW, "xpassed"), "already_green"),
+        (case(NEW, "skipped"), "skipped_target"),
+        (case(NEW, "xfailed"), "skipped_target"),
+        (case(NEW, "error", failure(phase="setup")), "wrong_phase"),
+        (case(NEW, "error", failure(phase="teardown")), "wrong_phase"),
+    ],
+)
+def test_red_stays_closed_unless_the_target_fails_in_its_body(now: Case, code: str) -> None:
+    assert red(run(case(OLD), now), NEW) == [code]
+    assert red(run(case(OLD), now)) == [code]
+
+
+def test_red_names_a_target_that_is_not_there_and_its_neighbors() -> None:
+    verdict = judge("red", run(case(OLD), case(NEW, "failed")), baseline=BASELINE, targets=[NEW, NEW + "er"])
+    assert codes(verdict) == ["target_missing"]
+    assert verdict.reasons[0].nodeid == NEW + "er"
+    assert OLD in verdict.reasons[0].message
+
+
+def test_red_wants_a_new_test() -> None:
+    assert red(run(case(OLD))) == ["no_tests"]
+    assert red(run(), baseline=None) == ["no_tests"]
+    assert red(run(case(OLD)), "tests/test_a.py") == ["target_missing"]
+
+
+@pytest.mark.parametrize(
+    "target", ["tests", "tests/", "tests/test_a.py", "tests/test_a.py::TestX", "tests/test_a.py::TestX::test_new"]
+)
+def test_a_target_may_hold_tests_and_means_the_new_ones(target: str) -> None:
+    one, two = "tests/test_a.py::TestX::test_new[1]", "tests/test_a.py::TestX::test_new[2]"
+    old = "tests/test_a.py::TestX::test_old"
+    before = run(case(old))
+    assert red(run(case(old), case(one, "failed"), case(two, "failed")), target, baseline=before) == []
+    assert red(run(case(old), case(one, "failed"), case(two)), target, baseline=before) == ["already_green"]
+
+
+def test_a_changed_test_may_be_the_target_by_its_name() -> None:
+    assert red(run(case(OLD, "failed")), OLD) == []
+    before = run(case(OLD + "[1]"), case(OLD + "[2]"))
+    assert red(run(case(OLD + "[1]", "failed"), case(OLD + "[2]", "failed")), OLD, baseline=before) == []
+
+
+def test_red_lets_old_failures_stay_and_no_other_test_break() -> None:
+    other = "tests/test_b.py::test_b"
+    report = run(case(OLD), case(NEW, "failed"), case(other, "failed"))
+    assert red(report, NEW, baseline=run(case(OLD), case(other, "failed"))) == []
+    assert red(report, NEW, baseline=run(case(OLD), case(other))) == ["broke_others"]
+    assert red(report, NEW) == ["untargeted_failure"]
+    assert red(run(case(NEW, "failed")), NEW) == ["test_removed"]
+    for outcome in ("error", "skipped", "xfailed", "xpassed"):
+        assert red(run(case(OLD, outcome), case(NEW, "failed")), NEW) == ["broke_others"]
+
+
+def test_red_opens_when_the_targets_file_cannot_be_collected_for_an_expected_name() -> None:
+    report = run(errors=(uncollected(),))
+    assert red(report, NEW, "tests/test_a.py::test_newer", expects="ledger.export") == []
+    assert red(report, "tests/test_a.py", expects="ledger.export") == []
+    assert red(report, expects="ledger.export") == []
+    assert red(report, NEW) == ["name_not_expected"]
+    broken = run(errors=(uncollected(kind="syntax_error"),))
+    assert red(broken, NEW, expects="ledger.export") == ["wrong_reason"]
+
+
+def test_a_folder_that_cannot_be_collected_holds_its_tests_back() -> None:
+    report = run(errors=(uncollected("tests/__init__.py"),))
+    assert red(report, NEW, expects="ledger.export") == []
+
+
+def test_a_file_that_cannot_be_collected_any_more_is_said_once() -> None:
+    other = uncollected("tests/test_b.py")
+    before = run(case(OLD), case("tests/test_b.py::t1"), case("tests/test_b.py::t2"))
+    assert red(run(case(OLD), case(NEW, "failed"), errors=(other,)), NEW, baseline=before) == ["collect_error"]
+    assert green(run(case(OLD), case(NEW), errors=(other,)), NEW, baseline=before) == ["collect_error"]
+    assert (
+        green(run(case(OLD), case(NEW), errors=(other,)), NEW, baseline=replace(BASELINE, collect_errors=(other,)))
+        == []
+    )
+
+
+def test_a_message_names_the_test_the_kind_and_what_would_be_right() -> None:
+    why = failure("fixture_missing", message="fixture 'x'\nnot found")
+    reason = judge("red", run(case(NEW, "failed", why)), targets=[NEW]).reasons[0]
+    assert reason.nodeid == NEW
+    for part in (NEW, "fixture_missing", "fixture 'x' not found", "tests/test_a.py:3", "Right would be"):
+        assert part in reason.message
+
+
+def test_green_opens_when_the_targets_pass_and_nothing_broke() -> None:
+    assert green(run(case(OLD), case(NEW)), NEW) == []
+    assert green(run(case(OLD), case(NEW))) == []
+    assert green(run(case(OLD), case(NEW)), "tests/test_a.py", baseline=None) == []
+    before = run(case(OLD), case(NEW, "failed"), case("b.py::t", "failed"))
+    assert green(run(case(OLD), case(NEW), case("b.py::t", "failed")), NEW, baseline=before) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "code"),
+    [
+        (case(NEW, "failed"), "target_failed"),
+        (case(NEW, "error", failure(phase="teardown")), "target_failed"),
+        (case(NEW, "skipped"), "skipped_target"),
+        (case(NEW, "xfailed"), "skipped_target"),
+        (case(NEW, "xpassed"), "target_failed"),
+        (case("tests/test_b.py::t"), "target_missing"),
+    ],
+)
+def test_green_stays_closed_unless_the_target_ran_and_passed(now: Case, code: str) -> None:
+    assert green(run(case(OLD), now), NEW) == [code]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "error", "skipped", "xfailed", "xpassed"])
+def test_green_stays_closed_when_another_test_no_longer_passes(outcome: str) -> None:
+    assert green(run(case(OLD, outcome), case(NEW)), NEW) == ["broke_others"]
+
+
+def test_green_stays_closed_for_a_removed_and_for_a_new_failing_test() -> None:
+    assert green(run(case(NEW)), NEW) == ["test_removed"]
+    assert green(run(case(OLD), case(NEW), case("b.py::t", "failed")), NEW) == ["new_failure"]
+
+
+def test_green_without_targets_wants_every_test_that_ran_to_pass() -> None:
+    old_failure = run(case(OLD), case("b.py::t", "failed"))
+    assert green(run(case(OLD), case("b.py::t", "failed")), baseline=old_failure) == ["target_failed"]
+    assert green(run(case(OLD), case("b.py::t", "skipped"))) == []
+    assert green(run(case("b.py::t", "skipped")), baseline=None) == ["no_tests"]
+    assert green(run(case(OLD), errors=(uncollected("b.py"),))) == ["target_failed"]
+
+
+def test_green_says_why_a_targets_file_cannot_be_collected() -> None:
+    verdict = judge("green", run(errors=(uncollected(),)), targets=[NEW])
+    assert codes(verdict) == ["target_failed"]
+    assert "missing_module" in verdict.reasons[0].message
+
+
+def test_green_names_each_protected_file_that_changed_was_added_or_was_removed() -> None:
+    before = replace(BASELINE, fingerprints={"tests/a.py": "1", "tests/b.py": "1", "tests/c.py": "1"})
+    after = replace(run(case(OLD), case(NEW)), fingerprints={"tests/a.py": "1", "tests/b.py": "2", "tests/d.py": "1"})
+    verdict = judge("green", after, baseline=before, targets=[NEW])
+    assert codes(verdict) == ["protected_changed"] * 3
+    said = " ".join(reason.message for reason in verdict.reasons)
+    assert all(part in said for part in ("b.py was changed", "c.py was removed", "d.py was added"))
+    assert codes(judge("red", replace(after, tests=(case(OLD), case(NEW, "failed"))), baseline=before)) == []
+
+
+def refactor(report: SuiteReport, baseline: SuiteReport | None = BASELINE) -> list[str]:
+    return codes(judge("refactor", report, baseline=baseline))
+
+
+def test_refactor_is_green_with_the_same_tests() -> None:
+    assert refactor(run(case(OLD))) == []
+    assert refactor(run(case(OLD), case(NEW))) == ["tests_differ"]
+    assert refactor(run(case(OLD)), run(case(OLD), case(NEW, "skipped"))) == ["tests_differ"]
+    assert refactor(run(case(OLD)), run(case(OLD), case(NEW))) == ["test_removed"]
+    assert refactor(run(case(OLD, "failed"))) == ["target_failed"]
+    assert refactor(run(case(OLD)), None) == ["baseline_missing"]
+
+
+@pytest.mark.parametrize("gate", [red, green, refactor])
+def test_a_run_or_a_baseline_that_ended_early_closes_every_gate(gate: Callable[..., list[str]]) -> None:
+    assert gate(replace(BASELINE, complete=False)) == ["run_incomplete"]
+    assert gate(BASELINE, baseline=replace(BASELINE, complete=False)) == ["baseline_incomplete"]
+
+
+def test_every_code_says_in_a_sentence_what_it_means() -> None:
+    assert all(meaning[0].isupper() and meaning.endswith(".") for meaning in CODES.values())

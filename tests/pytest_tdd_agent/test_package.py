@@ -1,0 +1,28 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_tdd_agent
+
+PACKAGE = Path(pytest_tdd_agent.__file__).parent
+MODULES = sorted(PACKAGE.glob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_a_module_is_python_3_8_and_puts_off_its_annotations(module: Path) -> None:
+    tree = ast.parse(module.read_text(encoding="utf-8"), feature_version=(3, 8))
+    futures = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        for alias in node.names
+    }
+    assert futures == {"annotations"}
+
+
+def test_reading_a_report_needs_no_pytest() -> None:
+    code = "import pytest_tdd_agent.gate, sys; sys.exit('pytest' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=False).returncode == 0

@@ -1,0 +1,177 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_tdd_agent import report as reports
+from pytest_tdd_agent.report import (
+    OUTCOMES,
+    PHASES,
+    Case,
+    CollectError,
+    Failure,
+    Frame,
+    Reason,
+    ReportError,
+    SuiteReport,
+    Verdict,
+    dump,
+    from_json,
+    load,
+    to_json,
+)
+
+seconds = st.floats(min_value=0, max_value=1e6)
+texts = st.text(max_size=20)
+maybe_text = st.none() | texts
+counts = st.integers(min_value=0, max_value=10**6)
+frames = st.builds(Frame, path=texts, line=counts, function=texts)
+failures = st.builds(
+    Failure,
+    phase=st.sampled_from(("collect", "setup", "call", "teardown")),
+    kind=texts,
+    origin=st.sampled_from(("test", "project", "third_party")),
+    exception=texts,
+    message=texts,
+    missing_name=maybe_text,
+    path=maybe_text,
+    line=st.none() | counts,
+    frames=st.lists(frames, max_size=2).map(tuple),
+    text=texts,
+)
+cases = st.builds(
+    Case,
+    nodeid=texts,
+    outcome=st.sampled_from(OUTCOMES),
+    file=texts,
+    line=counts,
+    duration_s=seconds,
+    phases=st.dictionaries(st.sampled_from(("setup", "call", "teardown")), seconds),
+    reruns=counts,
+    failure=st.none() | failures,
+)
+reasons = st.builds(Reason, code=texts, nodeid=maybe_text, message=texts)
+suite_reports = st.builds(
+    SuiteReport,
+    complete=st.booleans(),
+    exit_status=st.integers(),
+    nonce=texts,
+    python=texts,
+    pytest=texts,
+    rootdir=texts,
+    started_at=texts,
+    duration_s=seconds,
+    tests=st.lists(cases, max_size=3).map(tuple),
+    collect_errors=st.lists(st.builds(CollectError, nodeid=texts, failure=failures), max_size=2).map(tuple),
+    fingerprints=st.dictionaries(texts, texts, max_size=2),
+    collected=counts,
+    deselected=counts,
+    gate=st.none()
+    | st.builds(
+        Verdict,
+        phase=st.sampled_from(PHASES),
+        open=st.booleans(),
+        reasons=st.lists(reasons, max_size=2).map(tuple),
+    ),
+)
+
+EXAMPLE = SuiteReport(
+    complete=True,
+    exit_status=1,
+    nonce="n",
+    python="3.11.7",
+    pytest="9.2.0",
+    rootdir="/project",
+    started_at="2026-01-01T00:00:00Z",
+    duration_s=0.5,
+    tests=(
+        Case(
+            nodeid="test_a.py::test_x",
+            outcome="failed",
+            file="test_a.py",
+            line=3,
+            duration_s=0.1,
+            phases={"setup": 0.0, "call": 0.1},
+            failure=Failure("call", "assertion", "test", "AssertionError", "assert 1 == 2"),
+        ),
+        Case(nodeid="test_a.py::test_y", outcome="passed", file="test_a.py", line=5, duration_s=0.1, reruns=1),
+    ),
+    collected=2,
+)
+
+
+@given(suite_reports)
+def test_a_report_comes_back_from_json_as_it_went(report: SuiteReport) -> None:
+    assert from_json(json.loads(json.dumps(to_json(report)))) == report
+
+
+def test_a_report_comes_back_from_a_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    dump(EXAMPLE, tmp_path / "report.json")
+    assert load(tmp_path / "report.json") == EXAMPLE
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_the_summary_counts_each_outcome_and_what_passed_only_when_run_again() -> None:
+    assert to_json(EXAMPLE)["summary"] == {
+        "passed": 1,
+        "failed": 1,
+        "error": 0,
+        "skipped": 0,
+        "xfailed": 0,
+        "xpassed": 0,
+        "collected": 2,
+        "deselected": 0,
+        "flaky": 1,
+    }
+
+
+def test_a_newer_schema_is_refused_and_unknown_keys_are_not() -> None:
+    document = to_json(EXAMPLE)
+    assert from_json({**document, "color": "red"}) == EXAMPLE
+    with pytest.raises(ReportError, match=r"\$\.schema: 2 is newer than 1.*update"):
+        from_json({**document, "schema": 2})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 0}, r"\$\.schema: expected a positive integer, found 0"),
+        ({"complete": "yes"}, r"\$\.complete: expected true or false, found 'yes'"),
+        ({"exit_status": True}, r"\$\.exit_status: expected an integer, found True"),
+        ({"duration_s": float("nan")}, r"\$\.duration_s: expected a number, found nan"),
+        ({"tests": {}}, r"\$\.tests: expected a list, found {}"),
+        ({"tests": [{}]}, r"\$\.tests\[0\]: the key 'failure' is missing"),
+        ({"tests": []}, r"\$\.summary\.passed: expected 0, as the tests say, found 1"),
+        ({"fingerprints": {"a": 1}}, r"\$\.fingerprints\.a: expected a string, found 1"),
+        ({"gate": {"phase": "blue", "open": True, "reasons": []}}, r"\$\.gate\.phase: expected one of red, green"),
+    ],
+)
+def test_a_damaged_document_is_refused_with_the_place(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ReportError, match=message):
+        from_json({**to_json(EXAMPLE), **change})
+
+
+def test_a_document_that_is_no_object_is_refused() -> None:
+    with pytest.raises(ReportError, match=r"\$: expected an object, found \[\]"):
+        from_json([])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[]", b"{}"])
+def test_a_file_that_is_no_report_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    with pytest.raises(ReportError, match=r"report\.json: "):
+        load(path)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"none\.json: No such file"):
+        load(tmp_path / "none.json")
+
+
+def test_a_failure_alone_comes_back_from_json() -> None:
+    failure = replace(Failure("call", "assertion", "test", "AssertionError", "é \ud800"), line=3)
+    assert reports.failure_from_json(json.loads(json.dumps(reports.failure_to_json(failure)))) == failure

@@ -1,0 +1,58 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_tdd_agent.stream import Stream
+
+
+def lines(path: Path) -> list[object]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_each_event_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text("an earlier run")
+    stream = Stream(path)
+    stream.send("begin", nodeid="tests/test_é.py::t[\ud800]")
+    assert lines(path) == [{"event": "begin", "nodeid": "tests/test_é.py::t[\ud800]"}]
+    stream.send("end")
+    assert lines(path)[1:] == [{"event": "end"}]
+    stream.close()
+
+
+def test_a_closed_descriptor_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    stream = Stream(path)
+    stream.send("one")
+    stream.close()
+    stream.send("two")
+    assert lines(path) == [{"event": "one"}, {"event": "two"}]
+    stream.close()
+
+
+def test_what_a_test_does_to_the_modules_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.jsonl"
+    stream = Stream(path)
+    with monkeypatch.context() as patched:
+        for name in ("write", "open", "getpid"):
+            patched.delattr(os, name)
+        patched.delattr(json, "dumps")
+        stream.send("one")
+    stream.close()
+    assert lines(path) == [{"event": "one"}]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    stream = Stream(path)
+    child = os.fork()
+    if child == 0:
+        stream.send("child")
+        os._exit(0)
+    os.waitpid(child, 0)
+    stream.send("parent")
+    stream.close()
+    assert lines(path) == [{"event": "parent"}]
