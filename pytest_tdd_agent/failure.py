@@ -66,7 +66,7 @@ _FAIL_PREFIXES = (
     ("Raised exception ", "raises_match_mismatch"),
 )
 _MISMATCH = re.compile(
-    r"(?s)\s*(Regex pattern did not match|Pattern '.*' (does not match|not found)|check .*did not return True"
+    r"(?s)\s*(Regex pattern |Pattern '.*' (does not match|not found)|check .*did not return True"
     r"|Expected regex: )|\".*\" does not match \""
 )
 _SIGNATURE = re.compile(

@@ -51,6 +51,7 @@ def failing(root: Path, code: str, *, file: str = TEST, phase: str = "call") -> 
         ("with pytest.raises(ValueError): pass", "did_not_raise", None),
         ("with pytest.warns(UserWarning): pass", "did_not_warn", None),
         ("with pytest.raises(ValueError, match='zz'): int('b')", "raises_match_mismatch", None),
+        ("raise AssertionError(\"Regex pattern 'a' does not match 'b'.\")", "raises_match_mismatch", None),
         ("with pytest.raises(ValueError):\n    {}['a']", "wrong_exception", None),
         ("with pytest.raises(ValueError):\n    no_such", "wrong_exception", "no_such"),
         ("pytest.raises(ValueError, lambda: {}['a'])", "wrong_exception", None),
