@@ -68,6 +68,13 @@ class Repository:
             ) from error
         return cls(Path(top))
 
+    @classmethod
+    def create(cls, folder: Path) -> "Repository":
+        """A new repository in ``folder``, on the branch ``main``."""
+        repository = cls(folder)
+        repository.git("init", "--quiet", "--initial-branch=main")
+        return repository
+
     def git(
         self,
         *arguments: str,

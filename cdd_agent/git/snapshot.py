@@ -54,7 +54,11 @@ class Snapshots:
     def paths_unlike(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
         """Paths whose content in the snapshot is not that of ``commit``, the folders left out excepted."""
         paths = (change.path for change in self._repository.changes(commit, snapshot.commit))
-        return tuple(path for path in paths if not path.startswith(tuple(f"{name}/" for name in self._left_out)))
+        return tuple(path for path in paths if not self.leaves_out(path))
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether ``path`` is in none of the snapshots because it lies in a folder left out."""
+        return path.startswith(tuple(f"{folder}/" for folder in self._left_out))
 
     def forget(self, pattern: str) -> None:
         """Drop the refs that match ``pattern``; git keeps their objects for a while."""

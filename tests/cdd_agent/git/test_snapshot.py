@@ -1,0 +1,139 @@
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cdd_agent.git.repository import Change, Repository
+from cdd_agent.git.snapshot import Snapshots
+
+REF = "refs/cdd/checkpoints/t/1"
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and ".git" not in path.parts
+    }
+
+
+def test_a_restored_tree_is_the_one_that_was_kept(repository: Repository) -> None:
+    root = repository.root
+    (root / "a.txt").write_text("edited\n")
+    (root / "untracked.txt").write_text("kept too\n")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    before = content(root)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+
+    (root / "a.txt").write_text("ruined\n")
+    (root / "untracked.txt").unlink()
+    (root / "run.sh").chmod(0o644)
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "deep" / "er" / "new.txt").write_text("new\n")
+    undone = snapshots.restore(kept)
+
+    assert content(root) == before
+    assert (root / "run.sh").stat().st_mode & 0o100
+    assert not (root / "deep").exists()
+    assert {change.path for change in undone} == {"a.txt", "untracked.txt", "run.sh", "deep/er/new.txt"}
+    assert snapshots.changes_since(kept) == ()
+
+
+def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Repository) -> None:
+    root = repository.root
+    (root / ".gitignore").write_text("*.log\n")
+    (root / "a.txt").write_text("staged\n")
+    repository.git("add", "a.txt")
+    (root / "a.txt").write_text("staged and edited\n")
+    (root / "x.log").write_text("ignored\n")
+    index = (root / ".git" / "index").read_bytes()
+    head, status = repository.head(), repository.git("status", "--porcelain")
+
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    (root / "x.log").write_text("still ignored\n")
+    snapshots.restore(kept)
+
+    assert (root / ".git" / "index").read_bytes() == index
+    assert repository.head() == head
+    assert repository.git("status", "--porcelain") == status
+    assert (root / "x.log").read_text() == "still ignored\n"
+
+
+def test_a_folder_left_out_is_neither_kept_nor_changed(repository: Repository) -> None:
+    root = repository.root
+    (root / "tickets" / "t").mkdir(parents=True)
+    (root / "tickets" / "t" / "plan.md").write_text("1\n")
+    repository.commit("plan", ["tickets/t/plan.md"])
+    snapshots = Snapshots(repository, left_out=("tickets/t",))
+    kept = snapshots.take(REF, message="before")
+    (root / "tickets" / "t" / "plan.md").write_text("2\n")
+    assert snapshots.changes_since(kept) == ()
+    snapshots.restore(kept)
+    assert (root / "tickets" / "t" / "plan.md").read_text() == "2\n"
+    head = repository.head()
+    assert head is not None
+    assert snapshots.paths_unlike(head, kept) == ()
+
+
+def test_only_the_named_paths_are_restored(repository: Repository) -> None:
+    root = repository.root
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    (root / "a.txt").write_text("edited\n")
+    (root / "sub" / "b.txt").write_text("edited\n")
+    (root / "c.txt").write_text("new\n")
+    snapshots.restore(kept, only=["sub/b.txt"])
+    assert snapshots.changes_since(kept) == (
+        Change(path="a.txt", kind="modified"),
+        Change(path="c.txt", kind="created"),
+    )
+
+
+def test_a_snapshot_is_found_by_its_ref_until_it_is_forgotten(repository: Repository) -> None:
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    assert snapshots.find(REF) == kept
+    snapshots.forget("refs/cdd/checkpoints/t/*")
+    assert snapshots.find(REF) is None
+
+
+def test_a_snapshot_works_before_the_first_commit(tmp_path: Path) -> None:
+    repository = Repository.create(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    (tmp_path / "a.txt").unlink()
+    snapshots.restore(kept)
+    assert (tmp_path / "a.txt").read_text() == "a\n"
+
+
+names = st.sampled_from(["a.txt", "sub/b.txt", "sub/deeper/c.txt", "ü ñ.txt", "-dash.txt", 'quo"te.txt'])
+edits = st.dictionaries(names, st.none() | st.binary(max_size=20))
+
+
+def apply(root: Path, changes: dict[str, bytes | None]) -> None:
+    for name, data in changes.items():
+        path = root / name
+        if data is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kept_edits=edits, later_edits=edits)
+def test_restoring_undoes_any_later_edit(
+    repository: Repository, kept_edits: dict[str, bytes | None], later_edits: dict[str, bytes | None]
+) -> None:
+    root = repository.root
+    apply(root, kept_edits)
+    before = content(root)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    apply(root, later_edits)
+    snapshots.restore(kept)
+    assert content(root) == before
