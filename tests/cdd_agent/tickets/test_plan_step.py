@@ -1,6 +1,6 @@
 import pytest
 
-from cdd_agent.tickets import plan_values
+from cdd_agent.tickets import plan_step
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,13 @@ from cdd_agent.tickets import plan_values
     ],
 )
 def test_dependencies_are_read_as_people_write_them(value: str, meant: tuple[int, ...]) -> None:
-    assert plan_values.dependencies(value) == meant
+    assert plan_step.read_dependencies(value) == meant
 
 
 @pytest.mark.parametrize("value", ["the parser", "1, header", "3-1", "1-99999", "none, 2 later"])
 def test_a_dependency_that_names_no_step_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="step"):
-        plan_values.dependencies(value)
+        plan_step.read_dependencies(value)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_dependency_that_names_no_step_is_refused(value: str) -> None:
     ],
 )
 def test_paths_are_read_as_people_write_them(value: str, meant: tuple[str, ...]) -> None:
-    assert plan_values.paths(value) == meant
+    assert plan_step.read_paths(value) == meant
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_paths_are_read_as_people_write_them(value: str, meant: tuple[str, ...])
     ],
 )
 def test_criteria_are_read_as_people_write_them(value: str, meant: tuple[str, ...]) -> None:
-    assert plan_values.criteria(value) == meant
+    assert plan_step.read_criteria(value) == meant
 
 
 @pytest.mark.parametrize(
     ("value", "meant"), [("Bug", "bug"), ("`fix`", "bug"), ("documentation", "docs"), ("feat", "feature")]
 )
 def test_kinds_have_other_names(value: str, meant: str) -> None:
-    assert plan_values.kind(value) == meant
+    assert plan_step.read_kind(value) == meant
 
 
 def test_an_unknown_kind_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match="'party' is not a kind of step; write one of feature, bug"):
-        plan_values.kind("party")
+        plan_step.read_kind("party")

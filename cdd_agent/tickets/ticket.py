@@ -1,0 +1,121 @@
+"""A ticket: a folder that holds what is wanted, how, and how far it has come."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.storage import write_atomic
+from cdd_agent.tickets.spec import TYPES
+from cdd_agent.tickets.yaml_text import quoted
+
+_SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
+_FOLDERS = ("tickets", "specs/tickets")
+_IGNORED = "execution-state.json*\n"
+
+_TEMPLATE = """\
+schema: cdd/1
+title: {title}
+type: {type:<18} # feature bug enhancement refactor chore doc spike
+status: draft            # draft refined planned executing done
+
+# What is wanted, for whom and why, in a few sentences.
+description: |
+
+# How to tell that it is done, one sentence a line; no quotes are needed:
+#   - WHEN the list is empty THE SYSTEM SHALL write the header only
+acceptance_criteria:
+
+# What a reader might expect but is not asked for, one a line.
+out_of_scope:
+
+# What the one who does it should know.
+technical_notes: |
+
+# What must be answered before there can be a plan, one a line.
+open_questions:
+
+# Slugs of the tickets that must be done first, one a line.
+depends_on:
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """Where the files of a ticket lie."""
+
+    slug: str
+    """The name of its folder."""
+    folder: Path
+
+    @property
+    def spec_path(self) -> Path:
+        """What is wanted."""
+        return self.folder / "spec.yaml"
+
+    @property
+    def plan_path(self) -> Path:
+        """How, in steps."""
+        return self.folder / "plan.md"
+
+    @property
+    def state_path(self) -> Path:
+        """How far the steps have come."""
+        return self.folder / "execution-state.json"
+
+
+def find(project: Path, slug: str) -> Ticket:
+    """The ticket ``slug`` of ``project``; ``UsageError``, naming the nearest one, if there is none."""
+    _check_slug(slug)
+    for folder in _FOLDERS:
+        if (project / folder / slug).is_dir():
+            return Ticket(slug=slug, folder=project / folder / slug)
+    slugs = [ticket.slug for ticket in all_tickets(project)]
+    near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
+    known = (
+        f"the nearest is '{near[0]}'" if near else f"there are {len(slugs)} tickets" if slugs else "there are none yet"
+    )
+    raise UsageError(f"there is no ticket '{slug}' in {project}; {known}.", hint=f"make it with: cdd new {slug}")
+
+
+def all_tickets(project: Path) -> tuple[Ticket, ...]:
+    """The tickets of ``project`` by slug."""
+    found: dict[str, Ticket] = {}
+    for name in _FOLDERS:
+        folder = project / name
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.is_dir() and _SLUG.fullmatch(entry.name):
+                found.setdefault(entry.name, Ticket(slug=entry.name, folder=entry))
+    return tuple(found[slug] for slug in sorted(found))
+
+
+def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
+    """A new ticket with a spec to fill in; keeps the states of runs out of git.
+
+    Raises ``UsageError`` for a slug that is taken and for an unknown type.
+    """
+    _check_slug(slug)
+    if type not in TYPES:
+        near = difflib.get_close_matches(type, TYPES, n=1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
+    taken = next((ticket for ticket in all_tickets(project) if ticket.slug == slug), None)
+    if taken:
+        raise UsageError(f"the ticket '{slug}' is there already: {taken.folder}.", hint=f"go on with: cdd spec {slug}")
+    ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
+    text = _TEMPLATE.format(title=quoted(" ".join(title.split())), type=type)
+    write_atomic(ticket.spec_path, text.encode())
+    ignore = project / "tickets" / ".gitignore"
+    if not ignore.exists():
+        write_atomic(ignore, _IGNORED.encode())
+    return ticket
+
+
+def _check_slug(slug: str) -> None:
+    if not _SLUG.fullmatch(slug):
+        proposed = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-") or "my-ticket"
+        raise UsageError(
+            f"'{slug}' is not the name of a ticket: lower-case letters, digits and dashes are.",
+            hint=f"write it as: {proposed}",
+        )

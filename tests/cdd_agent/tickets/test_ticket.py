@@ -1,0 +1,111 @@
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.tickets import spec
+from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
+
+
+def test_a_created_ticket_is_found(tmp_path: Path) -> None:
+    made = create(tmp_path, "csv-export", title="Export as CSV", type="feature")
+
+    assert find(tmp_path, "csv-export") == made == Ticket(slug="csv-export", folder=tmp_path / "tickets" / "csv-export")
+    assert made.spec_path.is_file()
+    assert (made.plan_path.name, made.state_path.name) == ("plan.md", "execution-state.json")
+
+
+@pytest.mark.parametrize("kind", spec.TYPES)
+def test_the_template_is_a_valid_spec_of_each_type(tmp_path: Path, kind: str) -> None:
+    made = create(tmp_path, "a", title='Say "hi": #1 \\o/', type=kind)
+
+    assert spec.load(made.spec_path) == spec.Spec(title='Say "hi": #1 \\o/', type=kind)
+    assert spec.missing(spec.load(made.spec_path)) == ("a description", "an acceptance criterion")
+
+
+def test_the_template_is_filled_in_without_losing_its_comments(tmp_path: Path) -> None:
+    path = create(tmp_path, "a", title="A", type="bug").spec_path
+    text = spec.load_text(path)
+    comments = [line for line in text.splitlines() if "#" in line and "status" not in line]
+
+    filled = spec.update(
+        text,
+        {
+            "description": "One.\nTwo: three.",
+            "acceptance_criteria": [spec.Criterion(id="AC-1", text="It works.")],
+            "out_of_scope": ["Excel"],
+            "technical_notes": "Use csv.\nNo pandas.",
+            "open_questions": ["Which #1?"],
+            "depends_on": ["b"],
+            "status": "refined",
+        },
+        path=str(path),
+    )
+
+    assert [
+        line for line in filled.splitlines() if "#" in line and "status" not in line and "Which" not in line
+    ] == comments
+    assert "status: refined            # draft" in filled
+
+
+def test_the_state_of_a_run_is_kept_out_of_git(tmp_path: Path) -> None:
+    create(tmp_path, "a", title="A", type="chore")
+
+    assert (tmp_path / "tickets" / ".gitignore").read_text() == "execution-state.json*\n"
+
+
+def test_what_the_user_ignores_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "tickets").mkdir()
+    (tmp_path / "tickets" / ".gitignore").write_text("mine\n")
+
+    create(tmp_path, "a", title="A", type="chore")
+
+    assert (tmp_path / "tickets" / ".gitignore").read_text() == "mine\n"
+
+
+def test_an_existing_ticket_is_not_created_again(tmp_path: Path) -> None:
+    (tmp_path / "specs" / "tickets" / "a").mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="is there already"):
+        create(tmp_path, "a", title="A", type="chore")
+
+
+def test_an_unknown_type_is_refused_with_the_list(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        create(tmp_path, "a", title="A", type="feture")
+
+    assert error.value.hint == (
+        "did you mean 'feature'? the types are feature, bug, enhancement, refactor, chore, doc, spike"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_slug_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    create(tmp_path, "csv-export", title="A", type="chore")
+
+    with pytest.raises(UsageError, match="the nearest is 'csv-export'") as error:
+        find(tmp_path, "cvs-export")
+
+    assert error.value.hint == "make it with: cdd new cvs-export"
+
+
+def test_a_project_without_tickets_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are none yet"):
+        find(tmp_path, "a")
+
+
+@pytest.mark.parametrize("slug", ["../a", "/a", "A b", "-a", "", "a/b", "a\n"])
+def test_a_slug_that_is_no_name_is_refused(tmp_path: Path, slug: str) -> None:
+    with pytest.raises(UsageError, match="is not the name of a ticket"):
+        find(tmp_path, slug)
+
+
+def test_tickets_are_found_in_both_places_by_slug(tmp_path: Path) -> None:
+    for folder in ("tickets/b", "specs/tickets/a", "specs/tickets/b", "tickets/Not-one", "tickets/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "tickets" / "file").touch()
+
+    assert [ticket.folder.relative_to(tmp_path).as_posix() for ticket in all_tickets(tmp_path)] == [
+        "specs/tickets/a",
+        "tickets/b",
+    ]
