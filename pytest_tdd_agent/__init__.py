@@ -78,6 +78,4 @@ def pytest_configure(config: pytest.Config) -> None:
         option.tdd_agent_nonce,
     )
     if any(wanted) and not (option.help or option.version):
-        from .plugin import activate
-
-        activate(config)
+        config.pluginmanager.import_plugin("pytest_tdd_agent.plugin")

@@ -78,7 +78,7 @@ def read_options(config: pytest.Config) -> Options:
     )
 
 
-def activate(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks that this process needs and, in the controlling process, start the report."""
     guard = Guard()
     witness = Witness(config, guard)
