@@ -38,8 +38,6 @@ class Settings:
     """Whether feature and bug steps end with a REFACTOR phase."""
     test_timeout_s: float = 120.0
     """Of one run of the project's tests."""
-    bash_timeout_s: float = 60.0
-    """Of one command of the model's."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""
@@ -47,6 +45,16 @@ class Settings:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and value <= 0:
                 raise ValueError(f"{field.name} must be above 0, not {value}")
+
+
+def private_folder(project: Path) -> Path:
+    """The project's ``.cdd`` folder, made if missing, which keeps itself out of git except for the settings file."""
+    folder = project / ".cdd"
+    folder.mkdir(exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n!config.yaml\n", encoding="ascii")
+    return folder
 
 
 def load(project: Path, *, environment: Mapping[str, str] = os.environ, model: str | None = None) -> Settings:

@@ -110,6 +110,11 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=GRACE_S)
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:  # the kernel ends them in its own time
+            os.killpg(process.pid, 0)
+            time.sleep(0.005)
     process.wait()
 
 

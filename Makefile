@@ -1,0 +1,51 @@
+# Every target makes .venv by itself: with uv where it is installed, else with python3 -m venv and pip.
+# On a fresh Debian machine: apt-get install -y git make python3 python3-venv
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SOURCES := cdd_agent pytest_tdd_agent tests
+DEV := "hypothesis>=6.100" "import-linter>=2.1" "mypy>=1.13" "pyte>=0.8.2" "pytest-xdist>=3.6" "ruff>=0.8" "types-PyYAML>=6"
+
+.PHONY: help demo test check suite bench soak format clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(READY): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e . $(DEV); \
+	else \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	    || { echo "python3 -m venv does not work here; on Debian: apt-get install -y python3-venv" >&2; exit 1; }; \
+	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(DEV); \
+	fi
+	@touch $(READY)
+
+demo: $(READY) ## a ticket becomes tested commits, from a recording, in a new folder
+	@$(BIN)/cdd demo
+
+test: check suite ## everything that must hold
+
+check: $(READY) ## format, lint, types, layers
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+suite: $(READY) ## the tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+bench: $(READY) ## what start-up and the plugin cost, as ratios
+	$(BIN)/python -m tests.bench
+
+soak: $(READY) ## the slow tests: kill -9 at random moments
+	$(BIN)/python -m pytest -m slow
+
+format: $(READY) ## put the sources into their form
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,137 @@
+"""The composition root: the only place that picks real adapters and puts the parts together."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cdd_agent import settings
+from cdd_agent.agent.budget import Budget
+from cdd_agent.clock import Clock, SystemClock
+from cdd_agent.events import Emit
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.model.anthropic_api import AnthropicModel
+from cdd_agent.model.port import Model
+from cdd_agent.model.recording import Private, RecordingModel
+from cdd_agent.model.replay import ReplayModel
+from cdd_agent.tdd.policy import Policy
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.sandbox import ProcessSandbox
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution import executor
+from cdd_agent.workflows.execution.documents import ticket_folder
+from cdd_agent.workspace.files import Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says about every command."""
+
+    project: Path | None = None
+    model: str | None = None
+    replay: Path | None = None
+    record: Path | None = None
+    allow_dirty: bool = False
+
+
+class Composition:
+    """One project with everything that works on it, each part made when it is first asked for."""
+
+    def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
+        """Nothing is read or run yet."""
+        self._options = options
+        self._environment = environment
+        self.emit = emit
+        self.clock: Clock = SystemClock()
+
+    @cached_property
+    def root(self) -> Path:
+        """The project's folder: as told, else the enclosing git top level, else the current folder."""
+        told = self._options.project or _told(self._environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
+        if told is not None:
+            return told.resolve()
+        here = Path.cwd()
+        return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        """The settings in force here."""
+        return settings.load(self.root, environment=self._environment, model=self._options.model)
+
+    @cached_property
+    def repository(self) -> Repository:
+        """The project's git work tree."""
+        return Repository.find(self.root)
+
+    @cached_property
+    def model(self) -> Model:
+        """Who answers: the recording if one is given, else Anthropic's API; recorded if that is asked for."""
+        replay = self._options.replay or _told(self._environment, "CDD_REPLAY")
+        model: Model
+        if replay is not None:
+            model = ReplayModel.load(replay)
+        else:
+            model = AnthropicModel(
+                self.settings.model,
+                api_key=self._environment.get("ANTHROPIC_API_KEY"),
+                base_url=self._environment.get("ANTHROPIC_BASE_URL"),
+                clock=self.clock,
+            )
+        return (
+            model
+            if self._options.record is None
+            else RecordingModel(model, self._options.record, private=Private.here(self.root))
+        )
+
+    def socrates(self, ticket: Ticket) -> Socrates:
+        """Socrates on one ticket."""
+        return Socrates(ticket, desk=self._desk())
+
+    def planner(self, ticket: Ticket) -> Planner:
+        """The Planner on one ticket."""
+        return Planner(ticket, desk=self._desk(), max_drafts=self.settings.max_drafts)
+
+    def executor(self, ticket: Ticket) -> executor.Executor:
+        """The Executor on one ticket."""
+        repository = self.repository
+        bench = Workbench(
+            repository=repository,
+            snapshots=Snapshots(repository, left_out=(ticket_folder(repository, ticket),)),
+            workspace=Workspace(repository.root),
+            suite=Suite(
+                root=repository.root,
+                interpreter=find_interpreter(repository.root, environment=self._environment),
+                sandbox=ProcessSandbox(),
+                timeout_s=self.settings.test_timeout_s,
+            ),
+            model=self.model,
+            policy=Policy(
+                max_attempts=self.settings.max_attempts,
+                refactor=self.settings.refactor == "always",
+                budget=self._budget(),
+            ),
+            role=executor.role(),
+            reports=settings.private_folder(repository.root) / "reports" / ticket.slug,
+            emit=self.emit,
+        )
+        return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
+
+    def _desk(self) -> Desk:
+        """What both conversations work with."""
+        return Desk(workspace=Workspace(self.root), model=self.model, budget=self._budget(), emit=self.emit)
+
+    def _budget(self) -> Budget:
+        """The limits of one run of an agent."""
+        return Budget(max_turns=self.settings.max_turns, max_calls_per_turn=self.settings.max_calls_per_turn)
+
+
+def _told(environment: Mapping[str, str], *names: str) -> Path | None:
+    """The path in the first of these variables that is set."""
+    return next((Path(environment[name]) for name in names if environment.get(name)), None)

@@ -1,0 +1,1 @@
+"""The terminal: events as lines a person reads, and the chat prompt."""

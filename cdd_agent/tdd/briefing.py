@@ -1,0 +1,82 @@
+"""What the model is told about one attempt: the phase's rules, the item, and what earlier attempts came to."""
+
+from pathlib import Path
+
+from cdd_agent.tdd.policy import Phase, WorkItem
+from cdd_agent.work.state import AttemptRecord
+from pytest_tdd_agent.report import SuiteReport, Verdict, summary
+
+PROMPTS = Path(__file__).parent / "prompts"
+MAX_FAILURES_SHOWN = 5
+MAX_FAILURE_CHARACTERS = 1_500
+
+
+def system_prompt(role: str, item: WorkItem, phase: Phase, *, attempt: int) -> str:
+    """Role, rules of the phase, and a last line that names the attempt, by which a recording finds its turns."""
+    rules = (PROMPTS / f"{phase}.md").read_text(encoding="utf-8")
+    work = f"Work: executor {item.ticket} step {item.number} {phase} attempt {attempt}"
+    return f"{role.strip()}\n\n{rules.strip()}\n\n{work}"
+
+
+def task(item: WorkItem, phase: Phase, *, earlier: tuple[AttemptRecord, ...], failing: str) -> str:
+    """The first message of an attempt.
+
+    ``earlier`` are the closed attempts at this phase; ``failing`` is what is red at the moment, if anything.
+    """
+    parts = [f"# Step {item.number}: {item.title}", item.goal.strip()]
+    if item.tests:
+        parts.append("Tests of this step:\n" + _bullets(item.tests))
+    if item.sources:
+        parts.append("Files this step is expected to change:\n" + _bullets(item.sources))
+    if failing:
+        parts.append(f"What fails now:\n\n{failing}")
+    parts.extend(_closed(attempt) for attempt in earlier)
+    if earlier:
+        parts.append(f"Your work so far is in the files. This is attempt {len(earlier) + 1} at {phase.upper()}.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _bullets(lines: tuple[str, ...]) -> str:
+    """A Markdown list."""
+    return "\n".join(f"- `{line}`" for line in lines)
+
+
+def _closed(attempt: AttemptRecord) -> str:
+    """Why an earlier attempt was refused."""
+    reasons = "\n".join(f"- {reason}" for reason in attempt.reasons)
+    return f"Attempt {attempt.number} was refused by the gate:\n{reasons}"
+
+
+def failures(report: SuiteReport) -> str:
+    """The failing tests of a report with what pytest says of each, capped, for a model to read."""
+    failed = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None]
+    failed += [(error.nodeid, error.failure) for error in report.collect_errors]
+    shown = []
+    for nodeid, failure in failed[:MAX_FAILURES_SHOWN]:
+        place = f" at {failure.path}:{failure.line}" if failure.path else ""
+        text = failure.text[-MAX_FAILURE_CHARACTERS:]
+        shown.append(f"{nodeid}: {failure.kind}: {failure.message}{place}\n{text}".rstrip())
+    if len(failed) > MAX_FAILURES_SHOWN:
+        shown.append(f"... and {len(failed) - MAX_FAILURES_SHOWN} more")
+    return "\n\n".join(shown)
+
+
+def reason_lines(verdict: Verdict) -> tuple[str, ...]:
+    """Each reason of a verdict as ``code: message``."""
+    return tuple(f"{reason.code}: {reason.message}" for reason in verdict.reasons)
+
+
+def evidence(verdict: Verdict, report: SuiteReport | None) -> str:
+    """What a verdict rests on, in one line."""
+    if report is None:
+        return "no test run"
+    count = summary(report)
+    told = ", ".join(f"{number} {word}" for word, number in count.items() if number and word in _COUNTED)
+    if verdict.phase == "red" and verdict.open:
+        kinds = sorted({case.failure.kind for case in report.tests if case.failure is not None})
+        kinds += sorted({error.failure.kind for error in report.collect_errors})
+        return f"{told or 'no test collected'}; fails by {', '.join(dict.fromkeys(kinds))}"
+    return told or "no test collected"
+
+
+_COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")

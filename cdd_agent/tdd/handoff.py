@@ -1,0 +1,99 @@
+"""Landing an open attempt: the commit that the program makes, its trailers, and the note with the evidence."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from cdd_agent.events import Committed
+from cdd_agent.git import notes
+from cdd_agent.git.repository import CommitId
+from cdd_agent.tdd.policy import Phase, WorkItem, commit_prefix, phases_of
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.state import AttemptRecord, StepExecution
+
+MAX_SUBJECT = 72
+
+
+def handoff_id(item: WorkItem, phase: Phase, *, base: str | None) -> str:
+    """The same for every try to land the same phase from the same commit, so that landing twice is seen."""
+    return hashlib.sha256(f"{item.ticket}/{item.number}/{phase}/{base}".encode()).hexdigest()[:16]
+
+
+def land(
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, paths: tuple[str, ...], bench: Workbench
+) -> CommitId:
+    """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
+
+    Does nothing twice: after a crash in the middle, the commit and the note that are there are taken as they are.
+    """
+    phase: Phase = attempt.phase
+    base = CommitId(step.base_commit) if step.base_commit else None
+    identity = handoff_id(item, phase, base=base)
+    commit = bench.repository.commit_with_trailer("Handoff-Id", identity, since=base)
+    if commit is None:
+        commit = bench.repository.commit(_message(item, phase, identity), paths)
+    else:
+        bench.repository.refresh_index("".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape"))
+    note = _note(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
+    notes.append_line(bench.repository, commit, note)
+    bench.emit(Committed(phase=phase, commit=commit, subject=_subject(item, phase)))
+    return commit
+
+
+def _subject(item: WorkItem, phase: Phase) -> str:
+    """The first line of the commit message, cut to what git's own tools show."""
+    subject = f"{commit_prefix(phase, item.kind)}: {item.title}"
+    return subject if len(subject) <= MAX_SUBJECT else subject[: MAX_SUBJECT - 1].rstrip() + "…"
+
+
+def _message(item: WorkItem, phase: Phase, identity: str) -> str:
+    """The whole commit message."""
+    trailers = {"Ticket": item.ticket, "Phase": phase.upper(), "Cycle": str(item.number), "Handoff-Id": identity}
+    return f"{_subject(item, phase)}\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())
+
+
+def _note(
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, identity: str, bench: Workbench
+) -> str:
+    """One line of JSON that says what was handed over and on what evidence."""
+    order = phases_of(item.kind, bench.policy)
+    place = order.index(attempt.phase)
+    report = bench.repository.root / attempt.report if attempt.report else None
+    first_test = item.tests[0] if item.tests else ""
+    return json.dumps(
+        {
+            "v": 1,
+            "seq": (item.number - 1) * 3 + place + 1,
+            "id": identity,
+            "ticket": item.ticket,
+            "phase": attempt.phase.upper(),
+            "nextPhase": order[place + 1].upper() if place + 1 < len(order) else "COMPLETE",
+            "cycleNumber": item.number,
+            "currentTest": {
+                "description": item.title,
+                "testFile": first_test.partition("::")[0],
+                "implFile": item.sources[0] if item.sources else "",
+            },
+            "completedTests": list(item.tests) if attempt.phase != "red" else [],
+            "pendingTests": list(item.tests) if attempt.phase == "red" else [],
+            "testResult": "FAIL" if attempt.phase == "red" else "PASS",
+            "error": None,
+            "errorDetails": None,
+            "retryCount": attempt.number - 1,
+            "commit": commit,
+            "checkpoint": step.checkpoint,
+            "gate": {
+                "phase": attempt.phase,
+                "open": True,
+                "reasons": list(attempt.reasons),
+                "report_sha256": _digest(report),
+            },
+        },
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def _digest(report: Path | None) -> str | None:
+    """sha256 of the report's bytes."""
+    return hashlib.sha256(report.read_bytes()).hexdigest() if report is not None and report.exists() else None

@@ -1,0 +1,71 @@
+"""The verdict on one attempt: first what the changes themselves say, then the gate's rules over the test run. Pure."""
+
+from collections.abc import Sequence
+
+from cdd_agent.git.repository import Change
+from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
+from pytest_tdd_agent.fingerprint import is_protected
+from pytest_tdd_agent.gate import judge
+from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
+
+
+def lock_reason(phase: Phase, path: str, off_limits: frozenset[str]) -> str | None:
+    """Why ``path`` may not be written in this phase, as a sentence; None if it may.
+
+    The tools say it beforehand, the verdict afterwards.
+    """
+    if path in off_limits:
+        return "It has uncommitted changes of the user's and stays as it is."
+    if phase == "red" and not is_protected(path):
+        return "RED changes tests only; sources wait for GREEN."
+    if phase != "red" and is_protected(path):
+        return f"Tests, conftest files and the pytest configuration are locked in {phase.upper()}."
+    return None
+
+
+def trespasses(phase: Phase, changes: Sequence[Change], off_limits: frozenset[str]) -> tuple[Reason, ...]:
+    """A reason for every changed path that this phase may not change."""
+    found = []
+    for change in changes:
+        why = lock_reason(phase, change.path, off_limits)
+        if why is not None:
+            code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
+            message = f"{change.path} was {change.kind} and has been put back. {why}"
+            found.append(Reason(code=code, nodeid=None, message=message))
+    return tuple(found)
+
+
+_LOCK_CODE: dict[Phase, str] = {
+    "red": "source_changed",
+    "green": "protected_changed",
+    "refactor": "protected_changed",
+}
+
+
+def nothing_done(phase: Phase) -> Verdict:
+    """The verdict on an attempt that changed no file: fine in REFACTOR, a failed attempt elsewhere."""
+    if phase == "refactor":
+        return Verdict(phase=phase, open=True)
+    message = "no file was changed: an answer is not work, write the files with Write or Edit"
+    return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
+
+
+def not_run(phase: Phase, problem: str) -> Verdict:
+    """The verdict when the tests did not run to their end."""
+    reason = Reason(code="run_incomplete", nodeid=None, message=problem)
+    return Verdict(phase=phase, open=False, reasons=(reason,))
+
+
+def of_run(item: WorkItem, phase: Phase, report: SuiteReport, *, baseline: SuiteReport) -> Verdict:
+    """The gate's verdict on a complete test run."""
+    expects = modules_of(item.sources) if phase == "red" else ()
+    return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
+
+
+def joined(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:
+    """``verdict`` closed by ``extra`` too; where both name the protected files, ours, with the paths, are kept."""
+    if not extra:
+        return verdict
+    codes = {reason.code for reason in extra}
+    kept = tuple(reason for reason in verdict.reasons if reason.code not in codes)
+    return Verdict(phase=verdict.phase, open=False, reasons=(*extra, *kept))

@@ -1,0 +1,48 @@
+"""Everything a cycle works with, gathered once by whoever starts it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.events import Emit, SuiteFinished, SuiteStarted
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.model.port import Model
+from cdd_agent.tdd.policy import Policy
+from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.workspace.files import Workspace
+from pytest_tdd_agent.report import summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """One project with its history, files, tests, and who answers."""
+
+    repository: Repository
+    snapshots: Snapshots
+    workspace: Workspace
+    suite: Suite
+    model: Model
+    policy: Policy
+    role: str
+    """Who the model is told it is; the beginning of every system prompt."""
+    reports: Path
+    """Folder for the evidence of the ticket in work."""
+    emit: Emit
+
+    def run_suite(self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = ()) -> SuiteRun:
+        """Run tests and say so before and after."""
+        self.emit(SuiteStarted(purpose=purpose, targets=targets))
+        run = self.suite.run(targets, keep=keep)
+        count = summary(run.report) if run.report else {}
+        self.emit(
+            SuiteFinished(
+                purpose=purpose,
+                passed=count.get("passed", 0) + count.get("xfailed", 0),
+                failed=count.get("failed", 0) + count.get("xpassed", 0),
+                errors=count.get("error", 0) + len(run.report.collect_errors if run.report else ()),
+                skipped=count.get("skipped", 0),
+                duration_s=run.duration_s,
+                problem=run.problem,
+            )
+        )
+        return run

@@ -1,0 +1,1 @@
+"""Socrates, who questions a ticket into a spec, and the Planner, who turns the spec into a plan."""

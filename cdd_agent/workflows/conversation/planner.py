@@ -1,0 +1,106 @@
+"""The Planner: turns a complete spec into ``plan.md``; a draft with problems goes back to the model, not to disk."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.errors import DocumentError, GateClosed, UsageError
+from cdd_agent.events import Notice, PlanDrafted
+from cdd_agent.storage import write_atomic
+from cdd_agent.tickets import plan as plans
+from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.tickets.plan import Plan, kind_of_ticket
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.desk import Desk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A plan as the model hands it in."""
+
+    content: Annotated[str, Meta(description="The whole file plan.md")]
+
+
+class Planner:
+    """One conversation about the plan of one ticket."""
+
+    def __init__(self, ticket: Ticket, *, desk: Desk, max_drafts: int) -> None:
+        """Raises ``UsageError`` while the spec is not complete."""
+        self.ticket = ticket
+        self._desk = desk
+        self._max_drafts = max_drafts
+        self._spec = spec.load(ticket.spec_path)
+        missing = spec.missing(self._spec)
+        if missing:
+            raise UsageError(
+                f"The spec of {ticket.slug} is not complete: {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"
+            )
+        self._conversation = desk.conversation("planner", ticket=ticket.slug)
+        self._drafts: list[tuple[str, ...]] = []
+        self._accepted: Plan | None = None
+
+    def draft(self, request: str = "") -> Plan:
+        """The plan that was accepted and saved; ``request`` is what the developer wants of it.
+
+        Raises ``GateClosed`` with the problems of the last draft if none was accepted.
+        """
+        self._drafts, self._accepted = [], None
+        self._conversation.say(self._task(request))
+        run = self._desk.ask(self._conversation, self._write_tool(), agent="planner")
+        accepted: Plan | None = self._accepted
+        if accepted is None:
+            problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
+            said = f"It said: {run.text.strip()}" if run.text.strip() and not problems else ""
+            raise GateClosed(
+                f"No plan was accepted after {len(self._drafts)} drafts.{problems}{said}",
+                hint=f"say more in the spec, or write {self.ticket.plan_path} by hand",
+            )
+        return accepted
+
+    def _task(self, request: str) -> str:
+        """The message that asks for a plan."""
+        text = self.ticket.spec_path.read_text(encoding="utf-8-sig")
+        parts = [f"The specification of `{self.ticket.slug}`:\n\n```yaml\n{text}\n```"]
+        if self.ticket.plan_path.exists():
+            parts.append(f"The plan so far:\n\n{self.ticket.plan_path.read_text(encoding='utf-8-sig')}")
+        parts.append(request or "Write the plan.")
+        return "\n\n".join(parts)
+
+    def _write_tool(self) -> Tool:
+        """WritePlan: checks the draft and saves it only if nothing is wrong with it."""
+        return define(
+            "WritePlan",
+            "Hand in the whole plan.md. It is saved if it has no problems; otherwise the problems are listed.",
+            inputs=Draft,
+            run=self._judge,
+            subject=lambda draft: f"{len(draft.content.splitlines())} lines",
+        )
+
+    def _judge(self, draft: Draft) -> ToolOutput:
+        """Save the draft, or say what is wrong with it; the last refused one ends the run."""
+        number = len(self._drafts) + 1
+        plan, problems = self._read(draft.content)
+        self._drafts.append(problems)
+        self._desk.emit(PlanDrafted(ticket=self.ticket.slug, number=number, problems=problems))
+        if plan is None:
+            listed = "\n".join(f"- {problem}" for problem in problems)
+            return ToolOutput(
+                text=f"Draft {number} was refused:\n{listed}", is_error=True, ends_run=number >= self._max_drafts
+            )
+        write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
+        self._accepted = plan
+        for warning in plans.warnings(plan):
+            self._desk.emit(Notice(text=str(warning)))
+        return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
+
+    def _read(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
+        """The plan if it can be carried out, else its problems with their lines."""
+        criteria = [criterion.id for criterion in self._spec.acceptance_criteria]
+        try:
+            plan = plan_markdown.parse(content, path="plan.md", default_kind=kind_of_ticket(self._spec.type))
+        except DocumentError as error:
+            return None, tuple(str(problem) for problem in error.problems)
+        problems = tuple(str(problem) for problem in plans.problems(plan, criteria=criteria))
+        return (None, problems) if problems else (plan, ())

@@ -1,0 +1,1 @@
+"""The Executor, who carries a plan out step by step."""

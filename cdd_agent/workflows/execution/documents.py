@@ -1,0 +1,101 @@
+"""A ticket's documents as the Executor needs them: read and checked, committed, and turned into work items."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Self
+
+from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.events import Committed, Emit
+from cdd_agent.git.repository import Repository
+from cdd_agent.tdd.policy import WorkItem
+from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
+from cdd_agent.tickets.spec import Spec
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work.state import StepKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """What is wanted and how."""
+
+    spec: Spec
+    plan: Plan
+    spec_sha256: str
+    plan_sha256: str
+
+    @classmethod
+    def read(cls, ticket: Ticket) -> Self:
+        """Both documents; raises ``UsageError`` if one is missing and ``DocumentError`` for what is wrong in them."""
+        wanted = spec.load(ticket.spec_path)
+        plan = plan_markdown.load(ticket.plan_path, default_kind=kind_of_ticket(wanted.type))
+        found = problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
+        if found:
+            raise DocumentError(
+                str(ticket.plan_path), found, hint=f"correct the lines above, or draft it anew: cdd plan {ticket.slug}"
+            )
+        return cls(
+            spec=wanted,
+            plan=plan,
+            spec_sha256=hashlib.sha256(ticket.spec_path.read_bytes()).hexdigest(),
+            plan_sha256=hashlib.sha256(ticket.plan_path.read_bytes()).hexdigest(),
+        )
+
+
+def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
+    """Raise ``UsageError`` if there are uncommitted changes outside the ticket, unless they are allowed."""
+    own = _own_paths(repository, ticket)
+    dirty = [path for path in repository.uncommitted() if not path.startswith(own)]
+    if dirty and not allow_dirty:
+        shown = "".join(f"\n  {path}" for path in dirty[:10])
+        more = f"\n  and {len(dirty) - 10} more" if len(dirty) > 10 else ""
+        raise UsageError(
+            f"There are uncommitted changes of yours in this project:{shown}{more}\nNothing was touched.",
+            hint="commit or stash them, or run with --allow-dirty: they then stay as they are, and out of all commits",
+        )
+
+
+def commit_documents(repository: Repository, ticket: Ticket, documents: Documents, *, emit: Emit) -> None:
+    """Commit spec and plan, where they differ from HEAD, as the first commit of the run."""
+    repository.require_identity()
+    uncommitted = [path for path in repository.uncommitted() if path.startswith(_own_paths(repository, ticket))]
+    if not uncommitted:
+        return
+    subject = f"plan: {documents.plan.title}"
+    commit = repository.commit(f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n", uncommitted)
+    emit(Committed(phase="plan", commit=commit, subject=subject))
+
+
+def step_key(step: Step) -> StepKey:
+    """What the state knows the step by."""
+    return StepKey(number=step.number, title=step.title, text_sha256=step.text_sha256)
+
+
+def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
+    """The step as a cycle takes it, with the criteria it serves in full."""
+    served = [criterion for criterion in spec.acceptance_criteria if criterion.id in step.criteria]
+    criteria = "".join(f"\n- {criterion.id}: {criterion.text}" for criterion in served)
+    notes = (
+        f"\n\nTechnical notes of the ticket:\n{spec.technical_notes.strip()}" if spec.technical_notes.strip() else ""
+    )
+    goal = f"{step.description}\n\nAcceptance criteria it serves:{criteria or ' none'}{notes}"
+    return WorkItem(
+        ticket=ticket.slug,
+        number=step.number,
+        title=step.title,
+        goal=goal.strip(),
+        kind=step.kind,
+        tests=step.tests,
+        sources=tuple(path for path in step.files if path not in {test.partition("::")[0] for test in step.tests}),
+    )
+
+
+def ticket_folder(repository: Repository, ticket: Ticket) -> str:
+    """The ticket's folder relative to the work tree."""
+    return ticket.folder.resolve().relative_to(repository.root.resolve()).as_posix()
+
+
+def _own_paths(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
+    """How the paths begin that belong to the ticket and not to the project."""
+    folder = ticket_folder(repository, ticket)
+    return (f"{folder}/", f"{folder.rpartition('/')[0]}/.gitignore")

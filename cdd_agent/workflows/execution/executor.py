@@ -1,0 +1,188 @@
+"""The Executor: a plan's steps in the order of their dependencies, each a cycle, the state saved after every change.
+
+``execution-state.json`` is all it needs to go on after any end. The user's own uncommitted changes are refused at the
+start, or kept out of every commit when the user says so.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.clock import Clock
+from cdd_agent.errors import UsageError
+from cdd_agent.events import Event, Notice, RunFinished, RunStarted, StepFinished, StepStarted, TurnEnded
+from cdd_agent.settings import private_folder
+from cdd_agent.storage import exclusive
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tickets.plan import Step
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work import state as states
+from cdd_agent.work import state_file
+from cdd_agent.work.order import downstream, order, ready
+from cdd_agent.work.reconcile import reconcile
+from cdd_agent.work.state import RunState, Status, UsageTotals
+from cdd_agent.workflows.execution.documents import (
+    Documents,
+    commit_documents,
+    require_clean,
+    step_key,
+    work_item,
+)
+
+_ROLE = Path(__file__).parent / "prompts" / "executor.md"
+
+
+def role() -> str:
+    """Who the model is told it is."""
+    return _ROLE.read_text(encoding="utf-8")
+
+
+class Executor:
+    """Carries the plan of one ticket out."""
+
+    def __init__(self, ticket: Ticket, *, bench: Workbench, clock: Clock, allow_dirty: bool = False) -> None:
+        """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing."""
+        self.ticket = ticket
+        self.documents = Documents.read(ticket)
+        self._clock = clock
+        self._allow_dirty = allow_dirty
+        self._emit = bench.emit
+        self._bench = replace(bench, emit=self._emit_and_count)
+        self._depends = {step.number: step.depends_on for step in self.documents.plan.steps}
+        keys = tuple(step_key(step) for step in self.documents.plan.steps)
+        known = state_file.load(ticket.state_path)
+        self.is_new = known is None
+        first = RunState(ticket_slug=ticket.slug, started_at=clock.now(), step_executions=states.pending_steps(keys))
+        self.state, self.remarks = reconcile(known or first, keys)
+        self._usage = self.state.usage
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Hold the project for this ticket while steps are run; the state is saved however the block ends.
+
+        Raises ``UsageError`` if another process holds it or if there are uncommitted changes that nobody allowed.
+        """
+        started = self._clock.monotonic()
+        lock = private_folder(self._bench.repository.root) / "exec.lock"
+        with exclusive(lock, purpose="Carrying out a plan in this project"):
+            name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
+            self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
+            for remark in self.remarks:
+                self._emit(Notice(text=remark))
+            self._begin()
+            try:
+                yield
+            finally:
+                self._save(states.finish(self.state, now=self._clock.now()))
+            status, duration = self.state.status, self._clock.monotonic() - started
+            self._emit(RunFinished(workflow="exec", ticket=self.ticket.slug, status=status, duration_s=duration))
+
+    def next_step(self) -> Step | None:
+        """The step to run now: the one in progress, else the first pending one whose dependencies are completed."""
+        open_steps = self.state.numbers(Status.IN_PROGRESS, Status.PENDING)
+        can_run = ready(self._depends, completed=self.state.numbers(Status.COMPLETED))
+        in_progress = self.state.numbers(Status.IN_PROGRESS)
+        for number in (*in_progress, *(n for n in order(self._depends) if n in can_run and n in open_steps)):
+            return self.step(number)
+        return None
+
+    def step(self, number: int) -> Step:
+        """The step of this number; raises ``UsageError`` if the plan has none."""
+        self.state.execution(number)
+        return next(step for step in self.documents.plan.steps if step.number == number)
+
+    def run_step(self, step: Step) -> bool:
+        """Whether ``step`` is completed now; a failed one is rolled back and the state says why.
+
+        Raises ``UsageError`` if a step it depends on is not completed.
+        """
+        execution = self.state.execution(step.number)
+        blocking = [n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED]
+        if blocking:
+            shown = ", ".join(f"step {n} ({self.state.execution(n).status})" for n in blocking)
+            hint = f"run that first, or leave this one out: cdd exec {self.ticket.slug} --skip {step.number}"
+            raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
+        repository = self._bench.repository
+        if execution.status == Status.PENDING:
+            require_clean(repository, self.ticket, allow_dirty=self._allow_dirty)
+        self._save(states.start_step(self.state, step_key(step), now=self._clock.now(), base_commit=repository.head()))
+        self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
+        item = work_item(self.ticket, step, spec=self.documents.spec)
+        state, why = Cycle(item, self.state, bench=self._bench, save=self._save).run()
+        if why is None:
+            state = states.complete_step(self._with_files(state, step.number), step.number, now=self._clock.now())
+        else:
+            state = states.fail_step(state, step.number, error=why, now=self._clock.now())
+        self._save(state)
+        self._emit(StepFinished(number=step.number, status=state.execution(step.number).status, error=why))
+        return why is None
+
+    def run_all(self) -> None:
+        """Run steps until none is left or one fails; what depends on a skipped step is skipped, with the reason."""
+        for number in downstream(self._depends, self.state.numbers(Status.SKIPPED)):
+            if self.state.execution(number).status == Status.PENDING:
+                self.skip(number, reason="it depends on a step that was skipped")
+        while (step := self.next_step()) is not None:
+            if not self.run_step(step):
+                return
+
+    def skip(self, number: int, *, reason: str) -> None:
+        """Leave a step out; it does not count as completed for what depends on it."""
+        self._save(states.skip_step(self.state, number, reason=reason, now=self._clock.now()))
+        self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
+
+    def retry(self, number: int) -> None:
+        """Make a failed or skipped step pending again, from its beginning."""
+        status = self.state.execution(number).status
+        if status not in {Status.FAILED, Status.SKIPPED}:
+            raise UsageError(
+                f"Step {number} is {status.replace('_', ' ')}; only a failed or skipped step can be tried again.",
+                hint=f"see where the ticket stands: cdd status {self.ticket.slug}",
+            )
+        self._save(states.retry_step(self.state, number))
+
+    def _begin(self) -> None:
+        """Make the project ready for the first step: nothing uncommitted, spec and plan committed, state saved."""
+        repository = self._bench.repository
+        if not self.state.numbers(Status.IN_PROGRESS):
+            require_clean(repository, self.ticket, allow_dirty=self._allow_dirty)
+        commit_documents(repository, self.ticket, self.documents, emit=self._emit)
+        self._save(
+            replace(
+                self.state,
+                base_commit=self.state.base_commit or repository.head(),
+                branch=repository.branch(),
+                sandbox=self._bench.suite.sandbox.level,
+                model=self._bench.model.name,
+                plan_sha256=self.documents.plan_sha256,
+                spec_sha256=self.documents.spec_sha256,
+            )
+        )
+
+    def _with_files(self, state: RunState, number: int) -> RunState:
+        """``state`` with the files that the step's commits changed."""
+        base, head = state.execution(number).base_commit, self._bench.repository.head()
+        if base is None or head is None:
+            return state
+        changes = self._bench.repository.changes(base, head)
+        created = [change.path for change in changes if change.kind == "created"]
+        modified = [change.path for change in changes if change.kind == "modified"]
+        deleted = [change.path for change in changes if change.kind == "deleted"]
+        return states.record_files(state, number, created=created, modified=modified, deleted=deleted)
+
+    def _save(self, state: RunState) -> None:
+        """Make ``state`` the present one and write it, with what the model has used so far."""
+        self.state = replace(state, usage=self._usage)
+        state_file.save(self.ticket.state_path, self.state)
+
+    def _emit_and_count(self, event: Event) -> None:
+        """Pass ``event`` on and add up what the model uses."""
+        if isinstance(event, TurnEnded):
+            self._usage += UsageTotals(
+                input_tokens=event.input_tokens,
+                output_tokens=event.output_tokens,
+                cache_read_tokens=event.cache_read_tokens,
+            )
+        self._emit(event)

@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.testrun.sandbox import ProcessSandbox
+from pytest_tdd_agent.report import load, summary
+
+
+def run(folder: Path, *targets: str, timeout_s: float = 60, keep: Path | None = None) -> SuiteRun:
+    suite = Suite(
+        root=folder,
+        interpreter=find_interpreter(folder, environment={}),
+        sandbox=ProcessSandbox(),
+        timeout_s=timeout_s,
+    )
+    return suite.run(targets, keep=keep)
+
+
+def outcomes(result: SuiteRun) -> dict[str, str]:
+    assert result.report is not None, result.problem
+    return {case.nodeid: case.outcome for case in result.report.tests}
+
+
+def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
+    kept = tmp_path / ".cdd" / "reports" / "a.json"
+    result = run(tmp_path, keep=kept)
+    assert outcomes(result) == {"test_a.py::test_one": "passed", "test_a.py::test_two": "failed"}
+    assert load(kept) == result.report
+    assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}
+
+
+def test_only_the_targets_are_run(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
+    assert outcomes(run(tmp_path, "test_a.py::test_one")) == {"test_a.py::test_one": "passed"}
+
+
+def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import not_written_yet\n")
+    (tmp_path / "test_b.py").write_text("def test_one(): pass\n")
+    result = run(tmp_path)
+    assert outcomes(result) == {"test_b.py::test_one": "passed"}
+    assert result.report is not None
+    (error,) = result.report.collect_errors
+    assert (error.failure.kind, error.failure.missing_name) == ("missing_module", "not_written_yet")
+
+
+def test_a_run_that_dies_has_no_report_to_trust(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import os\ndef test_one(): os._exit(0)\n")
+    result = run(tmp_path)
+    assert result.report is None
+    assert result.problem is not None
+    assert "left no report" in result.problem
+
+
+def test_a_run_that_hangs_is_ended_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import time\ndef test_one(): time.sleep(60)\n")
+    result = run(tmp_path, timeout_s=3)
+    assert result.report is None
+    assert result.problem == "the tests did not end within 3 s"
+    assert result.duration_s < 20
+
+
+def test_a_project_without_tests_has_an_empty_report(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.report is not None
+    assert summary(result.report)["collected"] == 0
+
+
+def test_an_edit_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("from code_here import add\ndef test_one(): assert add(1, 2) == 3\n")
+    for operator, expected in (("-", "failed"), ("+", "passed"), ("-", "failed")):
+        (tmp_path / "code_here.py").write_text(f"def add(a, b): return a {operator} b\n")
+        assert outcomes(run(tmp_path)) == {"test_a.py::test_one": expected}
+
+
+def test_nothing_but_the_plugin_is_put_on_the_projects_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    (tmp_path / "test_a.py").write_text(
+        "import os, sys\n"
+        "def test_one():\n"
+        "    plugin, theirs = os.environ['PYTHONPATH'].split(os.pathsep)[:2]\n"
+        "    assert os.listdir(plugin) == ['pytest_tdd_agent']\n"
+        f"    assert theirs == {str(tmp_path / 'lib')!r}\n"
+    )
+    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "passed"}
