@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 import traceback
-from types import TracebackType
+from typing import Any
 
 from cdd_agent import __version__
 
@@ -20,8 +20,9 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _crash(*raised: Any) -> None:
     """Keep the traceback of a defect of ours in a file, say where, and end with status 70."""
+    kind, error, trace = raised
     handle, path = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
     with os.fdopen(handle, "w", encoding="utf-8") as report:
         report.writelines(traceback.format_exception(kind, error, trace))

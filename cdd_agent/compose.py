@@ -101,6 +101,7 @@ class Composition:
     def executor(self, ticket: Ticket) -> executor.Executor:
         """The Executor on one ticket."""
         repository = self.repository
+        private = settings.private_folder(repository.root)
         bench = Workbench(
             repository=repository,
             snapshots=Snapshots(repository, left_out=(ticket_folder(repository, ticket),)),
@@ -110,6 +111,7 @@ class Composition:
                 interpreter=find_interpreter(repository.root, environment=self._environment),
                 sandbox=ProcessSandbox(),
                 timeout_s=self.settings.test_timeout_s,
+                bytecode=private / "bytecode",
             ),
             model=self.model,
             policy=Policy(
@@ -118,7 +120,7 @@ class Composition:
                 budget=self._budget(),
             ),
             role=executor.role(),
-            reports=settings.private_folder(repository.root) / "reports" / ticket.slug,
+            reports=private / "reports" / ticket.slug,
             emit=self.emit,
         )
         return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)

@@ -101,6 +101,10 @@ class _Run:
         """Say whether the baseline lacks the test."""
         return case.nodeid not in self.before
 
+    def failed_before(self, case: Case) -> bool:
+        old = self.before.get(case.nodeid)
+        return old is not None and old.outcome in _FAILING
+
     def uncollected(self, nodeid: str) -> CollectError | None:
         """Return the error that kept a test, or the file or folder it is in, from being collected."""
         file = nodeid.split("::", 1)[0]
@@ -268,8 +272,10 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
 def _green(run: _Run) -> Iterator[Reason]:
     aim = _Aim(run, run.covered)
     if not run.targets:
-        ran = (case for case in run.report.tests if case.outcome in ("passed", *_FAILING))
-        aim.take(ran, run.report.collect_errors)
+        ran = (
+            case for case in run.report.tests if case.outcome in ("passed", *_FAILING) and not run.failed_before(case)
+        )
+        aim.take(ran, run.new_collect_errors())
     if aim.is_empty():
         yield Reason("no_tests", None, "No test ran. Check what pytest collects, and that not all is skipped.")
     for target in aim.missing:

@@ -14,6 +14,7 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Composition
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
+from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.status import steps_table
 from cdd_agent.tickets.ticket import Ticket, find
@@ -55,7 +56,7 @@ def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) 
     options = replace(invocation.options, project=project)
     if options.replay is None and options.model is None:
         options = replace(options, replay=source / "recording.yaml")
-    _play(replace(invocation, options=options), _script(source), project)
+    _play(replace(invocation, options=options), _script(source))
 
 
 def examples_folder() -> Path:
@@ -81,15 +82,15 @@ def _copied(source: Path, keep: Path | None) -> Path:
     repository = Repository.create(project)
     repository.git("config", "user.name", os.environ.get("USER", "demo"))
     repository.git("config", "user.email", "demo@localhost")
-    repository.commit("The project as it was", repository.uncommitted())
+    commit_paths(repository, "The project as it was", paths=repository.uncommitted())
     return repository.root
 
 
-def _play(invocation: Invocation, script: Script, project: Path) -> None:
+def _play(invocation: Invocation, script: Script) -> None:
     """Carry the ticket from spec to commits, with the developer's part spoken from the script."""
     with invocation.project(script.ticket) as composition:
         ticket = find(composition.root, script.ticket)
-        composition.emit(Notice(text=f"{script.title}, in {project}"))
+        composition.emit(Notice(text=f"{script.title}, in {composition.root}"))
         _heading(invocation, "spec: Socrates questions the ticket")
         _converse(composition, ticket, script.answers)
         _heading(invocation, "plan: the Planner writes the steps")
@@ -101,7 +102,9 @@ def _play(invocation: Invocation, script: Script, project: Path) -> None:
         if not invocation.as_json:
             _summary(invocation, composition, script)
         if executor.state.status != Status.COMPLETED:
-            raise GateClosed("The demo did not complete its ticket.", hint=f"read cdd status in {project}")
+            raise GateClosed(
+                "The demo did not complete its ticket.", hint=f"cd {composition.root} && cdd status {script.ticket}"
+            )
 
 
 def _converse(composition: Composition, ticket: Ticket, answers: tuple[str, ...]) -> None:

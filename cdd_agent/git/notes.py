@@ -11,7 +11,7 @@ NOTES_REF = "tdd-handoffs"
 LOCK_WAIT_S = 30.0
 
 
-def append_line(repository: Repository, commit: CommitId, line: str) -> None:
+def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
     """Add ``line`` to the note on ``commit``; a line that is there already is not repeated."""
     lock = repository.common_dir() / "cdd-notes.lock"
     with exclusive(lock, purpose="Writing a handoff note", wait_s=LOCK_WAIT_S):

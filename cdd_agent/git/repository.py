@@ -1,7 +1,7 @@
 """One git work tree, asked and changed through the ``git`` program.
 
 Every call is a list of arguments with an environment built here, so that neither the user's ``GIT_*`` variables nor
-a pager, prompt or hook of the repository takes part; only ``commit`` runs the user's own commit hooks and signing.
+a pager, prompt or hook of the repository takes part, except the user's own commit hooks where a caller asks for them.
 """
 
 import contextlib
@@ -9,12 +9,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NewType
 
-from cdd_agent.errors import CddError, EnvironmentMissing, GateClosed
+from cdd_agent.errors import CddError, EnvironmentMissing
 
 CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits."""
@@ -127,16 +127,6 @@ class Repository:
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split("\0")
         return tuple(field[3:] for field in fields if field)
 
-    def require_identity(self) -> None:
-        """Raise ``EnvironmentMissing`` unless git knows who commits."""
-        try:
-            self.git("var", "GIT_COMMITTER_IDENT")
-        except GitError as error:
-            raise EnvironmentMissing(
-                "git does not know who commits here.",
-                hint="git config user.name 'Your Name' && git config user.email you@example.org",
-            ) from error
-
     def changes(self, before: str, after: str) -> tuple[Change, ...]:
         """Paths that differ between the trees of two commits, in git's order."""
         fields = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, after, "--").split("\0")
@@ -145,62 +135,6 @@ class Repository:
             Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
-
-    def commit(self, message: str, paths: Iterable[str]) -> CommitId:
-        """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
-
-        Returns HEAD as it is if none of them differs from it. The user's commit hooks and signing take part; their
-        refusal is a ``GateClosed`` with their words.
-        """
-        named = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
-        head = self.head()
-        with private_index() as index:
-            if head is not None:
-                self.git("read-tree", head, variables=index)
-            self.git(
-                "update-index",
-                "--add",
-                "--remove",
-                "--replace",
-                "-z",
-                "--stdin",
-                stdin=named,
-                variables=index,
-            )
-            tree = self.git("write-tree", variables=index).strip()
-            if head is not None and tree == self.git("rev-parse", f"{head}^{{tree}}").strip():
-                return head
-            try:
-                self.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
-            except GitError as error:
-                raise GateClosed(
-                    f"The commit was refused. {error.happened}",
-                    hint="mend what the hook names, then retry the step",
-                ) from error
-        self.refresh_index(named)
-        made = self.head()
-        if made is None:
-            raise GitError("git commit reported success but HEAD names no commit.", hint="run: git status")
-        return made
-
-    def refresh_index(self, named: bytes) -> None:
-        """Make the user's index agree with HEAD for the NUL-terminated paths ``named``, and only for them."""
-        self.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=named)
-
-    def move_head(self, to: CommitId, *, expected: CommitId, why: str) -> None:
-        """Make the present branch name ``to`` if it still names ``expected``; index follows, work tree does not."""
-        paths = [change.path for change in self.changes(expected, to)]
-        self.git("update-ref", "-m", f"cdd: {why}", "HEAD", to, expected)
-        self.refresh_index("".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape"))
-
-    def commit_with_trailer(self, key: str, value: str, *, since: CommitId | None) -> CommitId | None:
-        """The newest commit after ``since`` whose trailer ``key`` is ``value``."""
-        span = "HEAD" if since is None else f"{since}..HEAD"
-        for line in self.git("log", f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)", span).splitlines():
-            commit, _, found = line.partition(" ")
-            if found.strip() == value:
-                return CommitId(commit)
-        return None
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import sys
 from typing import TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from cdd_agent.events import (
@@ -29,8 +28,8 @@ from cdd_agent.events import (
 )
 from cdd_agent.repl.clean import clean
 
-_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "rule": "─"}
-_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "rule": "-"}
+_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "cut": "…"}
+_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "cut": "~"}
 _PHASE_STYLE = {"red": "red", "green": "green", "refactor": "blue"}
 _STATUS_STYLE = {"completed": "bold green", "failed": "bold red", "skipped": "yellow"}
 
@@ -51,7 +50,6 @@ class Screen:
         self._symbols = _SYMBOLS if _can_encode(stream) else _ASCII
         self._indent = 0
         self._is_mid_line = False
-        self._pending: dict[str, str] = {}
 
     def write(self, event: Event) -> None:
         """Print one event."""
@@ -87,7 +85,10 @@ class Screen:
         """Print ``text`` at the present indentation, wrapped at the width of the terminal."""
         self._end_line()
         depth = self._indent if indent is None else indent
-        self.console.print(Padding(Text(clean(text), style=style), (0, 0, 0, depth)))
+        width = max(20, self.console.width - depth)
+        for part in Text(clean(text), style=style).wrap(self.console, width) or [Text()]:
+            part.rstrip()
+            self.console.print(Text(" " * depth if part else "") + part, soft_wrap=True)
 
     def _stream(self, text: str) -> None:
         """Print a piece of the model's text where the last one ended."""
@@ -105,25 +106,26 @@ class Screen:
             self._is_mid_line = False
 
     def _tool(self, event: ToolCalled | ToolReturned) -> None:
-        """One line for a tool once it has answered; its error below it."""
-        if isinstance(event, ToolCalled):
-            self._pending[event.call_id] = event.subject
+        """One line for a tool as it begins, and its error below it if it has one."""
+        if isinstance(event, ToolReturned):
+            if not event.ok:
+                self.line(event.summary, style="red", indent=self._indent + 2)
             return
-        subject = " ".join(self._pending.pop(event.call_id, "").split())
+        subject = " ".join(event.subject.split())
         room = max(20, self.console.width - self._indent - len(event.name) - 4)
-        shown = subject if len(subject) <= room else subject[: room - 1] + "…"
-        self.line(f"{self._symbols['tool']} {event.name} {shown}".rstrip(), style="dim" if event.ok else "red")
-        if not event.ok:
-            self.line(event.summary, style="red", indent=self._indent + 2)
+        shown = subject if len(subject) <= room else subject[: room - 1] + self._symbols["cut"]
+        self.line(f"{self._symbols['tool']} {event.name} {shown}".rstrip(), style="dim")
 
     def _suite(self, event: SuiteFinished) -> None:
         """Counts of a test run."""
         if event.problem is not None:
-            self.line(f"{self._symbols['closed']} tests ({event.purpose}): {event.problem}", style="red")
+            self.line(f"{self._symbols['closed']} {event.purpose}: {event.problem}", style="red")
             return
-        counts = {"passed": event.passed, "failed": event.failed, "errors": event.errors, "skipped": event.skipped}
-        told = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test collected"
-        self.line(f"{self._symbols['tool']} tests ({event.purpose}): {told} in {event.duration_s:.1f} s", style="dim")
+        errors = "error" if event.errors == 1 else "errors"
+        counts = {"passed": event.passed, "failed": event.failed, errors: event.errors, "skipped": event.skipped}
+        told = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test was collected"
+        told = f"{event.purpose}: {told} in {event.duration_s:.1f} s"
+        self.line(f"{self._symbols['tool']} {told}", style="dim")
 
     def _verdict(self, event: GateJudged) -> None:
         """A gate's answer with its reasons."""

@@ -119,6 +119,9 @@ class Session:
                 self._do(command, argument)
             else:
                 self._speak(line.strip())
+            if isinstance(self._agent, Socrates) and not self._agent.missing:
+                self._agent = None
+                self._screen.line(f"The spec of {self._slug} is complete. Next: /plan", style="green", indent=0)
         except CddError as error:
             self._screen.line(f"error: {error.happened}", style="bold red", indent=0)
             self._screen.line(f"hint: {error.hint}", style="yellow", indent=0)
@@ -166,13 +169,6 @@ class Session:
         self._agent = socrates
         if socrates.missing:
             socrates.open(somebody_answers=True)
-        self._after_spec(socrates)
-
-    def _after_spec(self, socrates: Socrates) -> None:
-        """Leave Socrates once the spec is complete."""
-        if not socrates.missing:
-            self._agent = None
-            self._screen.line(f"The spec of {self._slug} is complete. Next: /plan", style="green", indent=0)
 
     def _open_plan(self, ticket: Ticket) -> None:
         """Draft a plan and stay, so that the user can say what to change."""
@@ -191,7 +187,6 @@ class Session:
         match self._agent:
             case Socrates() as socrates if words:
                 socrates.hear(words)
-                self._after_spec(socrates)
             case Planner() as planner if words:
                 planner.draft(words)
             case Executor() as executor:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from cdd_agent.repl.clean import clean
 from cdd_agent.tickets import spec
@@ -32,11 +33,10 @@ def steps_table(state: RunState) -> Table:
         phases = dict.fromkeys(attempt.phase for attempt in step.attempts)
         tried = {phase: sum(attempt.phase == phase for attempt in step.attempts) for phase in phases}
         commits = dict.fromkeys(commit[:8] for commit in step.commits.values())
-        style = _STYLE[step.status]
         table.add_row(
             str(number),
             clean(step.title),
-            f"[{style}]{step.status.replace('_', ' ')}[/]",
+            Text(step.status.replace("_", " "), style=_STYLE[step.status]),
             " ".join(f"{phase} {count}" for phase, count in tried.items()),
             " ".join(commits),
         )
@@ -56,8 +56,8 @@ def tickets_table(tickets: Sequence[Ticket]) -> Table:
         table.add_row(
             ticket.slug,
             clean(wanted.title),
-            f"[yellow]{len(missing)} missing[/]" if missing else "[green]complete[/]",
-            "[green]yes[/]" if ticket.plan_path.exists() else "[dim]no[/]",
+            Text(f"{len(missing)} missing", style="yellow") if missing else Text("complete", style="green"),
+            Text("yes", style="green") if ticket.plan_path.exists() else Text("no", style="dim"),
             done,
         )
     return table

@@ -32,7 +32,7 @@ def make_attempt(
     """Let the model work once, judge what it left, and keep that as a checkpoint."""
     number = len(earlier) + 1
     bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
-    conversation = Conversation(briefing.system_prompt(bench.role, item, phase, attempt=number))
+    conversation = Conversation(briefing.system_prompt(bench.role, item, phase=phase, attempt=number))
     failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
     conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing))
     tools = tools_for(phase, bench, off_limits=ground.off_limits)
@@ -69,13 +69,15 @@ def _judge(
     changes = bench.snapshots.changes_since(ground.snapshot)
     if not changes:
         return verdict.nothing_done(phase), None
-    run = bench.run_suite(f"{phase} gate", keep=keep)
+    run = bench.run_suite("all tests for the gate", keep=keep)
     if run.report is None:
         judged = verdict.not_run(phase, run.problem or "no report")
     else:
-        judged = verdict.of_run(item, phase, run.report, baseline=ground.baseline)
-    offences = verdict.trespasses(phase, changes, ground.off_limits)
+        judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
+    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits)
     if offences:
-        locked = [change.path for change in changes if verdict.lock_reason(phase, change.path, ground.off_limits)]
+        locked = [
+            change.path for change in changes if verdict.lock_reason(phase, change.path, off_limits=ground.off_limits)
+        ]
         bench.snapshots.restore(ground.snapshot, only=locked)
     return verdict.joined(judged, offences), run.report

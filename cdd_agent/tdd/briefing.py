@@ -11,7 +11,7 @@ MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
 
 
-def system_prompt(role: str, item: WorkItem, phase: Phase, *, attempt: int) -> str:
+def system_prompt(role: str, item: WorkItem, *, phase: Phase, attempt: int) -> str:
     """Role, rules of the phase, and a last line that names the attempt, by which a recording finds its turns."""
     rules = (PROMPTS / f"{phase}.md").read_text(encoding="utf-8")
     work = f"Work: executor {item.ticket} step {item.number} {phase} attempt {attempt}"
@@ -69,14 +69,14 @@ def reason_lines(verdict: Verdict) -> tuple[str, ...]:
 def evidence(verdict: Verdict, report: SuiteReport | None) -> str:
     """What a verdict rests on, in one line."""
     if report is None:
-        return "no test run"
+        return "nothing was changed"
     count = summary(report)
     told = ", ".join(f"{number} {word}" for word, number in count.items() if number and word in _COUNTED)
     if verdict.phase == "red" and verdict.open:
         kinds = sorted({case.failure.kind for case in report.tests if case.failure is not None})
         kinds += sorted({error.failure.kind for error in report.collect_errors})
-        return f"{told or 'no test collected'}; fails by {', '.join(dict.fromkeys(kinds))}"
-    return told or "no test collected"
+        return f"{told or 'no test was collected'}; fails by {', '.join(dict.fromkeys(kinds))}"
+    return told or "no test was collected"
 
 
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")

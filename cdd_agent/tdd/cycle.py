@@ -130,7 +130,7 @@ class Cycle:
         if path.exists():
             report = load(path)
         else:
-            run = self._bench.run_suite("baseline", keep=path)
+            run = self._bench.run_suite("all tests as a baseline", keep=path)
             if run.report is None:
                 raise EnvironmentMissing(
                     f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",

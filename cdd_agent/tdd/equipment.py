@@ -17,7 +17,7 @@ def tools_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str]) -> 
     """Read, Write, Edit, Bash, Glob, Grep, RunTests and CompleteImplementation, always in the same order."""
 
     def run_tests(targets: tuple[str, ...]) -> str:
-        run = bench.run_suite("asked for by the model", targets=targets)
+        run = bench.run_suite("tests", targets=targets)
         if run.report is None:
             return f"{run.problem}\n{run.output}"
         count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
@@ -26,7 +26,7 @@ def tools_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str]) -> 
     def locked(path: str) -> str | None:
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        return lock_reason(phase, path, off_limits)
+        return lock_reason(phase, path, off_limits=off_limits)
 
     return (
         *file_tools(bench.workspace, locked),

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from cdd_agent.events import Committed
-from cdd_agent.git import notes
+from cdd_agent.git import commits, notes
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.policy import Phase, WorkItem, commit_prefix, phases_of
 from cdd_agent.tdd.workbench import Workbench
@@ -29,13 +29,13 @@ def land(
     phase: Phase = attempt.phase
     base = CommitId(step.base_commit) if step.base_commit else None
     identity = handoff_id(item, phase, base=base)
-    commit = bench.repository.commit_with_trailer("Handoff-Id", identity, since=base)
+    commit = commits.find_by_trailer(bench.repository, "Handoff-Id", value=identity, since=base)
     if commit is None:
-        commit = bench.repository.commit(_message(item, phase, identity), paths)
+        commit = commits.commit_paths(bench.repository, _message(item, phase, identity=identity), paths=paths)
     else:
-        bench.repository.refresh_index("".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape"))
+        commits.refresh_index(bench.repository, paths)
     note = _note(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
-    notes.append_line(bench.repository, commit, note)
+    notes.append_line(bench.repository, commit, line=note)
     bench.emit(Committed(phase=phase, commit=commit, subject=_subject(item, phase)))
     return commit
 
@@ -46,7 +46,7 @@ def _subject(item: WorkItem, phase: Phase) -> str:
     return subject if len(subject) <= MAX_SUBJECT else subject[: MAX_SUBJECT - 1].rstrip() + "…"
 
 
-def _message(item: WorkItem, phase: Phase, identity: str) -> str:
+def _message(item: WorkItem, phase: Phase, *, identity: str) -> str:
     """The whole commit message."""
     trailers = {"Ticket": item.ticket, "Phase": phase.upper(), "Cycle": str(item.number), "Handoff-Id": identity}
     return f"{_subject(item, phase)}\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())

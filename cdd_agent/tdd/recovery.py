@@ -6,6 +6,7 @@ Whatever is undone is kept under a ref first, and HEAD moves back only over comm
 from pathlib import Path
 
 from cdd_agent.events import Notice, RolledBack
+from cdd_agent.git.commits import move_head
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.policy import WorkItem
@@ -70,7 +71,7 @@ def _move_head_back(item: WorkItem, step: StepExecution, *, bench: Workbench) ->
         bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
         return
     bench.repository.git("update-ref", f"refs/cdd/abandoned/{item.ticket}/step-{item.number}", head)
-    bench.repository.move_head(CommitId(step.base_commit), expected=head, why=f"step {item.number} failed")
+    move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {item.number} failed")
 
 
 def user_files(step: StepExecution, *, bench: Workbench) -> frozenset[str]:

@@ -9,7 +9,7 @@ from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
 
-def lock_reason(phase: Phase, path: str, off_limits: frozenset[str]) -> str | None:
+def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str]) -> str | None:
     """Why ``path`` may not be written in this phase, as a sentence; None if it may.
 
     The tools say it beforehand, the verdict afterwards.
@@ -23,11 +23,11 @@ def lock_reason(phase: Phase, path: str, off_limits: frozenset[str]) -> str | No
     return None
 
 
-def trespasses(phase: Phase, changes: Sequence[Change], off_limits: frozenset[str]) -> tuple[Reason, ...]:
+def trespasses(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> tuple[Reason, ...]:
     """A reason for every changed path that this phase may not change."""
     found = []
     for change in changes:
-        why = lock_reason(phase, change.path, off_limits)
+        why = lock_reason(phase, change.path, off_limits=off_limits)
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
             message = f"{change.path} was {change.kind} and has been put back. {why}"
@@ -56,9 +56,17 @@ def not_run(phase: Phase, problem: str) -> Verdict:
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
-def of_run(item: WorkItem, phase: Phase, report: SuiteReport, *, baseline: SuiteReport) -> Verdict:
-    """The gate's verdict on a complete test run."""
-    expects = modules_of(item.sources) if phase == "red" else ()
+def of_run(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
+    """The gate's verdict on a complete test run.
+
+    In RED, the modules of the item's sources may be missing; a bug may also show by the exception it raises.
+    """
+    expects: list[str] = []
+    if phase == "red":
+        expects += modules_of(item.sources)
+    if phase == "red" and item.kind == "bug":
+        failures = [case.failure for case in report.tests if case.failure is not None]
+        expects += [failure.exception for failure in failures if failure.origin == "project"]
     return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
 
 

@@ -1,8 +1,9 @@
 """One run of a project's tests, read back as a report that can be trusted or a reason why it cannot.
 
 The plugin goes onto the project's path as a private folder that holds only that package; it is never installed
-there. Report, plugin and bytecode lie outside the project, in a folder that is new for every run: an edit within the
-same second can therefore not be judged by the bytecode of the version before.
+there. Report and plugin lie outside the project, in a folder that is new for every run. Bytecode goes to a cache of
+our own, and what is in it of the project's code is dropped before every run: bytecode is told from its source by size
+and whole seconds, so an edit within the same second could otherwise be judged by the version before.
 """
 
 import os
@@ -41,21 +42,24 @@ class Suite:
     interpreter: Interpreter
     sandbox: Sandbox
     timeout_s: float
+    bytecode: Path
+    """Folder for compiled code, kept between runs."""
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-") as folder:
             private = Path(folder)
+            self._drop_project_bytecode()
             nonce = secrets.token_hex(16)
-            result = self._pytest(private, nonce, targets)
-            report, problem = self._read_back(private / "report.json", nonce, result)
+            result = self._pytest(private, nonce, targets=targets)
+            report, problem = self._read_back(private / "report.json", nonce, result=result)
         if report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             dump(report, keep)
         return SuiteRun(report=report, problem=problem, output=result.output, duration_s=time.monotonic() - started)
 
-    def _pytest(self, private: Path, nonce: str, targets: tuple[str, ...]) -> ProcessResult:
+    def _pytest(self, private: Path, nonce: str, *, targets: tuple[str, ...]) -> ProcessResult:
         """Run pytest with the plugin and a report in ``private``."""
         package = Path(pytest_tdd_agent.__file__).parent
         shutil.copytree(package, private / "plugin" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -67,14 +71,21 @@ class Suite:
         ]
         variables = {
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPYCACHEPREFIX": str(private / "pycache"),
+            "PYTHONPYCACHEPREFIX": str(self.bytecode),
         }
         return self.sandbox.run(
             argv, cwd=self.root, variables=variables, timeout_s=self.timeout_s, output_cap=OUTPUT_CAP_BYTES
         )
 
-    def _read_back(self, path: Path, nonce: str, result: ProcessResult) -> tuple[SuiteReport | None, str | None]:
+    def _drop_project_bytecode(self) -> None:
+        """Drop what is compiled of the project, except of a virtual environment inside it."""
+        compiled = self.bytecode / self.root.resolve().relative_to(os.sep)
+        environment = self.bytecode / self.interpreter.path.parent.parent.absolute().relative_to(os.sep)
+        for entry in list(compiled.iterdir()) if compiled.is_dir() else ():
+            if entry != environment:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def _read_back(self, path: Path, nonce: str, *, result: ProcessResult) -> tuple[SuiteReport | None, str | None]:
         """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s"

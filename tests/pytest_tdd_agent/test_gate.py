@@ -241,9 +241,10 @@ def test_green_stays_closed_for_a_removed_and_for_a_new_failing_test() -> None:
     assert green(run(case(OLD), case(NEW), case("b.py::t", "failed")), NEW) == ["new_failure"]
 
 
-def test_green_without_targets_wants_every_test_that_ran_to_pass() -> None:
+def test_green_without_targets_wants_every_test_that_ran_to_pass_unless_it_failed_before() -> None:
     old_failure = run(case(OLD), case("b.py::t", "failed"))
-    assert green(run(case(OLD), case("b.py::t", "failed")), baseline=old_failure) == ["target_failed"]
+    assert green(run(case(OLD), case("b.py::t", "failed")), baseline=old_failure) == []
+    assert green(run(case(OLD), case("b.py::t", "failed")), baseline=None) == ["target_failed"]
     assert green(run(case(OLD), case("b.py::t", "skipped"))) == []
     assert green(run(case("b.py::t", "skipped")), baseline=None) == ["no_tests"]
     assert green(run(case(OLD), errors=(uncollected("b.py"),))) == ["target_failed"]

@@ -86,9 +86,7 @@ class Planner:
         self._desk.emit(PlanDrafted(ticket=self.ticket.slug, number=number, problems=problems))
         if plan is None:
             listed = "\n".join(f"- {problem}" for problem in problems)
-            return ToolOutput(
-                text=f"Draft {number} was refused:\n{listed}", is_error=True, ends_run=number >= self._max_drafts
-            )
+            return ToolOutput(text=f"Draft {number} was refused:\n{listed}", ends_run=number >= self._max_drafts)
         write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
         self._accepted = plan
         for warning in plans.warnings(plan):

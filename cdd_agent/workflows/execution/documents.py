@@ -6,6 +6,7 @@ from typing import Self
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
+from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.policy import WorkItem
 from cdd_agent.tickets import plan_markdown, spec
@@ -55,14 +56,15 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
         )
 
 
-def commit_documents(repository: Repository, ticket: Ticket, documents: Documents, *, emit: Emit) -> None:
+def commit_documents(repository: Repository, ticket: Ticket, *, documents: Documents, emit: Emit) -> None:
     """Commit spec and plan, where they differ from HEAD, as the first commit of the run."""
-    repository.require_identity()
+    require_identity(repository)
     uncommitted = [path for path in repository.uncommitted() if path.startswith(_own_paths(repository, ticket))]
     if not uncommitted:
         return
     subject = f"plan: {documents.plan.title}"
-    commit = repository.commit(f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n", uncommitted)
+    message = f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n"
+    commit = commit_paths(repository, message, paths=uncommitted)
     emit(Committed(phase="plan", commit=commit, subject=subject))
 
 

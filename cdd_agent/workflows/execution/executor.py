@@ -148,7 +148,7 @@ class Executor:
         repository = self._bench.repository
         if not self.state.numbers(Status.IN_PROGRESS):
             require_clean(repository, self.ticket, allow_dirty=self._allow_dirty)
-        commit_documents(repository, self.ticket, self.documents, emit=self._emit)
+        commit_documents(repository, self.ticket, documents=self.documents, emit=self._emit)
         self._save(
             replace(
                 self.state,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 
 
@@ -18,5 +19,5 @@ def repository(tmp_path: Path) -> Repository:
     (folder / "a.txt").write_text("one\n")
     (folder / "sub").mkdir()
     (folder / "sub" / "b.txt").write_text("two\n")
-    made.commit("first", ["a.txt", "sub/b.txt"])
+    commit_paths(made, "first", paths=["a.txt", "sub/b.txt"])
     return made

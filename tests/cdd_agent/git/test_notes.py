@@ -11,15 +11,15 @@ from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import Repository
 repository = Repository(Path(sys.argv[1]))
 for number in range(5):
-    append_line(repository, repository.head(), f'{{"writer": "{sys.argv[2]}", "number": {number}}}')
+    append_line(repository, repository.head(), line=f'{{"writer": "{sys.argv[2]}", "number": {number}}}')
 """
 
 
 def test_lines_are_appended_in_order_and_git_shows_them(repository: Repository) -> None:
     head = repository.head()
     assert head is not None
-    append_line(repository, head, '{"seq":1}')
-    append_line(repository, head, '{"seq":2}')
+    append_line(repository, head, line='{"seq":1}')
+    append_line(repository, head, line='{"seq":2}')
     assert read_lines(repository, head) == ('{"seq":1}', '{"seq":2}')
     shown = subprocess.run(
         ["git", "notes", "--ref=tdd-handoffs", "show", "HEAD"],
@@ -34,8 +34,8 @@ def test_lines_are_appended_in_order_and_git_shows_them(repository: Repository) 
 def test_the_same_line_is_kept_once(repository: Repository) -> None:
     head = repository.head()
     assert head is not None
-    append_line(repository, head, '{"seq":1}')
-    append_line(repository, head, '{"seq":1}')
+    append_line(repository, head, line='{"seq":1}')
+    append_line(repository, head, line='{"seq":1}')
     assert read_lines(repository, head) == ('{"seq":1}',)
 
 

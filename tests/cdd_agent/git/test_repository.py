@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import EnvironmentMissing, GateClosed
-from cdd_agent.git.repository import Change, Repository
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.git.repository import Repository
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -27,80 +27,6 @@ def test_a_detached_head_has_no_branch(repository: Repository) -> None:
     assert repository.branch() is None
 
 
-def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(repository: Repository) -> None:
-    root = repository.root
-    (root / "a.txt").write_text("changed\n")
-    (root / "new name.txt").write_text("new\n")
-    (root / "staged.txt").write_text("the user's\n")
-    repository.git("add", "staged.txt")
-    (root / "sub" / "b.txt").write_text("unstaged\n")
-    before = repository.head()
-
-    made = repository.commit("change", ["a.txt", "new name.txt"])
-
-    assert before is not None
-    assert set(repository.changes(before, made)) == {
-        Change(path="a.txt", kind="modified"),
-        Change(path="new name.txt", kind="created"),
-    }
-    status = sorted(repository.git("status", "--porcelain").splitlines())
-    assert status == [" M sub/b.txt", "A  staged.txt"]
-
-
-def test_a_deleted_path_is_committed_as_deleted(repository: Repository) -> None:
-    (repository.root / "sub" / "b.txt").unlink()
-    before = repository.head()
-    made = repository.commit("delete", ["sub/b.txt"])
-    assert before is not None
-    assert repository.changes(before, made) == (Change(path="sub/b.txt", kind="deleted"),)
-    assert repository.uncommitted() == ()
-
-
-def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> None:
-    assert repository.commit("nothing", ["a.txt"]) == repository.head()
-
-
-def test_a_hook_that_refuses_closes_the_gate_with_its_words(repository: Repository) -> None:
-    hook = repository.root / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n")
-    hook.chmod(0o755)
-    (repository.root / "a.txt").write_text("changed\n")
-    head = repository.head()
-    with pytest.raises(GateClosed, match="no tabs, please"):
-        repository.commit("change", ["a.txt"])
-    assert repository.head() == head
-
-
-def test_a_commit_is_found_by_its_trailer(repository: Repository) -> None:
-    base = repository.head()
-    (repository.root / "a.txt").write_text("changed\n")
-    made = repository.commit("change\n\nHandoff-Id: abc123\n", ["a.txt"])
-    assert repository.commit_with_trailer("Handoff-Id", "abc123", since=base) == made
-    assert repository.commit_with_trailer("Handoff-Id", "abc", since=base) is None
-    assert repository.commit_with_trailer("Handoff-Id", "abc123", since=made) is None
-
-
-def test_moving_head_back_keeps_the_files_and_cleans_the_index(repository: Repository) -> None:
-    base = repository.head()
-    (repository.root / "a.txt").write_text("changed\n")
-    made = repository.commit("change", ["a.txt"])
-    assert base is not None
-    repository.move_head(base, expected=made, why="test")
-    assert repository.head() == base
-    assert (repository.root / "a.txt").read_text() == "changed\n"
-    assert repository.git("status", "--porcelain") == " M a.txt\n"
-
-
 def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert repository.head() is not None
-
-
-def test_missing_identity_is_an_error_that_says_how_to_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    repository = Repository.create(tmp_path)
-    repository.git("config", "user.useConfigOnly", "true")
-    with pytest.raises(EnvironmentMissing, match="who commits"):
-        repository.require_identity()

@@ -14,6 +14,7 @@ def run(folder: Path, *targets: str, timeout_s: float = 60, keep: Path | None = 
         interpreter=find_interpreter(folder, environment={}),
         sandbox=ProcessSandbox(),
         timeout_s=timeout_s,
+        bytecode=folder / ".cdd" / "bytecode",
     )
     return suite.run(targets, keep=keep)
 
@@ -29,7 +30,7 @@ def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path) -> None:
     result = run(tmp_path, keep=kept)
     assert outcomes(result) == {"test_a.py::test_one": "passed", "test_a.py::test_two": "failed"}
     assert load(kept) == result.report
-    assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}
+    assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}, "no __pycache__"
 
 
 def test_only_the_targets_are_run(tmp_path: Path) -> None:

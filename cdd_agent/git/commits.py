@@ -1,0 +1,74 @@
+"""Commits that the program makes, finds again and takes back, without touching what else the user has staged."""
+
+from collections.abc import Iterable
+
+from cdd_agent.errors import EnvironmentMissing, GateClosed
+from cdd_agent.git.repository import CommitId, GitError, Repository, private_index
+
+
+def require_identity(repository: Repository) -> None:
+    """Raise ``EnvironmentMissing`` unless git knows who commits."""
+    try:
+        repository.git("var", "GIT_COMMITTER_IDENT")
+    except GitError as error:
+        raise EnvironmentMissing(
+            "git does not know who commits here.",
+            hint="git config user.name 'Your Name' && git config user.email you@example.org",
+        ) from error
+
+
+def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) -> CommitId:
+    """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
+
+    Returns HEAD as it is if none of them differs from it. The user's commit hooks and signing take part; their
+    refusal is a ``GateClosed`` with their words.
+    """
+    named = tuple(paths)
+    head = repository.head()
+    with private_index() as index:
+        if head is not None:
+            repository.git("read-tree", head, variables=index)
+        add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        repository.git(*add, stdin=_listed(named), variables=index)
+        tree = repository.git("write-tree", variables=index).strip()
+        if head is not None and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
+            return head
+        try:
+            repository.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
+        except GitError as error:
+            raise GateClosed(
+                f"The commit was refused. {error.happened}", hint="mend what the hook names, then retry the step"
+            ) from error
+    refresh_index(repository, named)
+    made = repository.head()
+    if made is None:
+        raise GitError("git commit reported success but HEAD names no commit.", hint="run: git status")
+    return made
+
+
+def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
+    """Make the user's index agree with HEAD for ``paths``, and only for them."""
+    repository.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=_listed(paths))
+
+
+def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:
+    """Make the present branch name ``to`` if it still names ``expected``; index follows, work tree does not."""
+    paths = [change.path for change in repository.changes(expected, to)]
+    repository.git("update-ref", "-m", f"cdd: {why}", "HEAD", to, expected)
+    refresh_index(repository, paths)
+
+
+def find_by_trailer(repository: Repository, key: str, *, value: str, since: CommitId | None) -> CommitId | None:
+    """The newest commit after ``since`` whose trailer ``key`` is ``value``."""
+    span = "HEAD" if since is None else f"{since}..HEAD"
+    log = repository.git("log", f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)", span)
+    for line in log.splitlines():
+        commit, _, found = line.partition(" ")
+        if found.strip() == value:
+            return CommitId(commit)
+    return None
+
+
+def _listed(paths: Iterable[str]) -> bytes:
+    """Paths as git reads them from its input."""
+    return "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
