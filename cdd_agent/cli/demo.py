@@ -92,7 +92,7 @@ def _play(invocation: Invocation, script: Script) -> None:
         ticket = find(composition.root, script.ticket)
         composition.emit(Notice(text=f"{script.title}, in {composition.root}"))
         _heading(invocation, "spec: Socrates questions the ticket")
-        _converse(composition, ticket, script.answers)
+        _converse(composition, ticket, answers=script.answers)
         _heading(invocation, "plan: the Planner writes the steps")
         composition.planner(ticket).draft()
         _heading(invocation, "exec: the Executor carries them out, test first")
@@ -100,14 +100,14 @@ def _play(invocation: Invocation, script: Script) -> None:
         with executor.running():
             executor.run_all()
         if not invocation.as_json:
-            _summary(invocation, composition, script)
+            _summary(invocation, composition, slug=script.ticket)
         if executor.state.status != Status.COMPLETED:
             raise GateClosed(
                 "The demo did not complete its ticket.", hint=f"cd {composition.root} && cdd status {script.ticket}"
             )
 
 
-def _converse(composition: Composition, ticket: Ticket, answers: tuple[str, ...]) -> None:
+def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, ...]) -> None:
     """Let Socrates ask and the script answer until the spec is complete."""
     socrates = composition.socrates(ticket)
     socrates.open(somebody_answers=True)
@@ -123,11 +123,11 @@ def _heading(invocation: Invocation, text: str) -> None:
         invocation.screen.line(text, style="bold reverse", indent=0)
 
 
-def _summary(invocation: Invocation, composition: Composition, script: Script) -> None:
+def _summary(invocation: Invocation, composition: Composition, *, slug: str) -> None:
     """The commits, the evidence of each gate and where the project lies."""
     screen = invocation.screen
     _heading(invocation, "what came of it")
-    state = composition.executor(find(composition.root, script.ticket)).state
+    state = composition.executor(find(composition.root, slug)).state
     screen.console.print(steps_table(state))
     screen.line("")
     screen.line("Commits, oldest first, each with a note that holds its evidence:", style="bold")

@@ -65,12 +65,12 @@ class AnthropicModel:
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The complete turn, streamed; a request that fails before any text was shown is sent again."""
         client = self._connected()
-        turn = self._ask(client, request, emit)
+        turn = self._ask(client, request, emit=emit)
         for _ in range(MOST_PAUSES):
             if turn.stop_reason != "pause_turn":
                 break
             said = (*request.messages, AssistantMessage(content=turn.content))
-            rest = self._ask(client, replace(request, messages=said), emit)
+            rest = self._ask(client, replace(request, messages=said), emit=emit)
             turn = Turn(
                 content=turn.content + rest.content, stop_reason=rest.stop_reason, usage=turn.usage + rest.usage
             )
@@ -112,7 +112,7 @@ class AnthropicModel:
                 raise self._explained(failure, tries=1) from error
         return self._client
 
-    def _ask(self, client: "anthropic.Anthropic", request: Request, emit: Emit) -> Turn:
+    def _ask(self, client: "anthropic.Anthropic", request: Request, *, emit: Emit) -> Turn:
         """One complete turn, which may be a paused one, after as many tries as it takes and is allowed."""
         body = wire.encode_request(request, model=self.name, thinking=self._thinking)
         number = 1

@@ -114,7 +114,7 @@ def made_up_id(turn: int, call: int) -> str:
     return f"toolu_{turn:04d}_{call:02d}"
 
 
-def as_json(value: object, place: str, depth: int = 0) -> JSON:
+def as_json(value: object, place: str, *, depth: int = 0) -> JSON:
     """``value`` if JSON can write it; raises ``ValueError`` that names ``place`` and the culprit."""
     if depth > _DEEPEST:
         raise ValueError(f"{place} is nested too deeply")
@@ -124,9 +124,9 @@ def as_json(value: object, place: str, depth: int = 0) -> JSON:
         case float() if isfinite(value):
             return value
         case list():
-            return [as_json(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)]
+            return [as_json(item, f"{place}[{index}]", depth=depth + 1) for index, item in enumerate(value)]
         case dict():
-            return {_key(key, place): as_json(item, f"{place}.{key}", depth + 1) for key, item in value.items()}
+            return {_key(key, place): as_json(item, f"{place}.{key}", depth=depth + 1) for key, item in value.items()}
         case _:
             raise ValueError(f"{place} is {_kind(value)}, which JSON has no form for: put it in quotes")
 
