@@ -86,7 +86,7 @@ def parse(text: str, *, source: str, is_json: bool = False) -> tuple[RecordedTur
     document = _read_json(text, source) if is_json else _read_yaml(text, source)
     if not isinstance(document, list):
         raise _invalid(source, f"a list of turns is expected, not {_kind(document)}")
-    turns = tuple(_turn(item, number, source) for number, item in enumerate(document, start=1))
+    turns = tuple(_turn(item, number, source=source) for number, item in enumerate(document, start=1))
     taken: dict[str, int] = {}
     for turn in turns:
         for call in turn.calls:
@@ -137,12 +137,14 @@ def _key(key: object, place: str) -> str:
     return key
 
 
-def _turn(item: object, number: int, source: str) -> RecordedTurn:
+def _turn(item: object, number: int, *, source: str) -> RecordedTurn:
     """One validated turn; every complaint names the file, the turn and the place in it."""
     try:
         shape = msgspec.convert(item, _TurnShape)
         content = tuple(
-            Text(text=block) if isinstance(block, str) else _call(block, f"content[{index}]", made_up_id(number, index))
+            Text(text=block)
+            if isinstance(block, str)
+            else _call(block, f"content[{index}]", spare_id=made_up_id(number, index))
             for index, block in enumerate(shape.content)
         )
         return RecordedTurn(
@@ -157,7 +159,7 @@ def _turn(item: object, number: int, source: str) -> RecordedTurn:
         raise _invalid(source, f"turn {number}: {complaint}") from error
 
 
-def _call(shape: _CallShape, place: str, spare_id: str) -> ToolCall:
+def _call(shape: _CallShape, place: str, *, spare_id: str) -> ToolCall:
     if not shape.name:
         raise ValueError(f"{place}.name is empty")
     value = {key: as_json(item, f"{place}.input.{key}") for key, item in shape.input.items()}

@@ -292,7 +292,7 @@ def test_a_turn_that_stays_paused_is_given_up() -> None:
 def test_a_stream_of_nothing_but_pings_is_given_up() -> None:
     clock = FakeClock(tick_s=100)
     with pytest.raises(ModelError, match="nothing but pings for 300 s"):
-        outcome(HI, *[Fault(pings=5)] * 3, clock=clock)
+        outcome(HI * 3, *[Fault(pings=5)] * 3, clock=clock)
 
 
 @pytest.mark.parametrize("key", [None, "", " \n"])
