@@ -14,12 +14,14 @@ BlockName: TypeAlias = Literal["title", "step", "overview", "steps", "risks", "o
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _FENCE = re.compile(r"\s*(?:[-*+]\s+)?(?P<fence>`{3,}|~{3,})(?P<info>.*)")
-_HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?:[ \t]+(?P<text>.*?))??(?:[ \t]+#+)?[ \t]*")
+_HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?P<text>(?:[ \t].*)?)")
 _BOX = r"(?:\[(?P<box>[ xX])\]\s+)?"
-_STEP = re.compile(_BOX + r"step\s*\#?(?P<number>\d+)(?:\s*[:.)\u2013\u2014-]\s*|\s+|$)(?P<title>.*)", re.IGNORECASE)
-_BARE = re.compile(_BOX + r"(?P<number>\d+)\s*[:.)\u2013\u2014-](?:\s+|$)(?P<title>.*)")
+_STEP = re.compile(
+    _BOX + r"step\s*\#?(?P<number>\d{1,9})(?:\s*[:.)\u2013\u2014-]\s*|\s+|$)(?P<title>.*)", re.IGNORECASE
+)
+_BARE = re.compile(_BOX + r"(?P<number>\d{1,9})\s*[:.)\u2013\u2014-](?:\s+|$)(?P<title>.*)")
 _ODD = re.compile(
-    r"step\s+(?:\d+(?:\.\d+)+|\d+[a-z]|[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)\s*(?:[:.)\u2013\u2014]|-\s|$)",
+    r"step\s+(?:\d{10,}|\d+(?:\.\d+)+|\d+[a-z]|[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)\s*(?:[:.)\u2013\u2014]|-\s|$)",
     re.IGNORECASE,
 )
 _SECTIONS: dict[str, BlockName] = {
@@ -127,7 +129,7 @@ def _block(line: Line, current: Block | None, *, section: Block | None, has_step
     if not match:
         return None
     level = len(match["marks"])
-    text = (match["text"] or "").strip()
+    text = _heading_text(match)
     if len(text) > 4 and text.startswith("**") and text.endswith("**"):
         text = text[2:-2].strip()
     name = _section_name(text)
@@ -162,7 +164,14 @@ def _holds_steps(section: Block | None, level: int, *, has_steps_section: bool) 
 
 def _section(line: Line) -> BlockName | None:
     match = None if line.is_quoted else _HEADING.fullmatch(line.text)
-    return _section_name((match["text"] or "").strip()) if match else None
+    return _section_name(_heading_text(match)) if match else None
+
+
+def _heading_text(match: re.Match[str]) -> str:
+    """The words of a heading, without the marks that may close it."""
+    text = match["text"].strip()
+    opened = text.rstrip("#")
+    return opened.rstrip() if not opened or opened[-1] in " \t" else text
 
 
 def _section_name(text: str) -> BlockName | None:

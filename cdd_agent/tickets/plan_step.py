@@ -40,7 +40,7 @@ _KEY = re.compile(
     r" {0,3}(?P<bullet>[-*+][ \t]+)?(?P<bold>\*\*|__)?(?P<key>[A-Za-z][A-Za-z_ -]{2,24}?)(?P<end>\*\*|__)?\s*:"
     r"(?P<late>\*\*|__)?(?!:)(?P<value>.*)"
 )
-_CHECKBOX = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[(?P<box>[ xX]?)\]\s*(?P<label>.*?)\s*")
+_CHECKBOX = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[(?P<box>[ xX]?)\]\s*(?P<label>.*)")
 _BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?P<item>.*)")
 _DONE = ("", "done", "done.", "complete", "completed", "finished")
 _COMMENT = re.compile(r"<!--.*?-->")
@@ -57,12 +57,12 @@ _KIND_NAMES: dict[str, Kind] = {
 
 _NOTHING = re.compile(r"(?:(?:none|nothing|no|n/a|tbd|[-\u2013\u2014])(?:\.|[\s,;:(][^`]*)?)?", re.IGNORECASE)
 _DEPENDENCY = re.compile(
-    r"(?:steps?\b\s*)?\#?(?P<first>\d+)(?:\s*(?:-|\u2013|\.\.|to|through)\s*(?:step\s*)?\#?(?P<last>\d+))?"
+    r"(?:steps?\b\s*)?\#?(?P<first>\d{1,9})(?:\s*(?:-|\u2013|\.\.|to|through)\s*(?:step\s*)?\#?(?P<last>\d{1,9}))?"
     r"(?:\s*(?:\(|:|-\s|\u2013|\u2014).*)?",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(
-    r"(?P<span>(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
+    r"(?P<span>(?<!`)(?P<ticks>`{1,3})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
     r"|(?P<link>\[(?P<label>[^\]]+)\]\([^)]*\))"
     r"|(?P<note>\([^()]*\))"
     r"|(?P<separator>[,;])"
@@ -115,7 +115,7 @@ class StepReader:
 
     def _is_box(self, line: Line) -> bool:
         match = _CHECKBOX.fullmatch(line.text)
-        if not match or self.box or match["label"].lower() not in _DONE:
+        if not match or self.box or match["label"].strip().lower() not in _DONE:
             return False
         self.box = line
         self._is_done = match["box"] in ("x", "X")
@@ -141,7 +141,8 @@ class StepReader:
         if name == "description" and any(text.strip() for text in self._description):
             return False
         self._key_lines[name] = line.number
-        self._take(name, _COMMENT.sub("", match["value"]).strip())
+        value = match["value"]
+        self._take(name, (_COMMENT.sub("", value) if "-->" in value else value).strip())
         self._spans_blanks = not match["bullet"]
         return True
 
@@ -204,7 +205,7 @@ class StepReader:
 
 def read_dependencies(value: str) -> tuple[int, ...]:
     """The step numbers in ``none``, ``1, 2``, ``Step 1 and #2`` or ``1-3``; text in parentheses is a note."""
-    text = re.sub(r"\([^()]*\)", " ", value.replace("`", "")).strip().rstrip(".")
+    text = " ".join(re.sub(r"\([^()]*\)", " ", value.replace("`", "")).split()).rstrip(".")
     if not re.search(r"\d", text) and _NOTHING.fullmatch(text):
         return ()
     found: list[int] = []

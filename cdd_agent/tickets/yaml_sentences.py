@@ -4,6 +4,7 @@ A sentence is taken from its line as it stands, so that ``: ``, ``#``, brackets,
 quotes: the source is rewritten, line for line, with every such sentence in double quotes.
 """
 
+import bisect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -59,14 +60,11 @@ class QuotedSource:
 
     def offset(self, quoted_offset: int) -> int:
         """The offset in the source of what is at ``quoted_offset`` in ``text``."""
-        shift = 0
-        for span in self._spans:
-            if quoted_offset <= span.quoted_start:
-                break
-            if quoted_offset < span.quoted_end:
-                return span.start
-            shift = span.quoted_end - span.end
-        return quoted_offset - shift
+        place = bisect.bisect_left(self._spans, quoted_offset, key=lambda span: span.quoted_start)
+        if place == 0:
+            return quoted_offset
+        span = self._spans[place - 1]
+        return span.start if quoted_offset < span.quoted_end else quoted_offset - span.quoted_end + span.end
 
     def column(self, quoted_offset: int) -> int:
         """The same as a 1-based column."""
