@@ -1,0 +1,91 @@
+"""Ticket to commits, offline: what a newcomer sees."""
+
+import json
+import subprocess
+import sys
+
+from tests.stories.conftest import Cdd, Demo, git
+
+REFUSALS = {
+    "csv-export": {
+        ("1", "red", "already_green"),
+        ("2", "red", "name_not_expected"),
+        ("2", "green", "target_failed"),
+        ("3", "green", "protected_changed"),
+    },
+    "minutes-lost": {("1", "green", "broke_others")},
+}
+
+
+def state_of(demo: Demo) -> dict[str, object]:
+    content: dict[str, object] = json.loads((demo.folder / "tickets" / demo.name / "execution-state.json").read_text())
+    return content
+
+
+def attempts_of(demo: Demo) -> list[tuple[str, dict[str, object]]]:
+    steps = state_of(demo)["step_executions"]
+    assert isinstance(steps, dict)
+    return [(number, attempt) for number, step in steps.items() for attempt in step["attempts"]]
+
+
+def test_it_ends_well_and_says_where_the_project_lies(demo: Demo) -> None:
+    assert demo.result.returncode == 0, demo.result.stdout + demo.result.stderr
+    assert demo.result.stderr == ""
+    assert f"The project lies in {demo.folder}" in demo.result.stdout
+
+
+def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:
+    closed = [(number, attempt) for number, attempt in attempts_of(demo) if attempt["verdict"] == "closed"]
+    refusals = set()
+    for number, attempt in closed:
+        reasons = attempt["reasons"]
+        assert isinstance(reasons, list)
+        refusals |= {(number, attempt["phase"], reason.partition(":")[0]) for reason in reasons}
+        assert all(code in demo.result.stdout for code in (reason.partition(":")[0] for reason in reasons))
+    assert refusals == REFUSALS[demo.name]
+
+
+def test_every_step_is_completed(demo: Demo) -> None:
+    state = state_of(demo)
+    assert state["status"] == "completed"
+    steps = state["step_executions"]
+    assert isinstance(steps, dict)
+    assert {step["status"] for step in steps.values()} == {"completed"}
+
+
+def test_the_history_holds_a_test_before_each_implementation(demo: Demo) -> None:
+    prefixes = [subject.partition(":")[0] for subject in demo.subjects[1:]]
+    assert prefixes[0] == "plan"
+    assert set(prefixes) <= {"plan", "test", "feat", "fix", "refactor"}
+    for place, prefix in enumerate(prefixes):
+        if prefix in {"feat", "fix"}:
+            assert prefixes[place - 1] == "test"
+
+
+def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: Demo) -> None:
+    commits = git(demo.folder, "log", "--reverse", "--format=%H", "HEAD").splitlines()[2:]
+    for commit in commits:
+        note = json.loads(git(demo.folder, "notes", "--ref=tdd-handoffs", "show", commit))
+        assert note["commit"] == commit
+        assert note["gate"]["open"] is True
+        assert len(note["gate"]["report_sha256"]) == 64
+        body = git(demo.folder, "log", "-1", "--format=%B", commit)
+        assert f"Ticket: {demo.name}\nPhase: {note['phase']}\n" in body
+        assert f"Handoff-Id: {note['id']}" in body
+
+
+def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:
+    assert git(demo.folder, "status", "--porcelain") == ""
+    assert git(demo.folder, "stash", "list") == ""
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=demo.folder, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_running_the_finished_ticket_again_changes_nothing(demo: Demo, cdd: Cdd) -> None:
+    head = git(demo.folder, "rev-parse", "HEAD")
+    result = cdd("--yes", "exec", demo.name, cwd=demo.folder)
+    assert result.returncode == 0, result.stderr
+    assert git(demo.folder, "rev-parse", "HEAD") == head
+    assert git(demo.folder, "status", "--porcelain") == ""

@@ -1,0 +1,64 @@
+"""kill -9 at any moment: running the same command again ends in the same commits, none of them twice."""
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.stories.conftest import EXAMPLES, Demo, command, environment, git
+
+LONGEST_S = 8.0
+"""About how long the whole of ``cdd exec`` takes on the example."""
+
+
+def planned(demo: Demo, folder: Path) -> Path:
+    """The demo's project as it was when spec and plan were committed and no step had begun."""
+    git(folder.parent, "clone", "--quiet", str(demo.folder), str(folder))
+    (plan,) = [line.split()[0] for line in git(folder, "log", "--format=%H %s").splitlines() if " plan:" in line]
+    git(folder, "reset", "--quiet", "--hard", plan)
+    git(folder, "config", "user.name", "Ada")
+    git(folder, "config", "user.email", "ada@example.org")
+    return folder
+
+
+def run_killed(folder: Path, home: Path, *, name: str, after_s: float | None) -> int:
+    """The exit code of ``cdd exec``, killed after some seconds unless it has ended by then."""
+    recording = str(EXAMPLES / name / "recording.yaml")
+    process = subprocess.Popen(
+        command("--replay", recording, "--yes", "exec", name),
+        cwd=folder,
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _, errors = process.communicate(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, errors = process.communicate()
+    assert process.returncode in {0, -9}, errors.decode()
+    return process.returncode
+
+
+def check(demo: Demo, folder: Path, home: Path, *, moments: list[float]) -> None:
+    for moment in moments:
+        run_killed(folder, home, name=demo.name, after_s=moment)
+    assert run_killed(folder, home, name=demo.name, after_s=None) == 0
+    assert git(folder, "rev-parse", "HEAD^{tree}") == demo.tree
+    assert git(folder, "log", "--reverse", "--format=%s").splitlines() == demo.subjects
+    assert git(folder, "status", "--porcelain") == ""
+
+
+def test_two_kills_change_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
+    check(demo, planned(demo, tmp_path / "project"), home, moments=[2.0, 2.5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_random_kills_change_nothing_in_the_end(demo: Demo, home: Path, *, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed + int(time.time()))
+    moments = [chance.uniform(0.2, LONGEST_S) for _ in range(10)]
+    print(f"killed after {moments}")  # noqa: T201 (shown when the test fails)
+    check(demo, planned(demo, tmp_path / "project"), home, moments=moments)
