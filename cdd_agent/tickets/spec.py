@@ -123,13 +123,13 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     changes = {key: _tidy(value) for key, value in changes.items()}
     edits: list[Edit] = []
     for key in sorted(changes, key=lambda key: document.root.get(key) is None):
-        edits += _edits(document, key, changes[key])
+        edits += _edits(document, key, value=changes[key])
     changed = apply(text, edits)
     after_document = read(changed, path=path, layout=_LAYOUT)
     after = _read_spec(after_document, path)
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):
-        wanted = changes[key] if key in changes else _value(before, document, key)
-        if _comparable(_value(after, after_document, key)) != _comparable(wanted):
+        wanted = changes[key] if key in changes else _value(before, document, key=key)
+        if _comparable(_value(after, after_document, key=key)) != _comparable(wanted):
             raise UsageError(
                 f"{key} in {path} cannot be changed without disturbing the rest of the file.",
                 hint=f"change {key} in an editor, without aliases and brackets",
@@ -152,7 +152,7 @@ def _tidy(value: Change) -> Change:
     return texts or criteria
 
 
-def _value(spec: Spec, document: Document, key: str) -> object:
+def _value(spec: Spec, document: Document, *, key: str) -> object:
     return getattr(spec, key) if key in _KNOWN else _plain(document.root.get(key))
 
 
@@ -170,16 +170,16 @@ def _plain(node: Node | None) -> object:
     return (tuple(_plain(key) for key in node.keys), tuple(_plain(item) for item in node.items))
 
 
-def _edits(document: Document, key: str, value: Change) -> list[Edit]:
+def _edits(document: Document, key: str, *, value: Change) -> list[Edit]:
     if isinstance(value, str):
         if key not in _TEXTS:
             raise UsageError(f"{key} is not a text of a spec.", hint=f"the texts are {', '.join(_TEXTS)}")
-        return [] if _text_of(document, key) == value else [text_edit(document, key, value)]
+        return [] if _text_of(document, key) == value else [text_edit(document, key, text=value)]
     if key != "acceptance_criteria" and key not in _LISTS:
         raise UsageError(f"{key} is not a list of a spec.", hint=f"the lists are {', '.join(_LISTS)}")
     if not value and document.root.get(key) is None:
         return []
-    return list_edits(document, key, [_item(document.source, item) for item in value])
+    return list_edits(document, key, items=[_item(document.source, item) for item in value])
 
 
 def _text_of(document: Document, key: str) -> str | None:
@@ -193,7 +193,7 @@ def _item(source: str, item: str | Criterion) -> Item:
         return Item(is_same=lambda node: _sentence(source, node) == text.strip(), edit=_nothing, lines=(quoted(item),))
     name = item.id if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", item.id) else quoted(item.id)
     lines = (f"id: {name}", f"text: {quoted(item.text)}")
-    return Item(is_same=_same_criterion(source, item), edit=_criterion_edit(source, item, lines), lines=lines)
+    return Item(is_same=_same_criterion(source, item), edit=_criterion_edit(source, item, lines=lines), lines=lines)
 
 
 def _nothing(_: Node) -> Edit | None:
@@ -211,12 +211,12 @@ def _same_criterion(source: str, criterion: Criterion) -> Callable[[Node], bool]
     return is_same
 
 
-def _criterion_edit(source: str, criterion: Criterion, lines: tuple[str, ...]) -> Callable[[Node], Edit | None]:
+def _criterion_edit(source: str, criterion: Criterion, *, lines: tuple[str, ...]) -> Callable[[Node], Edit | None]:
     def edit(node: Node) -> Edit | None:
         text = node.get("text") if node.kind == "map" else None
         if text is not None and node.get("id") is not None:
             is_right = text.text.strip() == criterion.text.strip()
-            return None if is_right else item_text(source, text, criterion.text)
+            return None if is_right else item_text(source, text, text=criterion.text)
         line_start = max(source.rfind("\n", 0, node.start), source.rfind("\r", 0, node.start)) + 1
         space = " " if source[node.start - 1] == "-" else ""
         indent = " " * (source.rfind("-", 0, node.start) - line_start + 2)

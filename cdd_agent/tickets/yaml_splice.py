@@ -39,11 +39,11 @@ def apply(source: str, edits: Sequence[Edit]) -> str:
     return source
 
 
-def text_edit(document: Document, key: str, text: str) -> Edit:
+def text_edit(document: Document, key: str, *, text: str) -> Edit:
     """Put ``text`` as the value of the top-level ``key``, which is added at the end if it is missing."""
     value = document.root.get(key)
     if value is None:
-        return _added(document, key, f" {_written(text, indent=2, may_be_block=True)}")
+        return _added(document, key, value=f" {_written(text, indent=2, may_be_block=True)}")
     line_end = _line_end(document.source, value.end)
     rest = document.source[value.end : line_end]
     is_free = not document.root.is_flow and (not rest.strip() or rest.lstrip().startswith("#"))
@@ -54,13 +54,13 @@ def text_edit(document: Document, key: str, text: str) -> Edit:
     return Edit(value.start, line_end, space + written.replace("\n", rest.rstrip() + "\n", 1))
 
 
-def list_edits(document: Document, key: str, items: Sequence[Item]) -> list[Edit]:
+def list_edits(document: Document, key: str, *, items: Sequence[Item]) -> list[Edit]:
     """Make the top-level list ``key`` hold ``items``, leaving those that are there as they are written."""
     value = document.root.get(key)
     if value is None:
-        return [_added(document, key, _list_text(items, "  ") or " []")]
+        return [_added(document, key, value=_list_text(items, "  ") or " []")]
     if value.kind != "list" or value.is_flow:
-        return [_rewritten(document, value, items)] if not _is_kept(value, items) else []
+        return [_rewritten(document, value, items=items)] if not _is_kept(value, items) else []
     source = document.source
     indent = " " * (_dash(source, value.items[0]) - _line_start(source, value.items[0].start))
     kept = [next((item for item in items if item.is_same(node)), None) for node in value.items]
@@ -77,16 +77,16 @@ def list_edits(document: Document, key: str, items: Sequence[Item]) -> list[Edit
     if not items:
         colon = next(name for name in document.root.keys if name.text == key).end + 1
         return [*edits, Edit(colon, colon, " []")]
-    return [*edits, *_appended(source, value, items[len(places) :], indent=indent)]
+    return [*edits, *_appended(source, value, items=items[len(places) :], indent=indent)]
 
 
-def item_text(source: str, node: Node, text: str) -> Edit:
+def item_text(source: str, node: Node, *, text: str) -> Edit:
     """Put ``text`` in place of the text ``node``."""
     space = " " if source[node.start - 1 : node.start] in (":", "-") else ""
     return Edit(node.start, node.end, space + quoted(text))
 
 
-def _appended(source: str, value: Node, items: Sequence[Item], *, indent: str) -> list[Edit]:
+def _appended(source: str, value: Node, *, items: Sequence[Item], indent: str) -> list[Edit]:
     if not items:
         return []
     at = _next_line(source, value.items[-1].end)
@@ -94,7 +94,7 @@ def _appended(source: str, value: Node, items: Sequence[Item], *, indent: str) -
     return [Edit(at, at, text if source[at - 1 : at] in ("\n", "\r") else "\n" + text)]
 
 
-def _rewritten(document: Document, value: Node, items: Sequence[Item]) -> Edit:
+def _rewritten(document: Document, value: Node, *, items: Sequence[Item]) -> Edit:
     """A list that is empty or in brackets, written with dashes; what follows it on its line stays there."""
     source = document.source
     line_end = _line_end(source, value.end)
@@ -115,7 +115,7 @@ def _list_text(items: Sequence[Item], indent: str) -> str:
     return "".join(f"\n{indent}- " + f"\n{indent}  ".join(item.lines) for item in items)
 
 
-def _added(document: Document, key: str, value: str) -> Edit:
+def _added(document: Document, key: str, *, value: str) -> Edit:
     source = document.source
     start = "" if not source or source.endswith(("\n", "\r", "\ufeff")) else "\n"
     return Edit(len(source), len(source), f"{start}{key}:{value}\n")

@@ -155,7 +155,7 @@ def pending_steps(steps: Iterable[StepKey]) -> dict[int, StepExecution]:
 
 def start_step(state: RunState, step: StepKey, *, now: str, base_commit: str | None = None) -> RunState:
     """``step`` in progress, with the text it is started with; one already in progress goes on where it was."""
-    known = _in(state, step.number, "started", Status.PENDING, Status.IN_PROGRESS)
+    known = _in(state, step.number, Status.PENDING, Status.IN_PROGRESS, verb="started")
     known = replace(
         known,
         title=step.title,
@@ -173,14 +173,15 @@ def enter_phase(
     state: RunState, number: int, *, phase: Phase, checkpoint: str | None = None, baseline: str | None = None
 ) -> RunState:
     """Step ``number`` in ``phase``, with what a resumed run needs to judge or undo it; None keeps a checkpoint."""
-    step = _in(state, number, "taken into a phase", Status.IN_PROGRESS)
+    step = _in(state, number, Status.IN_PROGRESS, verb="taken into a phase")
     return _with(state, replace(step, phase=phase, checkpoint=checkpoint or step.checkpoint, baseline=baseline))
 
 
-def record_attempt(state: RunState, number: int, attempt: AttemptRecord) -> RunState:
-    """Step ``number`` with one more attempt."""
-    step = _in(state, number, "attempted", Status.IN_PROGRESS)
-    return _with(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
+def record_attempt(state: RunState, number: int, *attempts: AttemptRecord) -> RunState:
+    """Step ``number`` with these attempts more, in the phase of the last."""
+    step = _in(state, number, Status.IN_PROGRESS, verb="attempted")
+    phase = attempts[-1].phase if attempts else step.phase
+    return _with(state, replace(step, phase=phase, attempts=(*step.attempts, *attempts)))
 
 
 def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> RunState:
@@ -203,7 +204,7 @@ def record_files(
     return _with(state, changed)
 
 
-def record_review(state: RunState, number: int, decision: str) -> RunState:
+def record_review(state: RunState, number: int, *, decision: str) -> RunState:
     """Step ``number`` with what the reviewer decided."""
     return _with(state, replace(state.execution(number), review=decision))
 
@@ -215,19 +216,19 @@ def add_usage(state: RunState, usage: UsageTotals) -> RunState:
 
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:
     """Step ``number`` completed, which only a step in progress can be."""
-    step = _in(state, number, "completed", Status.IN_PROGRESS)
+    step = _in(state, number, Status.IN_PROGRESS, verb="completed")
     return _ended(state, replace(step, status=Status.COMPLETED, completed_at=now, error=None))
 
 
 def fail_step(state: RunState, number: int, *, error: str, now: str) -> RunState:
     """Step ``number`` failed because of ``error``."""
-    step = _in(state, number, "failed", Status.IN_PROGRESS)
+    step = _in(state, number, Status.IN_PROGRESS, verb="failed")
     return _ended(state, replace(step, status=Status.FAILED, completed_at=now, error=error))
 
 
 def skip_step(state: RunState, number: int, *, reason: str, now: str) -> RunState:
     """Step ``number`` left out for ``reason``; what depends on it does not count it as completed."""
-    step = _in(state, number, "skipped", Status.PENDING, Status.IN_PROGRESS, Status.FAILED)
+    step = _in(state, number, Status.PENDING, Status.IN_PROGRESS, Status.FAILED, verb="skipped")
     return _ended(state, replace(step, status=Status.SKIPPED, completed_at=now, error=reason))
 
 
@@ -252,7 +253,7 @@ def finish(state: RunState, *, now: str) -> RunState:
     return replace(state, status=Status.COMPLETED, current_step=None, completed_at=now)
 
 
-def _in(state: RunState, number: int, verb: str, *allowed: Status) -> StepExecution:
+def _in(state: RunState, number: int, *allowed: Status, verb: str) -> StepExecution:
     """Step ``number`` if its status is one of ``allowed``."""
     step = state.execution(number)
     if step.status not in allowed:

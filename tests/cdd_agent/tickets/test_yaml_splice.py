@@ -14,11 +14,11 @@ def item(text: str) -> Item:
 
 
 def with_text(source: str, key: str, text: str) -> str:
-    return apply(source, [text_edit(document(source), key, text)])
+    return apply(source, [text_edit(document(source), key, text=text)])
 
 
 def with_list(source: str, key: str, *texts: str) -> str:
-    return apply(source, list_edits(document(source), key, [item(text) for text in texts]))
+    return apply(source, list_edits(document(source), key, items=[item(text) for text in texts]))
 
 
 def test_edits_are_made_in_the_line_ends_of_the_source() -> None:

@@ -72,7 +72,7 @@ def test_attempts_and_commits_and_files_and_review_add_up() -> None:
     run = work.record_commit(run, 1, phase="red", commit="c1")
     run = work.record_commit(run, 1, phase="green", commit="c2")
     run = work.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
-    step = work.record_review(run, 1, "approved").execution(1)
+    step = work.record_review(run, 1, decision="approved").execution(1)
 
     assert (step.attempts, step.phase, step.review) == ((RED,), "red", "approved")
     assert step.commits == {"red": "c1", "green": "c2"}
