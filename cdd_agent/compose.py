@@ -131,7 +131,11 @@ class Composition:
 
     def _budget(self) -> Budget:
         """The limits of one run of an agent."""
-        return Budget(max_turns=self.settings.max_turns, max_calls_per_turn=self.settings.max_calls_per_turn)
+        return Budget(
+            max_turns=self.settings.max_turns,
+            max_answer_tokens=self.settings.max_tokens,
+            max_calls_per_turn=self.settings.max_calls_per_turn,
+        )
 
 
 def _told(environment: Mapping[str, str], *names: str) -> Path | None:

@@ -8,6 +8,8 @@ class Budget:
     """Limits of one run, checked before the model is asked again."""
 
     max_turns: int = 20
+    max_answer_tokens: int = 16_000
+    """Of one turn."""
     max_calls_per_turn: int = 10
     """Tool calls above it are answered with an error and not run."""
     max_tokens_total: int | None = None

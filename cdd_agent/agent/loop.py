@@ -49,7 +49,13 @@ def run_agent(
     for number in range(1, budget.max_turns + 1):
         if budget.max_tokens_total is not None and _tokens(usage) >= budget.max_tokens_total:
             return ended("out_of_tokens", number - 1)
-        turn = model.reply(Request(system=conversation.system, messages=conversation.messages, tools=specs), emit=emit)
+        request = Request(
+            system=conversation.system,
+            messages=conversation.messages,
+            tools=specs,
+            max_tokens=budget.max_answer_tokens,
+        )
+        turn = model.reply(request, emit=emit)
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
         emit(_turn_ended(turn, agent))
         if turn.content:
