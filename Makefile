@@ -6,22 +6,32 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SOURCES := cdd_agent pytest_tdd_agent tests
-DEV := "hypothesis>=6.100" "import-linter>=2.1" "mypy>=1.13" "pyte>=0.8.2" "pytest-xdist>=3.6" "ruff>=0.8" "types-PyYAML>=6"
+DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
+  print(*map(shlex.quote, tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"]))')
 
-.PHONY: help demo test check suite bench soak format clean
+.PHONY: help demo test check suite bench soak format clean venv-package
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e . $(DEV); \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) \
+	  && uv pip install --quiet --python $(BIN)/python -e . $(DEV); \
 	else \
-	  $(PYTHON) -c 'import ensurepip' 2>/dev/null \
-	    || { echo "python3 -m venv does not work here; on Debian: apt-get install -y python3-venv" >&2; exit 1; }; \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory venv-package; \
 	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(DEV); \
 	fi
 	@touch $(READY)
+
+venv-package: # Debian keeps what `python3 -m venv` needs in a package of its own
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; \
+	else \
+	  echo "python3 -m venv does not work here; on Debian: apt-get install -y python3-venv" >&2; exit 1; \
+	fi
 
 demo: $(READY) ## a ticket becomes tested commits, from a recording, in a new folder
 	@$(BIN)/cdd demo
