@@ -2,9 +2,7 @@
 
 import os
 import sys
-import tempfile
-import traceback
-from typing import Any
+from types import TracebackType
 
 from cdd_agent import __version__
 
@@ -20,17 +18,15 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _crash(*raised: Any) -> None:
-    """Keep the traceback of a defect of ours in a file, say where, and end with status 70."""
-    kind, error, trace = raised
-    handle, path = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
-    with os.fdopen(handle, "w", encoding="utf-8") as report:
-        report.writelines(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(
-        f"error: cdd met a defect of its own: {kind.__name__}: {error}\n"
-        f"hint: your files are as the last line above says; please report {path}\n"
-    )
-    sys.stdout.flush()
+def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | None) -> None:
+    """Keep the traceback of a defect of ours in a file, say where, and end with status 70; 130 for Ctrl-C."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(130)
+    from cdd_agent.repl import crash
+
+    happened, hint = crash.explain(error, crash.keep(error))
+    sys.stderr.write(f"error: {happened}\nhint: {hint}\n")
+    sys.stderr.flush()
     os._exit(70)
 
 

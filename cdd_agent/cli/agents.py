@@ -1,110 +1,108 @@
 """``cdd spec``, ``cdd plan``, ``cdd exec``: the agents without a prompt, or the prompt opened in one of them."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdd_agent.cli.chat import chat
-from cdd_agent.cli.invocation import Invocation
+from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Notice
-from cdd_agent.repl.status import steps_table
-from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import RunState, Status
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _headless(command: Command) -> Command:
-    """``--yes`` and ``--json`` after the command as well as before it."""
-    with_json = click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")(command)
-    return click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default.")(with_json)
+if TYPE_CHECKING:
+    from cdd_agent.work.state import RunState
+    from cdd_agent.workflows.execution.executor import Executor
 
 
-def _merged(invocation: Invocation, given: dict[str, Any]) -> Invocation:
-    """The invocation with what was said after the command."""
-    return replace(
-        invocation,
-        assume_yes=invocation.assume_yes or given["yes"],
-        as_json=invocation.as_json or given["as_json"],
-    )
-
-
-@click.command()
+@click.command(short_help="Socrates questions a ticket until its spec is complete.")
 @click.argument("slug")
-@_headless
+@headless
 @click.pass_obj
 def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """Socrates questions the ticket SLUG until its spec.yaml is complete."""
-    invocation = _merged(invocation, given)
+    invocation = invocation.with_options(given)
     if invocation.is_interactive:
+        from cdd_agent.cli.chat import chat
+
         chat(invocation, first=f"/spec {slug}")
         return
-    with invocation.project(slug) as project:
-        ticket = find(project.root, slug)
+    with invocation.ticket(slug) as (project, ticket):
         socrates = project.socrates(ticket)
         if socrates.missing:
             socrates.open(somebody_answers=False)
         if socrates.missing:
             raise GateClosed(
                 f"The spec is not complete: {'; '.join(socrates.missing)}.",
-                hint=f"answer in {ticket.spec_path}, or at the prompt: cdd spec {slug}",
+                hint=f"answer in {ticket.spec_path.relative_to(project.root)}, or, in a terminal: cdd spec {slug}",
             )
         project.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
 
 
-@click.command()
+@click.command(short_help="The Planner writes the plan of a complete spec.")
 @click.argument("slug")
-@_headless
+@headless
 @click.pass_obj
 def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """The Planner writes plan.md for the ticket SLUG."""
-    invocation = _merged(invocation, given)
+    invocation = invocation.with_options(given)
     if invocation.is_interactive:
+        from cdd_agent.cli.chat import chat
+
         chat(invocation, first=f"/plan {slug}")
         return
-    with invocation.project(slug) as project:
-        project.planner(find(project.root, slug)).draft()
+    with invocation.ticket(slug) as (project, ticket):
+        project.planner(ticket).draft()
         project.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
-@click.command(name="exec")
+@click.command(name="exec", short_help="The Executor carries the plan out, test first.")
 @click.argument("slug")
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
 @click.option("--retry", type=int, metavar="N", help="Try the failed or skipped step N again, then go on.")
 @click.option("--skip", type=int, metavar="N", help="Leave step N out, then go on.")
 @click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes as they are, out of every commit.")
-@_headless
+@headless
 @click.pass_obj
 def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """The Executor carries the plan of the ticket SLUG out, test first, from where it stopped."""
-    invocation = _merged(invocation, given)
-    invocation = replace(invocation, options=replace(invocation.options, allow_dirty=given["allow_dirty"]))
-    if invocation.is_interactive and not any(given[name] for name in ("step", "retry", "skip")):
+    invocation = invocation.with_options(given)
+    if invocation.is_interactive and not any(given[name] is not None for name in ("step", "retry", "skip")):
+        from cdd_agent.cli.chat import chat
+
         chat(invocation, first=f"/exec {slug}")
         return
-    with invocation.project(slug) as project:
-        executor = project.executor(find(project.root, slug))
-        with executor.running():
-            if given["retry"]:
-                executor.retry(given["retry"])
-            if given["skip"]:
-                executor.skip(given["skip"], reason="skipped by the user")
-            if given["step"]:
-                executor.run_step(executor.step(given["step"]))
-            else:
-                executor.run_all()
-        if not invocation.as_json:
-            invocation.screen.console.print(steps_table(executor.state))
-        _require_completed(executor.state)
+    with invocation.ticket(slug) as (project, ticket):
+        executor = project.executor(ticket)
+        _carry_out(executor, given)
+    if not invocation.as_json:
+        from cdd_agent.repl.status import show_steps
+
+        invocation.screen.gap()
+        show_steps(executor.state, screen=invocation.screen)
+    _require_completed(executor.state)
 
 
-def _require_completed(state: RunState) -> None:
+def _carry_out(executor: "Executor", given: dict[str, Any]) -> None:
+    """Run what the options name: one step, or all that are left."""
+    for name in ("step", "retry", "skip"):
+        if given[name] is not None:
+            executor.step(given[name])
+    with executor.running():
+        if given["retry"] is not None:
+            executor.retry(given["retry"])
+        if given["skip"] is not None:
+            executor.skip(given["skip"], reason="skipped by the user")
+        if given["step"] is not None:
+            executor.run_step(executor.step(given["step"]))
+        else:
+            executor.run_all()
+
+
+def _require_completed(state: "RunState") -> None:
     """Raise ``GateClosed`` naming the first step that failed."""
+    from cdd_agent.work.state import Status
+
     for number in state.numbers(Status.FAILED):
         raise GateClosed(
-            f"Step {number} failed. {state.execution(number).error}",
+            f"Step {number} failed: {state.execution(number).title}.",
             hint=f"change the plan or the code, then: cdd exec {state.ticket_slug} --retry {number}",
         )

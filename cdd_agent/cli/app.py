@@ -1,5 +1,6 @@
 """The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes."""
 
+import contextlib
 import difflib
 import os
 import sys
@@ -11,36 +12,45 @@ import click
 
 from cdd_agent import __version__
 from cdd_agent.cli import agents, demo, tickets
-from cdd_agent.cli.chat import chat
 from cdd_agent.cli.invocation import Invocation
-from cdd_agent.compose import Options
-from cdd_agent.errors import CddError, ExitCode
-from cdd_agent.repl.clean import clean
-from cdd_agent.repl.render import Screen
+from cdd_agent.errors import CddError, ExitCode, UsageError
 
 
 class Commands(click.Group):
-    """A group that names the nearest command for one it does not know."""
+    """A group that lists its commands in the order of the work, and names the nearest for one it does not know."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands in the order in which they were added."""
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` name; raises ``click.UsageError`` with the nearest names."""
+        """The command that ``args`` name; raises ``UsageError`` with the nearest one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"did you mean `cdd {near[0]}`?" if near else "`cdd --help` lists the commands."
-            raise click.UsageError(f"There is no command {args[0]!r}: {hint}", ctx)
+            hint = f"did you mean: cdd {near[0]}" if near else "cdd --help lists the commands"
+            raise UsageError(f"There is no command {args[0]!r}.", hint=hint)
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = """Exit codes: 0 done, 1 gate closed or tests failed, 2 usage, 3 budget spent, 4 environment (no git, no
+model, no tests), 70 internal error, 130 interrupted."""
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_CODES,
+)
 @click.option("--project", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of the project.")
 @click.option("--model", metavar="ID", help="Model to ask; any id the API knows.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play recorded turns back: no network.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep the model's turns in FILE.")
 @click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default, never a destructive one.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")
-@click.option("--no-color", is_flag=True, help="No colors.")
+@click.option("--no-color", is_flag=True, help="No colors; the variable NO_COLOR says the same.")
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
 def cdd(context: click.Context, /, **given: Any) -> None:
@@ -48,40 +58,57 @@ def cdd(context: click.Context, /, **given: Any) -> None:
 
     Without a command: the chat prompt in this project. `cdd demo` shows everything from a recording, without a key.
     """
-    options = Options(project=given["project"], model=given["model"], replay=given["replay"], record=given["record"])
-    stream = sys.stderr if given["as_json"] else sys.stdout
+    from cdd_agent.compose import Options
+
     context.obj = Invocation(
-        options=options,
-        screen=Screen(stream, color=False if given["no_color"] else None),
+        options=Options(project=given["project"], model=given["model"], replay=given["replay"], record=given["record"]),
         assume_yes=given["yes"],
         as_json=given["as_json"],
+        color=False if given["no_color"] else None,
     )
     if context.invoked_subcommand is None:
+        from cdd_agent.cli.chat import chat
+
         chat(context.obj)
 
 
-for command in (agents.spec, agents.plan, agents.exec_, demo.demo, tickets.new, tickets.status):
+for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, tickets.status):
     cdd.add_command(command)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; what went wrong is on standard error."""
     try:
-        cdd.main(list(arguments), prog_name="cdd", standalone_mode=False)
+        with cdd.make_context("cdd", list(arguments)) as context:
+            cdd.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except CddError as error:
         return _told(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
-        usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
-        return _told(error.format_message(), hint=usage or "cdd --help", code=ExitCode.USAGE)
+        return _told(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        return _told("Stopped.", hint="run the same command again to go on from the last checkpoint", code=130)
+        return _told("Stopped.", hint="the same command goes on from there", code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.DONE)
+        return int(ExitCode.INTERRUPTED)
     return int(ExitCode.DONE)
 
 
 def _told(happened: str, *, hint: str, code: int) -> int:
     """Say what happened and what to do; the exit code."""
-    sys.stderr.write(f"error: {clean(happened)}\nhint: {clean(hint)}\n")
+    from cdd_agent.repl.display.screen import Screen
+
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        Screen(sys.stderr).error(happened, hint=hint)
     return int(code)
+
+
+def _usage(error: click.ClickException) -> str:
+    """How the command is typed that was typed wrongly."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or context.parent is None:
+        return "cdd --help lists the commands and options"
+    return f"{context.get_usage().removeprefix('Usage: ')}; {context.command_path} --help tells more"

@@ -1,15 +1,18 @@
 """Opens the chat prompt over a project."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
+import click
+
+from cdd_agent import __version__
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Composition
+from cdd_agent.errors import ExitCode
 from cdd_agent.events import Event
 from cdd_agent.journal import Journal
-from cdd_agent.repl.session import Place, Read, Session, terminal_reader
+from cdd_agent.repl.session import Place, Read, Session
 from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 from cdd_agent.workflows.conversation.planner import Planner
@@ -18,19 +21,36 @@ from cdd_agent.workflows.execution.executor import Executor
 
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
-    """Run the prompt until the user leaves; ``first`` is a line to begin with."""
-    with _crew(invocation) as crew:
-        session = Session(crew, screen=invocation.screen, read=_reader(invocation, crew))
-        if invocation.is_interactive and not first:
-            invocation.screen.line("cdd turns a ticket into tested commits. /help shows what to type.", style="dim")
-        session.run(first=first)
+    """Run the prompt until the user leaves; ``first`` is a line to begin with.
+
+    Raises ``click.exceptions.Exit`` with what the session ends with, unless that is 0.
+    """
+    with ExitStack() as journals:
+        crew = _Crew(invocation, journals)
+        somebody_types = invocation.is_interactive
+        read = _at_terminal(invocation, crew) if somebody_types else _from_input
+        session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
+        if somebody_types and not first:
+            _welcome(invocation, crew)
+        code = session.run(first=first)
+    if code != ExitCode.DONE:
+        raise click.exceptions.Exit(int(code))
+
+
+def _welcome(invocation: Invocation, crew: "_Crew") -> None:
+    """Say what this is, where it is, and what to type first."""
+    count = len(all_tickets(crew.root))
+    known = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
+    invocation.screen.line(f"cdd {__version__} turns a ticket into tested commits.", style="bold")
+    first = "/status shows where they stand" if count else "/new SLUG makes one"
+    invocation.screen.line(f"{crew.root}: {known}; {first}, /help the rest.", style="dim", hang=2)
 
 
 class _Crew:
     """The agents of one project, the events of each going to its ticket's journal too."""
 
     def __init__(self, invocation: Invocation, stack: ExitStack) -> None:
-        self._show = invocation.screen.write
+        self._show = invocation.sink
         self._stack = stack
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None
@@ -64,30 +84,26 @@ class _Crew:
         self._journal = self._journals[ticket.slug]
 
     def _emit(self, event: Event) -> None:
-        self._show(event)
         if self._journal is not None:
             self._journal.write(event)
+        self._show(event)
 
 
-@contextmanager
-def _crew(invocation: Invocation) -> Iterator[_Crew]:
-    """The crew, its journals closed after the block."""
-    with ExitStack() as stack:
-        yield _Crew(invocation, stack)
+def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
+    """Lines that a person types; only a project remembers them."""
+    from cdd_agent.repl.terminal import terminal_reader
+
+    return terminal_reader(
+        private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
+        slugs=lambda: [ticket.slug for ticket in all_tickets(crew.root)],
+        model=crew.model_name,
+        color=invocation.color,
+    )
 
 
-def _reader(invocation: Invocation, crew: _Crew) -> Read:
-    """Lines from the terminal, or, where there is none, from standard input as it is."""
-    if invocation.is_interactive:
-        history = private_folder(crew.root) / "history"
-        return terminal_reader(
-            history, slugs=lambda: [ticket.slug for ticket in all_tickets(crew.root)], status=lambda: crew.model_name
-        )
-
-    def read(_: Place) -> str:
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.rstrip("\n")
-
-    return read
+def _from_input(_: Place) -> str:
+    """One line of standard input as it is."""
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")

@@ -1,48 +1,100 @@
 """One invocation of the program: what was said about every command, and where its events go."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdd_agent.compose import Composition, Options
+import click
+
 from cdd_agent.events import Emit, Event, encode
-from cdd_agent.journal import Journal
-from cdd_agent.repl.render import Screen
-from cdd_agent.settings import private_folder
+
+if TYPE_CHECKING:
+    from cdd_agent.compose import Composition, Options
+    from cdd_agent.repl.display.screen import Screen
+    from cdd_agent.tickets.ticket import Ticket
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """The global options and the screen."""
+    """The global options, the screen and the sink of events, each made when it is first asked for."""
 
-    options: Options
-    screen: Screen
+    options: "Options"
     assume_yes: bool
     """Nobody is to be asked."""
     as_json: bool
-    """One event a line on standard output."""
+    """One event a line on standard output, everything else on standard error."""
+    color: bool | None
+    """None: as the terminal and ``NO_COLOR`` say."""
 
     @property
     def is_interactive(self) -> bool:
         """Whether a person can be talked with."""
         return sys.stdin.isatty() and sys.stdout.isatty() and not (self.assume_yes or self.as_json)
 
+    @cached_property
+    def screen(self) -> "Screen":
+        """Where a person reads."""
+        from cdd_agent.repl.display.screen import Screen
+
+        return Screen(sys.stderr if self.as_json else sys.stdout, color=self.color, animated=not self.as_json)
+
+    @cached_property
+    def sink(self) -> Emit:
+        """Where events go: to the screen, or as JSON to standard output."""
+        from cdd_agent.repl.render import Renderer
+
+        return _print_json if self.as_json else Renderer(self.screen).write
+
+    def with_options(self, given: dict[str, Any]) -> "Invocation":
+        """The invocation with what was said after the command as well as before it."""
+        return replace(
+            self,
+            options=replace(self.options, allow_dirty=given.get("allow_dirty", False)),
+            assume_yes=self.assume_yes or given["yes"],
+            as_json=self.as_json or given["as_json"],
+        )
+
+    def project(self) -> "Composition":
+        """The project, its events going to the output."""
+        from cdd_agent.compose import Composition
+
+        return Composition(self.options, emit=self.sink)
+
     @contextmanager
-    def project(self, slug: str | None = None) -> Iterator[Composition]:
-        """The project with its events going to the output and, for a ticket, to its journal as well."""
-        sinks: list[Emit] = [_print_json if self.as_json else self.screen.write]
+    def ticket(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+        """The project and one of its tickets, the events going to the output and to the ticket's journal.
+
+        Raises ``UsageError``, and makes no journal, if there is no such ticket.
+        """
+        from cdd_agent.compose import Composition
+        from cdd_agent.journal import Journal
+        from cdd_agent.repl.render import WAITING
+        from cdd_agent.settings import private_folder
+        from cdd_agent.tickets.ticket import find
+
+        sinks: list[Emit] = [self.sink]
 
         def emit(event: Event) -> None:
             for sink in sinks:
                 sink(event)
 
         composition = Composition(self.options, emit=emit)
-        with ExitStack() as stack:
-            if slug is not None:
-                path = private_folder(composition.root) / "journal" / slug / "events.jsonl"
-                sinks.append(stack.enter_context(Journal(path, clock=composition.clock)).write)
-            yield composition
+        ticket = find(composition.root, slug)
+        path = private_folder(composition.root) / "journal" / slug / "events.jsonl"
+        with Journal(path, clock=composition.clock) as journal, self.screen.working(WAITING):
+            sinks.insert(0, journal.write)
+            yield composition, ticket
+
+
+def headless(command: Command) -> Command:
+    """Lets ``--yes`` and ``--json`` stand after the command as well as before it."""
+    with_json = click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")(command)
+    return click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default.")(with_json)
 
 
 def _print_json(event: Event) -> None:

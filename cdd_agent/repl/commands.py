@@ -1,6 +1,7 @@
 """The slash commands: a table of names, arguments and help; what each does is the session's."""
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
@@ -24,8 +25,8 @@ COMMANDS = (
     ),
     Command(name="plan", argument="[SLUG]", help="the Planner writes the plan of a complete spec", takes_slug=True),
     Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first", takes_slug=True),
-    Command(name="new", argument="SLUG [TITLE]", help="make a ticket"),
-    Command(name="status", argument="[SLUG]", help="tickets, or the steps of one", takes_slug=True),
+    Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),
+    Command(name="status", argument="[SLUG]", help="the tickets, or where one stands", takes_slug=True),
     Command(name="help", argument="", help="this list"),
     Command(name="exit", argument="", help="leave; everything is saved already"),
 )
@@ -41,14 +42,28 @@ EXECUTOR_WORDS = {
 
 
 def parse(line: str) -> tuple[Command, str]:
-    """The command and argument of a line that begins with a slash; raises ``UsageError`` with the nearest name."""
+    """The command and argument of a line that begins with a slash.
+
+    The beginning of a name that only one command has is enough. Raises ``UsageError`` with the nearest names.
+    """
     name, _, argument = line[1:].strip().partition(" ")
     by_name = {command.name: command for command in COMMANDS}
-    if name not in by_name:
-        near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.4)
-        hint = f"did you mean /{near[0]}?" if near else "/help lists the commands"
-        raise UsageError(f"There is no command /{name}.", hint=hint)
-    return by_name[name], argument.strip()
+    begun = [known for known in by_name if name and known.startswith(name)]
+    if name in by_name or len(begun) == 1:
+        return by_name[name if name in by_name else begun[0]], argument.strip()
+    near = begun or difflib.get_close_matches(name, by_name, n=1, cutoff=0.4)
+    meant = f"did you mean {' or '.join(f'/{known}' for known in near)}? " if near else ""
+    raise UsageError(f"There is no command /{name}.", hint=f"{meant}/help lists the commands")
+
+
+def at_prompt(hint: str) -> str:
+    """``hint`` with the commands of the shell that have no options as they are typed at the prompt.
+
+    >>> at_prompt("draft it anew: cdd plan csv-export")
+    'draft it anew: /plan csv-export'
+    """
+    names = "|".join(command.name for command in COMMANDS)
+    return re.sub(rf"\bcdd (?=(?:{names})\b(?!.* --))", "/", hint)
 
 
 def executor_word(line: str) -> str | None:
@@ -61,12 +76,15 @@ def executor_word(line: str) -> str | None:
     return next((word for word, others in EXECUTOR_WORDS.items() if said == word or said in others), None)
 
 
-def help_lines() -> list[tuple[str, str]]:
+def help_lines() -> tuple[tuple[str, str], ...]:
     """What to type and what it does."""
-    lines = [(f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS]
-    lines.append(("Inside /spec", "answer in plain words"))
-    lines.append(("Inside /plan", "say in plain words what the plan should do differently"))
-    lines.append(("Inside /exec", "continue (or an empty line), retry, skip, status, exit"))
-    lines.append(("Ctrl-C", "stops what is running; the session goes on"))
-    lines.append(("Ctrl-D", "leaves, like /exit"))
-    return lines
+    return (
+        *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS),
+        ("", ""),
+        ("in /spec", "answer in plain words"),
+        ("in /plan", "say in plain words what the plan should do differently"),
+        ("in /exec", "Enter or continue runs a step; retry, skip, status, exit"),
+        ("", ""),
+        ("Ctrl-C", "stops what is running; the session goes on"),
+        ("Ctrl-D", "leaves, like /exit"),
+    )

@@ -1,9 +1,5 @@
-"""Events as lines on a terminal, printed as they happen; nothing that was printed is ever drawn over."""
+"""Events as lines on a screen, printed as they happen."""
 
-import sys
-from typing import TextIO
-
-from rich.console import Console
 from rich.text import Text
 
 from cdd_agent.events import (
@@ -21,163 +17,174 @@ from cdd_agent.events import (
     StepFinished,
     StepStarted,
     SuiteFinished,
+    SuiteStarted,
     TextDelta,
+    ThinkingDelta,
     ToolCalled,
     ToolReturned,
     TurnEnded,
 )
-from cdd_agent.repl.clean import clean
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.screen import Screen
 
-_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "cut": "…"}
-_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "cut": "~"}
-_PHASE_STYLE = {"red": "red", "green": "green", "refactor": "blue"}
-_STATUS_STYLE = {"completed": "bold green", "failed": "bold red", "skipped": "yellow"}
+_PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
+
+WAITING = "waiting for the model"
 
 
-class Screen:
+def reason_text(reason: str) -> Text:
+    """One reason of a gate: its code set off from its message."""
+    code, colon, message = clean(reason).partition(": ")
+    return Text.assemble((code, "bold red"), colon, message)
+
+
+class Renderer:
     """Prints events; its ``write`` is an ``Emit``."""
 
-    def __init__(self, stream: TextIO = sys.stdout, *, color: bool | None = None) -> None:
-        """``color`` None: as the terminal and ``NO_COLOR`` say."""
-        self.console = Console(
-            file=stream,
-            no_color=None if color is None else not color,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            soft_wrap=False,
-        )
-        self._symbols = _SYMBOLS if _can_encode(stream) else _ASCII
-        self._indent = 0
-        self._is_mid_line = False
+    def __init__(self, screen: Screen) -> None:
+        """Nothing is printed yet."""
+        self._screen = screen
+        self._header = ""
+        self._steps = 0
+        self._is_in_tool = False
 
     def write(self, event: Event) -> None:
         """Print one event."""
         match event:
             case TextDelta(text=text):
-                self._stream(text)
+                self._screen.stream(text)
+            case ThinkingDelta():
+                self._screen.say("the model is thinking")
             case TurnEnded():
-                self._end_line()
-            case ToolCalled() | ToolReturned():
+                self._screen.end_prose()
+            case ToolCalled() | ToolReturned() | SuiteStarted() | SuiteFinished():
                 self._tool(event)
-            case SuiteFinished():
-                self._suite(event)
             case GateJudged():
                 self._verdict(event)
             case Committed(commit=commit, subject=subject):
-                self.line(f"{self._symbols['commit']} {commit[:8]}  {subject}", style="bold")
-            case RolledBack(kept=kept, why=why):
-                self.line(
-                    f"{self._symbols['back']} {why}: files are back at the checkpoint; kept: {kept}", style="yellow"
-                )
-            case Notice(text=text):
-                self.line(f"{self._symbols['note']} {text}", style="yellow")
-            case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit):
-                self.line(f"{self._symbols['note']} {why}; try {number} of {limit} in {wait:g} s", style="yellow")
+                self._screen.line(f"{self._screen.symbols['commit']} {commit[:8]}  {subject}", style="bold", hang=2)
+            case RolledBack() | Notice() | RetryScheduled():
+                self._remark(event)
             case SpecSaved() | PlanDrafted():
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
-            case _:
-                pass
 
-    def line(self, text: str, *, style: str = "", indent: int | None = None) -> None:
-        """Print ``text`` at the present indentation, wrapped at the width of the terminal."""
-        self._end_line()
-        depth = self._indent if indent is None else indent
-        width = max(20, self.console.width - depth)
-        for part in Text(clean(text), style=style).wrap(self.console, width) or [Text()]:
-            part.rstrip()
-            self.console.print(Text(" " * depth if part else "") + part, soft_wrap=True)
+    def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:
+        """One line for a tool or a test run, and below it what came of it, if that is worth a line."""
+        match event:
+            case ToolCalled(name=name, subject=subject):
+                self._is_in_tool = True
+                self._screen.line(self._cut(f"{self._screen.symbols['tool']} {name} {' '.join(subject.split())}"))
+                self._screen.say(f"{name} {' '.join(subject.split())}")
+            case ToolReturned(ok=ok, summary=summary):
+                self._is_in_tool = False
+                if not ok:
+                    self._screen.line(summary, style="red", indent=self._screen.indent + 2, hang=2)
+                self._screen.say(WAITING)
+            case SuiteStarted(purpose=purpose):
+                self._screen.say(f"pytest: {purpose}")
+            case SuiteFinished():
+                self._suite(event)
+                self._screen.say(WAITING)
 
-    def _stream(self, text: str) -> None:
-        """Print a piece of the model's text where the last one ended."""
-        margin = " " * self._indent
-        shown = clean(text).replace("\n", f"\n{margin}")
-        if not self._is_mid_line:
-            shown = margin + shown.lstrip("\n")
-        self.console.print(Text(shown, style="italic" if self._indent else ""), end="", soft_wrap=True)
-        self._is_mid_line = True
-
-    def _end_line(self) -> None:
-        """Go to a fresh line if text stands on this one."""
-        if self._is_mid_line:
-            self.console.print()
-            self._is_mid_line = False
-
-    def _tool(self, event: ToolCalled | ToolReturned) -> None:
-        """One line for a tool as it begins, and its error below it if it has one."""
-        if isinstance(event, ToolReturned):
-            if not event.ok:
-                self.line(event.summary, style="red", indent=self._indent + 2)
-            return
-        subject = " ".join(event.subject.split())
-        room = max(20, self.console.width - self._indent - len(event.name) - 4)
-        shown = subject if len(subject) <= room else subject[: room - 1] + self._symbols["cut"]
-        self.line(f"{self._symbols['tool']} {event.name} {shown}".rstrip(), style="dim")
+    def _cut(self, told: str) -> Text:
+        """``told`` as one row."""
+        row = Text(clean(told).rstrip(), style="dim")
+        width = self._screen.console.width - self._screen.indent
+        if row.cell_len > width:
+            row.truncate(width - 1)
+            row.append(self._screen.symbols["cut"])
+        return row
 
     def _suite(self, event: SuiteFinished) -> None:
-        """Counts of a test run."""
-        if event.problem is not None:
-            self.line(f"{self._symbols['closed']} {event.purpose}: {event.problem}", style="red")
-            return
+        """The counts of a test run, below the tool that ran it or on a line of its own."""
         errors = "error" if event.errors == 1 else "errors"
         counts = {"passed": event.passed, "failed": event.failed, errors: event.errors, "skipped": event.skipped}
         told = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test was collected"
-        told = f"{event.purpose}: {told} in {event.duration_s:.1f} s"
-        self.line(f"{self._symbols['tool']} {told}", style="dim")
+        told = event.problem or f"{told} in {event.duration_s:.1f} s"
+        style = "dim" if event.problem is None else "red"
+        if self._is_in_tool:
+            self._screen.line(told, style=style, indent=self._screen.indent + 2, hang=2)
+        else:
+            self._screen.line(f"{self._screen.symbols['tool']} pytest, {event.purpose}: {told}", style=style, hang=2)
 
     def _verdict(self, event: GateJudged) -> None:
-        """A gate's answer with its reasons."""
-        word = "open" if event.open else "closed"
-        style = "bold green" if event.open else "bold red"
-        self.line(f"{self._symbols[word]} {event.phase.upper()} gate {word}: {event.evidence}", style=style)
+        """A gate's answer, set off from everything around it, with its reasons."""
+        word, color = ("open", "green") if event.open else ("closed", "red")
+        badge = f"{self._screen.symbols[word]} {event.phase.upper()} gate {word}"
+        self._screen.line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"), hang=2)
         for reason in event.reasons:
-            self.line(reason, style="red", indent=self._indent + 2)
+            self._screen.line(reason_text(reason), indent=self._screen.indent + 2, hang=2)
+
+    def _remark(self, event: RolledBack | Notice | RetryScheduled) -> None:
+        """Something to know besides the work itself."""
+        match event:
+            case RolledBack(kept=kept, why=why):
+                told = f"Rolled back: {why}. What was there is kept in {kept}"
+                self._screen.line(f"{self._screen.symbols['back']} {told}", style="yellow", hang=2)
+            case Notice(text=text):
+                self._screen.line(f"{self._screen.symbols['note']} {text}", style="yellow", hang=2)
+            case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit):
+                told = f"{why}; try {number} of {limit} in {wait:g} s"
+                self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
+                self._screen.say(f"try {number} of {limit}")
 
     def _document(self, event: SpecSaved | PlanDrafted) -> None:
         """What became of a spec or a plan."""
         match event:
             case SpecSaved(changed=changed, missing=missing):
-                still = f"; still missing: {', '.join(missing)}" if missing else "; complete"
-                self.line(
-                    f"{self._symbols['open']} spec saved ({', '.join(changed) or 'no change'}){still}", style="green"
+                keys = ", ".join(key.replace("_", " ") for key in changed) or "no change"
+                still = f"; still missing: {', '.join(missing)}" if missing else ""
+                self._screen.line(
+                    f"{self._screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green", hang=2
                 )
             case PlanDrafted(number=number, problems=()):
-                self.line(f"{self._symbols['open']} plan draft {number} accepted and saved", style="green")
+                self._screen.line(
+                    f"{self._screen.symbols['open']} Draft {number} accepted: plan.md saved", style="green", hang=2
+                )
             case PlanDrafted(number=number, problems=problems):
-                self.line(f"{self._symbols['closed']} plan draft {number} refused", style="bold red")
+                badge = f"{self._screen.symbols['closed']} Draft {number} refused"
+                self._screen.line(Text(badge, style="bold reverse red"))
                 for problem in problems:
-                    self.line(problem, style="red", indent=self._indent + 2)
+                    self._screen.line(problem, style="red", indent=self._screen.indent + 2, hang=2)
 
     def _progress(self, event: RunStarted | RunFinished | StepStarted | StepFinished | AttemptStarted) -> None:
         """Where the run is."""
         match event:
-            case RunStarted(workflow=workflow, ticket=ticket, model=model, sandbox=sandbox):
-                self._indent = 0
-                self.line(f"{workflow} {ticket}  (model {model}, sandbox {sandbox})", style="dim")
+            case RunStarted(model=model, sandbox=sandbox):
+                self._screen.indent = 0
+                header = f"model {model}, sandbox {sandbox}"
+                if header != self._header:
+                    self._header = header
+                    self._screen.line(header, style="dim")
+                self._screen.say("getting ready")
             case RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=duration):
-                self._indent = 0
-                self.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=_STATUS_STYLE.get(status, "bold"))
+                self._screen.indent = 0
+                if status != "in_progress":
+                    self._screen.gap()
+                    style = "bold green" if status == "completed" else "bold red"
+                    self._screen.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=style)
             case StepStarted(number=number, total=total, title=title):
-                self._indent = 0
-                self.line("")
-                self.line(f"Step {number}/{total}  {title}", style="bold")
-            case StepFinished(number=number, status=status, error=error):
-                self._indent = 2
-                told = f": {error}" if error else ""
-                self.line(f"Step {number} {status}{told}", style=_STATUS_STYLE.get(status, ""))
-                self._indent = 0
+                self._screen.indent, self._steps = 0, total
+                self._screen.gap()
+                self._screen.line(f"Step {number}/{total}  {title}", style="bold", hang=2)
+                self._screen.indent = 2
+            case StepFinished():
+                self._end_step(event)
             case AttemptStarted(phase=phase, number=number, limit=limit):
-                self._indent = 2
-                self.line(f"{phase.upper()} attempt {number} of {limit}", style=_PHASE_STYLE.get(phase, ""))
-                self._indent = 4
+                self._screen.indent = 2
+                self._screen.line(f"{phase.upper()} attempt {number} of {limit}", style=_PHASE_STYLE.get(phase, "bold"))
+                self._screen.indent = 4
+                self._screen.say(WAITING)
 
-
-def _can_encode(stream: TextIO) -> bool:
-    """Whether the stream can write our symbols."""
-    try:
-        "".join(_SYMBOLS.values()).encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+    def _end_step(self, event: StepFinished) -> None:
+        """How a step ended, and why if it is not completed."""
+        symbol, style = {
+            "completed": (self._screen.symbols["open"], "bold green"),
+            "failed": (self._screen.symbols["closed"], "bold red"),
+        }.get(event.status, (self._screen.symbols["note"], "yellow"))
+        number = f"{event.number}/{self._steps}" if self._steps else str(event.number)
+        told = f": {event.error}" if event.error else ""
+        self._screen.line(f"{symbol} Step {number} {event.status}{told}", style=style, indent=0, hang=2)
+        self._screen.indent = 0

@@ -5,19 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory
-
-from cdd_agent.errors import CddError, UsageError
-from cdd_agent.repl import executor_talk
-from cdd_agent.repl.commands import Command, help_lines, parse
-from cdd_agent.repl.completion import CommandCompleter
-from cdd_agent.repl.render import Screen
-from cdd_agent.repl.status import steps_table, tickets_table
+from cdd_agent.errors import CddError, DocumentError, ExitCode, GateClosed, UsageError
+from cdd_agent.repl import conversation_talk, crash, executor_talk
+from cdd_agent.repl.commands import Command, at_prompt, help_lines, parse
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.render import WAITING
+from cdd_agent.repl.status import show_ticket, show_tickets
 from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
-from cdd_agent.work import state_file
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -52,41 +46,25 @@ class Place:
 
     agent: str = "cdd"
     ticket: str = ""
+    step: str = ""
+    """``2/3``; empty outside the Executor."""
+    sandbox: str = ""
+    """What the tests are shut into, once it is known."""
 
 
 Read: TypeAlias = Callable[[Place], str]
 """Gives one line the user typed; raises ``EOFError`` when there are no more and ``KeyboardInterrupt`` for Ctrl-C."""
 
 
-def terminal_reader(history: Path, *, slugs: Callable[[], list[str]], status: Callable[[], str]) -> Read:
-    """Reads lines with history, suggestions and completion; ``status`` is the right half of the toolbar."""
-    session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history)),
-        auto_suggest=AutoSuggestFromHistory(),
-        completer=CommandCompleter(slugs),
-        complete_while_typing=True,
-    )
-
-    def read(place: Place) -> str:
-        name = f"{place.agent} {place.ticket}".strip()
-
-        def toolbar() -> FormattedText:
-            return FormattedText([("", f" {name} · {status()} · /help ")])
-
-        message = FormattedText([("bold", f"{name}> ")])
-        return session.prompt(message, bottom_toolbar=toolbar)
-
-    return read
-
-
 class Session:
     """One sitting at the prompt."""
 
-    def __init__(self, crew: Crew, *, screen: Screen, read: Read) -> None:
-        """Nothing is asked before ``run``."""
+    def __init__(self, crew: Crew, *, screen: Screen, read: Read, somebody_types: bool = True) -> None:
+        """Nothing is asked before ``run``; lines that nobody types are a script, and what fails in it counts."""
         self._crew = crew
         self._screen = screen
         self._read = read
+        self._somebody_types = somebody_types
         self._agent: Agent | None = None
         self._slug = ""
         self._over = False
@@ -94,43 +72,71 @@ class Session:
     @property
     def place(self) -> Place:
         """Where the user is now."""
-        names = {Socrates: "spec", Planner: "plan", Executor: "exec"}
-        return Place(agent=names[type(self._agent)] if self._agent else "cdd", ticket=self._slug)
+        match self._agent:
+            case Executor() as executor:
+                step = executor_talk.step_in_work(executor)
+                return Place(agent="exec", ticket=self._slug, step=step, sandbox=executor.state.sandbox or "")
+            case Planner():
+                return Place(agent="plan", ticket=self._slug)
+            case Socrates():
+                return Place(agent="spec", ticket=self._slug)
+            case None:
+                return Place(ticket=self._slug)
 
-    def run(self, *, first: str = "") -> None:
-        """Handle ``first``, then line after line, until the user leaves."""
+    def run(self, *, first: str = "") -> ExitCode:
+        """Handle ``first``, then line after line, until the user leaves.
+
+        The exit code is that of ``first`` if it opened no conversation, or of the last line of a script that failed.
+        """
+        code = ExitCode.DONE
         if first:
-            self.handle(first)
+            code = self.handle(first)
+            if code != ExitCode.DONE and self._agent is None:
+                return code
         while not self._over:
+            if self._somebody_types:
+                self._screen.gap()
+                code = ExitCode.DONE
             try:
                 line = self._read(self.place)
             except KeyboardInterrupt:
-                self._screen.line("Ctrl-D or /exit leaves; what you type after / is a command.", style="dim", indent=0)
+                if not self._somebody_types:
+                    return ExitCode.INTERRUPTED
+                self._screen.line("Ctrl-D or /exit leaves; /help shows what to type.", style="dim", indent=0)
             except EOFError:
                 break
             else:
-                self.handle(line)
+                code = self.handle(line) or code
+        return code
 
-    def handle(self, line: str) -> None:
+    def handle(self, line: str) -> ExitCode:
         """Carry out one line; whatever goes wrong becomes a message, and Ctrl-C ends only this line."""
         try:
-            if line.startswith("/"):
-                command, argument = parse(line)
-                self._do(command, argument)
-            else:
-                self._speak(line.strip())
-            if isinstance(self._agent, Socrates) and not self._agent.missing:
-                self._agent = None
-                self._screen.line(f"The spec of {self._slug} is complete. Next: /plan", style="green", indent=0)
+            with self._screen.working(WAITING):
+                if line.startswith("/"):
+                    self._do(*parse(line))
+                else:
+                    self._speak(line.strip())
         except CddError as error:
-            self._screen.line(f"error: {error.happened}", style="bold red", indent=0)
-            self._screen.line(f"hint: {error.hint}", style="yellow", indent=0)
+            self._screen.error(error.happened, hint=at_prompt(error.hint))
+            return error.exit_code
         except KeyboardInterrupt:
-            self._screen.line("Stopped. Nothing is half done; say it again to go on.", style="yellow", indent=0)
+            self._stopped()
+            return ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            raise
         except Exception as error:  # noqa: BLE001 (a defect in one command must not end the session)
-            self._screen.line(
-                f"error: a defect of cdd's own: {type(error).__name__}: {error}", style="bold red", indent=0
-            )
+            happened, hint = crash.explain(error, crash.keep(error))
+            self._screen.error(happened, hint=hint)
+            return ExitCode.INTERNAL
+        return ExitCode.DONE
+
+    def _stopped(self) -> None:
+        """Say where Ctrl-C leaves the user."""
+        self._over = not self._somebody_types
+        self._screen.line("Stopped; nothing is half done.", style="yellow", indent=0)
+        if isinstance(self._agent, Executor):
+            executor_talk.say_what_is_next(self._agent, screen=self._screen)
 
     def _do(self, command: Command, argument: str) -> None:
         """Carry out a slash command."""
@@ -143,39 +149,42 @@ class Session:
                 self._open_exec(self._ticket(argument))
             case "new":
                 self._new(argument)
+            case "status" if argument or self._slug:
+                show_ticket(find(self._crew.root, argument or self._slug), screen=self._screen)
             case "status":
-                self._status(argument or self._slug)
+                show_tickets(all_tickets(self._crew.root), screen=self._screen)
             case "help":
-                width = max(len(typed) for typed, _ in help_lines())
                 for typed, told in help_lines():
-                    self._screen.line(f"{typed:<{width}}  {told}", indent=2)
+                    self._screen.line(f"{typed:<18} {told}".rstrip(), indent=2, hang=19)
             case "exit":
                 self._over = True
 
     def _ticket(self, argument: str) -> Ticket:
-        """The ticket that a command names, or the one in work."""
-        slug = argument or self._slug
+        """The ticket that a command names, else the one in work, else the only one there is; no agent listens then."""
+        tickets = all_tickets(self._crew.root)
+        slug = argument or self._slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
-            known = ", ".join(ticket.slug for ticket in all_tickets(self._crew.root))
+            known = ", ".join(ticket.slug for ticket in tickets)
             hint = f"name one of: {known}" if known else "make one first: /new SLUG"
             raise UsageError("No ticket is in work.", hint=hint)
         ticket = find(self._crew.root, slug)
-        self._slug = ticket.slug
+        self._slug, self._agent = ticket.slug, None
         return ticket
 
     def _open_spec(self, ticket: Ticket) -> None:
         """Begin to question a ticket, or say that it is complete."""
         socrates = self._crew.socrates(ticket)
-        self._agent = socrates
-        if socrates.missing:
-            socrates.open(somebody_answers=True)
+        self._agent = socrates if conversation_talk.question(socrates, "", screen=self._screen) else None
 
     def _open_plan(self, ticket: Ticket) -> None:
-        """Draft a plan and stay, so that the user can say what to change."""
+        """Draft a plan, or show the one that is there, and stay: the user can say what to change."""
         planner = self._crew.planner(ticket)
+        try:
+            conversation_talk.plan(planner, "", screen=self._screen)
+        except (GateClosed, DocumentError):
+            self._agent = planner
+            raise
         self._agent = planner
-        planner.draft()
-        self._screen.line(f"Read it in {ticket.plan_path}. Say what to change, or: /exec", style="green", indent=0)
 
     def _open_exec(self, ticket: Ticket) -> None:
         """Say where the plan stands and wait for a word, or show the end of a finished one."""
@@ -186,9 +195,9 @@ class Session:
         """Give plain words to the agent that listens."""
         match self._agent:
             case Socrates() as socrates if words:
-                socrates.hear(words)
+                self._agent = socrates if conversation_talk.question(socrates, words, screen=self._screen) else None
             case Planner() as planner if words:
-                planner.draft(words)
+                conversation_talk.plan(planner, words, screen=self._screen)
             case Executor() as executor:
                 self._agent = executor if executor_talk.say(executor, words, screen=self._screen) else None
             case _ if words:
@@ -199,14 +208,8 @@ class Session:
         slug, _, title = argument.partition(" ")
         if not slug:
             raise UsageError("A ticket needs a name.", hint="/new export-as-csv Export as CSV")
-        ticket = create(
-            self._crew.root, slug, title=title.strip() or slug.replace("-", " ").capitalize(), type="feature"
-        )
-        self._slug = ticket.slug
-        self._screen.line(f"Made {ticket.spec_path}. Next: /spec", style="green", indent=0)
-
-    def _status(self, slug: str) -> None:
-        """Show the tickets, or the steps of one."""
-        state = state_file.load(find(self._crew.root, slug).state_path) if slug else None
-        table = tickets_table(all_tickets(self._crew.root)) if state is None else steps_table(state)
-        self._screen.console.print(table)
+        title = title.strip() or slug.replace("-", " ").capitalize()
+        ticket = create(self._crew.root, slug, title=title, type="feature")
+        self._slug, self._agent = ticket.slug, None
+        shown = ticket.spec_path.relative_to(self._crew.root)
+        self._screen.line(f"Made {shown}. Write there what you want, or let yourself be asked: /spec", indent=0, hang=2)

@@ -1,76 +1,149 @@
-"""Where tickets and steps stand, as tables."""
+"""Where tickets and steps stand."""
 
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.repl.clean import clean
-from cdd_agent.tickets import spec
+from cdd_agent.errors import DocumentError
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution
 
 _STYLE = {
     Status.COMPLETED: "green",
-    Status.FAILED: "red",
+    Status.FAILED: "bold red",
     Status.SKIPPED: "yellow",
-    Status.IN_PROGRESS: "cyan",
+    Status.IN_PROGRESS: "bold cyan",
     Status.PENDING: "dim",
+}
+_SYMBOL = {
+    Status.COMPLETED: "open",
+    Status.FAILED: "closed",
+    Status.SKIPPED: "note",
+    Status.IN_PROGRESS: "tool",
+    Status.PENDING: "todo",
 }
 
 
-def steps_table(state: RunState) -> Table:
-    """The steps of a run with their attempts and commits."""
-    total = state.usage
-    tokens = f"{total.input_tokens + total.cache_read_tokens:,} tokens read, {total.output_tokens:,} written"
-    table = _table(
-        f"{state.ticket_slug}: {state.status.replace('_', ' ')}", caption=f"{state.model or 'no model'}; {tokens}"
-    )
-    for heading in ("step", "title", "status", "attempts", "commits"):
-        table.add_column(heading)
-    for number, step in state.step_executions.items():
-        phases = dict.fromkeys(attempt.phase for attempt in step.attempts)
-        tried = {phase: sum(attempt.phase == phase for attempt in step.attempts) for phase in phases}
-        commits = dict.fromkeys(commit[:8] for commit in step.commits.values())
-        table.add_row(
-            str(number),
-            clean(step.title),
-            Text(step.status.replace("_", " "), style=_STYLE[step.status]),
-            " ".join(f"{phase} {count}" for phase, count in tried.items()),
-            " ".join(commits),
-        )
-    return table
+_WIDTH_FOR_COMMITS = 76
 
 
-def tickets_table(tickets: Sequence[Ticket]) -> Table:
-    """Every ticket with its title and how far it is."""
-    table = _table("tickets" if tickets else "no tickets yet; make one with: cdd new SLUG")
-    for heading in ("ticket", "title", "spec", "plan", "steps done"):
-        table.add_column(heading)
+def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
+    """Every ticket with how far it is; one whose files are not valid is named so and stops nothing."""
+    if not tickets:
+        screen.line("There are no tickets yet. Make one with: cdd new SLUG", indent=0)
+        return
+    table = _table("ticket", "title", "spec", "plan", "steps done")
     for ticket in tickets:
-        wanted = spec.load(ticket.spec_path)
-        missing = spec.missing(wanted)
-        state = state_file.load(ticket.state_path)
-        done = f"{len(state.numbers(Status.COMPLETED))} of {len(state.step_executions)}" if state else ""
-        table.add_row(
-            ticket.slug,
-            clean(wanted.title),
-            Text(f"{len(missing)} missing", style="yellow") if missing else Text("complete", style="green"),
-            Text("yes", style="green") if ticket.plan_path.exists() else Text("no", style="dim"),
-            done,
-        )
-    return table
+        try:
+            table.add_row(*_cells(ticket))
+        except DocumentError as error:
+            told = f"not valid: {error.path.rpartition('/')[2]}; cdd status {ticket.slug} tells more"
+            table.add_row(ticket.slug, Text(told, style="bold red"))
+    screen.show(table)
 
 
-def _table(title: str, *, caption: str | None = None) -> Table:
-    """An empty table in the house's form."""
-    return Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
+def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
+    """One ticket: what its spec lacks, or its steps, and what to type next; raises ``DocumentError``."""
+    wanted = spec.load(ticket.spec_path)
+    missing = spec.missing(wanted)
+    state = state_file.load(ticket.state_path)
+    screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"), indent=0, hang=2)
+    if missing:
+        screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)
+        screen.line(f"next   cdd spec {ticket.slug}", indent=2)
+    elif state is not None:
+        show_steps(state, screen=screen)
+    elif ticket.plan_path.exists():
+        plan = plan_markdown.load(ticket.plan_path)
+        screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
+        screen.line(f"plan   {len(plan.steps)} steps, none of them run", indent=2)
+        show_plan(plan, screen=screen)
+        screen.line(f"next   cdd exec {ticket.slug}", indent=2)
+    else:
+        screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
+        screen.line("plan   not made", indent=2)
+        screen.line(f"next   cdd plan {ticket.slug}", indent=2)
+
+
+def show_steps(state: RunState, *, screen: Screen) -> None:
+    """The steps of a run with phases, gates and commits, why one failed or was skipped, and what it all took."""
+    phases = dict.fromkeys(attempt.phase for step in state.step_executions.values() for attempt in step.attempts)
+    table = _table("step", "title", "status", *phases)
+    for number, step in state.step_executions.items():
+        status = f"{screen.symbols[_SYMBOL[step.status]]} {step.status.replace('_', ' ')}"
+        gates = [_gate(step, phase, screen=screen) for phase in phases]
+        table.add_row(str(number), clean(step.title), Text(status, style=_STYLE[step.status], no_wrap=True), *gates)
+    screen.show(table)
+    for number, step in state.step_executions.items():
+        if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
+            told = f"Step {number} {step.status}: {step.error}"
+            screen.line(told, style=_STYLE[step.status], indent=0, hang=2)
+    if state.model is not None:
+        screen.line(_took(state), style="dim", indent=0, hang=2)
+
+
+def show_plan(plan: Plan, *, screen: Screen) -> None:
+    """The steps of a plan that has not been begun."""
+    table = _table("step", "title", "kind", "after", "tests")
+    for step in plan.steps:
+        after = ", ".join(str(number) for number in step.depends_on)
+        tests = " ".join(dict.fromkeys(test.partition("::")[0] for test in step.tests))
+        table.add_row(str(step.number), clean(step.title), step.kind, after, clean(tests))
+    screen.show(table)
+
+
+def _cells(ticket: Ticket) -> tuple[str | Text, ...]:
+    """The row of one ticket; raises ``DocumentError``."""
+    wanted = spec.load(ticket.spec_path)
+    missing = spec.missing(wanted)
+    state = state_file.load(ticket.state_path)
+    steps = ""
+    if state is not None:
+        steps = f"{len(state.numbers(Status.COMPLETED))} of {len(state.step_executions)}"
+        steps += ", one failed" if state.numbers(Status.FAILED) else ""
+    return (
+        ticket.slug,
+        clean(wanted.title),
+        Text(f"{len(missing)} missing", style="yellow") if missing else Text("complete", style="green"),
+        Text("yes", style="green") if ticket.plan_path.exists() else Text("no", style="dim"),
+        steps,
     )
+
+
+def _gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
+    """How many attempts ``phase`` took, whether its gate opened, and, where there is room, the commit it led to."""
+    attempts = [attempt for attempt in step.attempts if attempt.phase == phase]
+    if not attempts:
+        return Text()
+    verdict = attempts[-1].verdict
+    style = "green" if verdict == "open" else "red"
+    told = Text(f"{len(attempts)}{screen.symbols[verdict]}", style=style, no_wrap=True)
+    if phase in step.commits and screen.console.width >= _WIDTH_FOR_COMMITS:
+        told.append(f" {step.commits[phase][:7]}", style="default")
+    return told
+
+
+def _took(state: RunState) -> str:
+    """Model, sandbox, tokens and cost of a run."""
+    used = state.usage
+    parts = [
+        f"model {state.model}",
+        f"sandbox {state.sandbox}" if state.sandbox else "",
+        f"{used.input_tokens + used.cache_read_tokens:,} tokens read, {used.output_tokens:,} written",
+        f"{used.cost_usd:.2f} USD" if used.cost_usd is not None else "",
+    ]
+    return f"{state.status.replace('_', ' ')}; " + "; ".join(part for part in parts if part)
+
+
+def _table(*headings: str) -> Table:
+    """An empty table in the house's form."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

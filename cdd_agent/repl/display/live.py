@@ -1,0 +1,98 @@
+"""The line below the last one printed: what is going on now, and for how long. It is gone when there is more to print.
+
+A thread redraws it, because whoever works holds the main thread. Off a terminal nothing of it is ever written.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.text import Text
+
+TICK_S = 0.1
+PATIENCE_S = 0.4
+"""What ends sooner is not announced."""
+
+_ERASE = "\r\x1b[2K"
+
+
+class LiveLine:
+    """At most one row, the last one of the terminal."""
+
+    def __init__(self, console: Console, *, frames: str, enabled: bool) -> None:
+        """``frames`` are shown in turn before what is going on."""
+        self._console = console
+        self._frames = frames
+        self._enabled = enabled and console.is_terminal and not console.is_dumb_terminal
+        self._lock = threading.RLock()
+        self._label = ""
+        self._tail = ""
+        self._since_s = 0.0
+        self._is_drawn = False
+        self._depth = 0
+
+    @contextmanager
+    def working(self, label: str) -> Iterator[None]:
+        """Keep the line up to date while the block runs, and erase it after."""
+        if not self._enabled or self._depth:
+            yield
+            return
+        done = threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(done,), name="live-line", daemon=True)
+        self._depth = 1
+        self.say(label)
+        ticker.start()
+        try:
+            yield
+        finally:
+            self._depth = 0
+            done.set()
+            ticker.join()
+            with self.hidden():
+                self._tail = ""
+
+    def say(self, label: str) -> None:
+        """What is going on from now on."""
+        with self._lock:
+            self._label, self._since_s = label, time.monotonic()
+
+    def show(self, tail: str) -> None:
+        """The beginning of a row that is not complete; empty for none."""
+        with self.hidden():
+            self._tail, self._since_s = tail, time.monotonic()
+            if self._enabled and tail:
+                self._draw(tail, style="")
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Nothing of the line is on the terminal while the block prints."""
+        with self._lock:
+            if self._is_drawn:
+                self._console.file.write(_ERASE)
+                self._console.file.flush()
+                self._is_drawn = False
+            yield
+
+    def _tick(self, done: threading.Event) -> None:
+        """Redraw until the work is done."""
+        while not done.wait(TICK_S):
+            with self._lock:
+                passed_s = time.monotonic() - self._since_s
+                if passed_s < PATIENCE_S or done.is_set():
+                    continue
+                frame = self._frames[int(time.monotonic() / TICK_S) % len(self._frames)]
+                if self._tail:
+                    self._draw(f"{self._tail} {frame}", style="")
+                else:
+                    self._draw(f"{frame} {self._label}  {passed_s:.0f} s, Ctrl-C stops", style="dim")
+
+    def _draw(self, text: str, *, style: str) -> None:
+        """Put ``text`` in place of what the line holds, cut to the width."""
+        row = Text(text, style=style, no_wrap=True)
+        row.truncate(max(1, self._console.width - 1))
+        self._console.file.write(_ERASE)
+        self._console.print(row, end="", soft_wrap=True)
+        self._console.file.flush()
+        self._is_drawn = True
