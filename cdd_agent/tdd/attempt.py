@@ -1,6 +1,5 @@
 """One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.agent.loop import run_agent
@@ -9,27 +8,26 @@ from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import Conversation
 from cdd_agent.tdd import briefing, recovery, verdict
 from cdd_agent.tdd.equipment import tools_for
+from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work.state import AttemptRecord
-from pytest_tdd_agent.report import SuiteReport, Verdict, load
+from cdd_agent.work.state import AttemptRecord, StepExecution
+from pytest_tdd_agent.report import ReportError, SuiteReport, Verdict, load
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a phase stands on, the same from its first attempt to its last."""
-
-    snapshot: Snapshot
-    """The work tree as it was when the phase began."""
-    baseline: SuiteReport
-    off_limits: frozenset[str]
-    """Files with uncommitted changes of the user's."""
+def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
+    """The attempts at one phase so far."""
+    return tuple(attempt for attempt in step.attempts if attempt.phase == phase)
 
 
 def make_attempt(
-    item: WorkItem, phase: Phase, *, earlier: tuple[AttemptRecord, ...], ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, step: StepExecution, ground: Ground, bench: Workbench
 ) -> AttemptRecord:
-    """Let the model work once, judge what it left, and keep that as a checkpoint."""
+    """Let the model work once, judge what it left, and keep that as a checkpoint.
+
+    Commits that the agent made itself are taken back, unless the gate let them pass as they are.
+    """
+    earlier = attempts_at(phase, step)
     number = len(earlier) + 1
     bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
     conversation = Conversation(briefing.system_prompt(bench.role, item, phase=phase, attempt=number))
@@ -38,37 +36,53 @@ def make_attempt(
     tools = tools_for(phase, bench, off_limits=ground.off_limits)
     run_agent(conversation, tools, model=bench.model, budget=bench.policy.budget, emit=bench.emit, agent="executor")
 
-    path = recovery.report_path(item, f"{phase}-{number}", bench=bench)
-    judged, report = _judge(item, phase, keep=path, ground=ground, bench=bench)
+    path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
+    judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
     reasons = briefing.reason_lines(judged)
     evidence = briefing.evidence(judged, report)
     bench.emit(GateJudged(phase=phase, attempt=number, open=judged.open, reasons=reasons, evidence=evidence))
-    ref = recovery.checkpoint_ref(item, f"{phase}-{number}")
+    checkpoint = bench.snapshots.take(
+        recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}"), message=f"{phase} attempt {number}"
+    )
+    if not (judged.open and _is_whole(step, checkpoint, ground=ground, bench=bench)):
+        recovery.put_back(ground.position, ticket=item.ticket, step=step, bench=bench)
     return AttemptRecord(
         phase=phase,
         number=number,
         verdict="open" if judged.open else "closed",
         reasons=reasons,
         report=None if report is None else str(path.relative_to(bench.repository.root)),
-        checkpoint=bench.snapshots.take(ref, message=f"{phase} attempt {number}").ref,
+        checkpoint=checkpoint.ref,
     )
+
+
+def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, bench: Workbench) -> bool:
+    """Whether the agent committed all of its work and nothing else, on the branch it was given."""
+    repository, base = bench.repository, ground.position.head
+    head = repository.head()
+    if head is None or base is None or head == base or repository.branch() != ground.position.branch:
+        return False
+    return recovery.holds_only(head, checkpoint, step=step, base=base, bench=bench)
 
 
 def _failing(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground, root: Path) -> str:
     """What is red before the attempt begins, as the model is to read it."""
     reports = [root / attempt.report for attempt in earlier if attempt.report]
     if reports:
-        return briefing.failures(load(reports[-1])) if reports[-1].exists() else ""
+        try:
+            return briefing.failures(load(reports[-1]))
+        except ReportError:
+            return ""
     return briefing.failures(ground.baseline) if phase == "green" else ""
 
 
 def _judge(
-    item: WorkItem, phase: Phase, *, keep: Path, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, step: StepExecution, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
     """The verdict on the work tree and the report it rests on; changes the phase does not allow are put back."""
     changes = bench.snapshots.changes_since(ground.snapshot)
     if not changes:
-        return verdict.nothing_done(phase), None
+        return verdict.nothing_done(item, phase), None
     run = bench.run_suite("all tests for the gate", keep=keep)
     if run.report is None:
         judged = verdict.not_run(phase, run.problem or "no report")
@@ -76,8 +90,6 @@ def _judge(
         judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
     offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits)
     if offences:
-        locked = [
-            change.path for change in changes if verdict.lock_reason(phase, change.path, off_limits=ground.off_limits)
-        ]
-        bench.snapshots.restore(ground.snapshot, only=locked)
+        locked = verdict.locked_paths(phase, changes, off_limits=ground.off_limits)
+        recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=locked, bench=bench)
     return verdict.joined(judged, offences), run.report

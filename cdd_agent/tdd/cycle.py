@@ -6,20 +6,25 @@ gate ends a phase.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
-from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.events import Notice
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import Ground, make_attempt
-from cdd_agent.tdd.handoff import land
+from cdd_agent.errors import GateClosed
+from cdd_agent.events import GateJudged, Notice
+from cdd_agent.tdd import ground, recovery
+from cdd_agent.tdd.attempt import attempts_at, make_attempt
+from cdd_agent.tdd.ground import Ground
+from cdd_agent.tdd.handoff import has_hooks, land
 from cdd_agent.tdd.policy import Phase, WorkItem, phases_of
+from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, enter_phase, record_attempt, record_commit
-from pytest_tdd_agent.report import SuiteReport, load
+from cdd_agent.work.state import RunState, StepExecution, enter_phase, record_attempt, record_commit
 
 Save: TypeAlias = Callable[[RunState], None]
 """Keeps the state durably before the cycle goes on."""
+
+HOOK_WORDS_CAP = 2_000
+"""Characters of what a commit hook says that are kept as a reason."""
 
 
 class Cycle:
@@ -31,21 +36,25 @@ class Cycle:
         self._state = state
         self._bench = bench
         self._save = save
+        self._position: Position | None = None
 
     def run(self) -> tuple[RunState, str | None]:
         """The state after the cycle, and why the step failed and was rolled back; None if all its phases landed.
 
-        If the run is interrupted, the work tree goes back to the last checkpoint before the error passes through.
+        If the run is interrupted, files and history go back to the last checkpoint before the error passes through.
+        Raises ``UsageError`` if they are not as an interrupted run left them.
         """
+        self._begin_or_resume()
         try:
-            self._begin_or_resume()
             for phase in phases_of(self._item.kind, self._bench.policy):
                 if phase not in self._step.commits and not self._phase(phase):
-                    recovery.undo_step(self._item, self._step, bench=self._bench)
+                    recovery.undo_step(self._item.ticket, self._step, why="the attempts are used up", bench=self._bench)
                     return self._state, self._why_failed(phase)
         except BaseException:
-            recovery.return_to_checkpoint(self._item, self._step, bench=self._bench)
+            recovery.return_to_checkpoint(self._item.ticket, self._step, at=self._position, bench=self._bench)
+            recovery.clear_mark(self._item.ticket, self._step, bench=self._bench)
             raise
+        recovery.clear_mark(self._item.ticket, self._step, bench=self._bench)
         return self._state, None
 
     @property
@@ -54,88 +63,94 @@ class Cycle:
         return self._state.execution(self._item.number)
 
     def _keep(self, state: RunState) -> None:
-        """Make ``state`` the present one, durably."""
-        self._state = state
+        """Make ``state`` the present one once it is kept durably."""
         self._save(state)
-
-    def _attempts(self, phase: Phase) -> tuple[AttemptRecord, ...]:
-        """The attempts at one phase so far."""
-        return tuple(attempt for attempt in self._step.attempts if attempt.phase == phase)
+        self._state = state
 
     def _why_failed(self, phase: Phase) -> str:
         """The last verdict, for the state and the person."""
-        last = self._attempts(phase)[-1]
+        last = attempts_at(phase, self._step)[-1]
         return f"{phase.upper()} was refused {last.number} times; the last reasons: " + "; ".join(last.reasons)
 
     def _begin_or_resume(self) -> None:
-        """Take the step's checkpoint, or, where there is one, bring the work tree back to the last one."""
-        if self._step.checkpoint is not None:
-            recovery.return_to_checkpoint(self._item, self._step, bench=self._bench)
+        """Take the step's checkpoint, or, where there is one, make sure that files and history are at the last one."""
+        if self._step.checkpoint is None:
+            first = phases_of(self._item.kind, self._bench.policy)[0]
+            checkpoint = recovery.begin(self._item.ticket, self._step, bench=self._bench)
+            self._keep(enter_phase(self._state, self._item.number, phase=first, checkpoint=checkpoint))
             return
-        first = phases_of(self._item.kind, self._bench.policy)[0]
-        checkpoint = recovery.begin(self._item, bench=self._bench)
-        self._keep(enter_phase(self._state, self._item.number, phase=first, checkpoint=checkpoint))
+        killed = recovery.killed_at(self._item.ticket, self._step, branch=self._state.branch, bench=self._bench)
+        if killed is None:
+            recovery.require_untouched(self._item.ticket, self._step, bench=self._bench)
+        else:
+            recovery.return_to_checkpoint(self._item.ticket, self._step, at=killed, bench=self._bench)
 
     def _phase(self, phase: Phase) -> bool:
         """Whether the phase has landed; False once its attempts are used up."""
-        ground = self._ground(phase)
-        while not any(attempt.verdict == "open" for attempt in self._attempts(phase)):
-            if len(self._attempts(phase)) >= self._bench.policy.max_attempts:
-                return self._does_without(phase, ground)
-            attempt = make_attempt(self._item, phase, earlier=self._attempts(phase), ground=ground, bench=self._bench)
-            self._keep(record_attempt(self._state, self._item.number, attempt))
-        self._land(phase, ground)
+        laid = self._lay_ground(phase)
+        while True:
+            attempts = attempts_at(phase, self._step)
+            if attempts and attempts[-1].verdict == "open":
+                if self._land(phase, laid):
+                    return True
+            elif len(attempts) >= self._bench.policy.max_attempts:
+                return self._does_without(phase, laid)
+            else:
+                attempt = make_attempt(self._item, phase, step=self._step, ground=laid, bench=self._bench)
+                self._keep(record_attempt(self._state, self._item.number, attempt))
+
+    def _lay_ground(self, phase: Phase) -> Ground:
+        """The ground of ``phase``; from here on, files and history may be half-done."""
+        self._position = recovery.position(self._bench.repository)
+        recovery.mark_running(self._item.ticket, self._step, at=self._position, bench=self._bench)
+        laid = ground.lay(self._item, phase, step=self._step, bench=self._bench)
+        self._keep(enter_phase(self._state, self._item.number, phase=phase, baseline=laid.baseline_path))
+        return laid
+
+    def _land(self, phase: Phase, laid: Ground) -> bool:
+        """Commit what the phase changed; where it changed nothing, the commit before stands for it.
+
+        False if a commit hook of the user's refuses it: then the attempt is closed after all, with the hook's words.
+        """
+        bench, attempt = self._bench, attempts_at(phase, self._step)[-1]
+        paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
+        try:
+            commit = (
+                str(land(self._item, attempt, step=self._step, paths=paths, bench=bench))
+                if paths
+                else bench.repository.head() or ""
+            )
+        except GateClosed as error:
+            if not has_hooks(bench.repository):
+                raise
+            self._close(phase, laid, why=error.happened)
+            return False
+        self._keep(record_commit(self._state, self._item.number, phase=phase, commit=commit))
         return True
 
-    def _land(self, phase: Phase, ground: Ground) -> None:
-        """Commit what the phase changed; where it changed nothing, the commit before stands for it."""
-        paths = tuple(change.path for change in self._bench.snapshots.changes_since(ground.snapshot))
-        if paths:
-            attempt = self._attempts(phase)[-1]
-            commit = str(land(self._item, attempt, step=self._step, paths=paths, bench=self._bench))
-        else:
-            commit = self._bench.repository.head() or ""
-        self._keep(record_commit(self._state, self._item.number, phase=phase, commit=commit))
+    def _close(self, phase: Phase, laid: Ground, *, why: str) -> None:
+        """Make the last attempt a closed one after all; what the hook changed in the files stays for the next."""
+        last = attempts_at(phase, self._step)[-1]
+        reasons = (f"commit_refused: {why[:HOOK_WORDS_CAP]}",)
+        recovery.put_back(laid.position, ticket=self._item.ticket, step=self._step, bench=self._bench)
+        self._bench.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
+        closed = replace(last, verdict="closed", reasons=reasons)
+        step = replace(self._step, attempts=(*self._step.attempts[:-1], closed))
+        self._keep(replace(self._state, step_executions={**self._state.step_executions, step.step_number: step}))
+        self._bench.emit(
+            GateJudged(
+                phase=phase, attempt=last.number, open=False, reasons=reasons, evidence="a commit hook refused it"
+            )
+        )
 
-    def _does_without(self, phase: Phase, ground: Ground) -> bool:
+    def _does_without(self, phase: Phase, laid: Ground) -> bool:
         """Whether the step can go on without this phase: a REFACTOR after GREEN can be given up."""
         if phase != "refactor" or "green" not in self._step.commits:
             return False
-        self._bench.snapshots.restore(ground.snapshot)
+        self._bench.snapshots.restore(laid.snapshot)
         self._bench.emit(
             Notice(text="Refactoring was refused each time and is given up; the code is as GREEN left it.")
         )
         green = self._step.commits["green"]
         self._keep(record_commit(self._state, self._item.number, phase=phase, commit=green))
         return True
-
-    def _ground(self, phase: Phase) -> Ground:
-        """The ground of ``phase``: found if an attempt was made at it, laid now if not."""
-        ref = recovery.checkpoint_ref(self._item, f"{phase}-0")
-        snapshots = self._bench.snapshots
-        snapshot = snapshots.find(ref) or snapshots.take(ref, message=f"before {phase}")
-        return Ground(
-            snapshot=snapshot,
-            baseline=self._baseline(phase),
-            off_limits=recovery.user_files(self._step, bench=self._bench),
-        )
-
-    def _baseline(self, phase: Phase) -> SuiteReport:
-        """What the tests said when the last phase landed, or, before the first one, what they say now."""
-        root = self._bench.repository.root
-        opened = [a.report for a in self._step.attempts if a.phase in self._step.commits and a.verdict == "open"]
-        landed = [root / report for report in opened if report]
-        path = landed[-1] if landed else recovery.report_path(self._item, "baseline", bench=self._bench)
-        shown = str(path.relative_to(root))
-        if path.exists():
-            report = load(path)
-        else:
-            run = self._bench.run_suite("all tests as a baseline", keep=path)
-            if run.report is None:
-                raise EnvironmentMissing(
-                    f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
-                    hint=f"make `{self._bench.suite.interpreter.path} -m pytest` work in {root}",
-                )
-            report = run.report
-        self._keep(enter_phase(self._state, self._item.number, phase=phase, baseline=shown))
-        return report

@@ -23,7 +23,10 @@ def tools_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str]) -> 
         count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
         return f"{count or 'no test was collected'}\n\n{briefing.failures(run.report)}".rstrip()
 
+    inside = bench.workspace.root.resolve().relative_to(bench.repository.root.resolve()).as_posix()
+
     def locked(path: str) -> str | None:
+        path = path if inside == "." else f"{inside}/{path}"
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
         return lock_reason(phase, path, off_limits=off_limits)

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from cdd_agent.events import Committed
 from cdd_agent.git import commits, notes
-from cdd_agent.git.repository import CommitId
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd.policy import Phase, WorkItem, commit_prefix, phases_of
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -24,7 +25,9 @@ def land(
 ) -> CommitId:
     """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
 
-    Does nothing twice: after a crash in the middle, the commit and the note that are there are taken as they are.
+    Does nothing twice: after a crash in the middle, the commit and the note that are there are taken as they are. A
+    commit of just these changes that the agent made itself is adopted: it gets the note. Raises ``GateClosed`` if the
+    user's hooks refuse the commit.
     """
     phase: Phase = attempt.phase
     base = CommitId(step.base_commit) if step.base_commit else None
@@ -36,7 +39,8 @@ def land(
         commits.refresh_index(bench.repository, paths)
     note = _note(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
     notes.append_line(bench.repository, commit, line=note)
-    bench.emit(Committed(phase=phase, commit=commit, subject=_subject(item, phase)))
+    subject = bench.repository.git("log", "-1", "--format=%s", commit).strip()
+    bench.emit(Committed(phase=phase, commit=commit, subject=subject))
     return commit
 
 
@@ -97,3 +101,9 @@ def _note(
 def _digest(report: Path | None) -> str | None:
     """sha256 of the report's bytes."""
     return hashlib.sha256(report.read_bytes()).hexdigest() if report is not None and report.exists() else None
+
+
+def has_hooks(repository: Repository) -> bool:
+    """Whether hooks of the user's take part in commits, so that a refusal is their judgment of the content."""
+    folder = repository.root / repository.git("rev-parse", "--git-path", "hooks", hooks=True).strip()
+    return any(os.access(folder / name, os.X_OK) for name in ("pre-commit", "prepare-commit-msg", "commit-msg"))

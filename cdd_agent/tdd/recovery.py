@@ -1,68 +1,227 @@
 """Going back: to the last checkpoint after an interruption, to the start of the step after the last failed attempt.
 
-Whatever is undone is kept under a ref first, and HEAD moves back only over commits that the program itself made.
+Whatever is undone is kept under a ref of its own first. HEAD moves back only over commits that the program or the
+agent made during the step.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import move_head
-from cdd_agent.git.repository import CommitId
+from cdd_agent.git.repository import CommitId, GitError, Repository
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.tdd.policy import WorkItem
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work.state import StepExecution
+from cdd_agent.work.state import Status, StepExecution
 
 
-def checkpoint_ref(item: WorkItem, name: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where the history stands, the files apart."""
+
+    head: CommitId | None
+    branch: str | None
+    """None: HEAD is detached."""
+    index: str | None
+    """The tree of what is staged; None while there are conflicts in it."""
+
+
+def position(repository: Repository) -> Position:
+    """Where the history stands now."""
+    try:
+        index = repository.git("write-tree").strip()
+    except GitError:
+        index = None
+    return Position(head=repository.head(), branch=repository.branch(), index=index)
+
+
+def put_back(wanted: Position, *, ticket: str, step: StepExecution, bench: Workbench) -> None:
+    """Make HEAD, branch and index stand where they did; commits that this takes off are kept, and told."""
+    repository = bench.repository
+    now = position(repository)
+    if wanted.branch and now.branch != wanted.branch:
+        repository.git("symbolic-ref", "-m", "cdd: back to the branch", "HEAD", f"refs/heads/{wanted.branch}")
+    head = repository.head()
+    if head != wanted.head and wanted.head is not None:
+        if head is not None:
+            ref = _free_ref(ticket, step, word="commits", bench=bench)
+            repository.git("update-ref", ref, head)
+            bench.emit(Notice(text=f"A commit made during the attempt ({head[:10]}) was taken back; kept: {ref}"))
+        repository.git("update-ref", "-m", "cdd: take a commit back", "HEAD", wanted.head)
+    if wanted.index is not None and now.index != wanted.index:
+        repository.git("read-tree", wanted.index)
+
+
+def checkpoint_ref(ticket: str, step: StepExecution, *, name: str) -> str:
     """Where the snapshot ``name`` of this step is kept."""
-    return f"refs/cdd/checkpoints/{item.ticket}/step-{item.number}-{name}"
+    return f"refs/cdd/checkpoints/{ticket}/{_label(step)}-{name}"
 
 
-def report_path(item: WorkItem, name: str, *, bench: Workbench) -> Path:
+def report_path(step: StepExecution, name: str, *, bench: Workbench) -> Path:
     """Where the report ``name`` of this step is kept."""
-    return bench.reports / f"step-{item.number}-{name}.json"
+    return bench.reports / f"{_label(step)}-{name}.json"
 
 
-def begin(item: WorkItem, *, bench: Workbench) -> str:
+def _label(step: StepExecution) -> str:
+    """The step's name: not its number alone, as an edited plan may give that to another step."""
+    return f"step-{step.step_number}-{(step.base_commit or 'root')[:8]}"
+
+
+def _free_ref(ticket: str, step: StepExecution, *, word: str, bench: Workbench, under: str = "attempts") -> str:
+    """A ref that nothing is kept under yet."""
+    prefix = f"refs/cdd/{under}/{ticket}/step-{step.step_number}-{word}"
+    taken = set(bench.repository.git("for-each-ref", "--format=%(refname)", f"{prefix}-*").split())
+    return next(ref for ref in (f"{prefix}-{number}" for number in range(1, len(taken) + 2)) if ref not in taken)
+
+
+def begin(ticket: str, step: StepExecution, *, bench: Workbench) -> str:
     """Keep the work tree as the step finds it, drop what an earlier try at the step left, and return the ref."""
-    bench.snapshots.forget(f"refs/cdd/checkpoints/{item.ticket}/step-{item.number}-*")
-    for stale in bench.reports.glob(f"step-{item.number}-*.json"):
+    bench.snapshots.forget(checkpoint_ref(ticket, step, name="*"))
+    for stale in bench.reports.glob(f"{_label(step)}-*.json"):
         stale.unlink()
-    return bench.snapshots.take(checkpoint_ref(item, "start"), message=f"before step {item.number}").ref
+    return bench.snapshots.take(
+        checkpoint_ref(ticket, step, name="start"), message=f"before step {step.step_number}"
+    ).ref
+
+
+def mark_running(ticket: str, step: StepExecution, *, at: Position, bench: Workbench) -> None:
+    """Note, until ``clear_mark``, that files and history may be half-done, and what was staged before."""
+    kept = at.index or at.head
+    if kept is not None:
+        bench.repository.git("update-ref", checkpoint_ref(ticket, step, name="running"), kept)
+
+
+def clear_mark(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+    """Note that the work tree stands at the last checkpoint again, or that the step is over."""
+    bench.snapshots.forget(checkpoint_ref(ticket, step, name="running"))
+
+
+def killed_at(ticket: str, step: StepExecution, *, branch: str | None, bench: Workbench) -> Position | None:
+    """Where a run that was killed in the step has to return to; None if it ended in order."""
+    ref = checkpoint_ref(ticket, step, name="running")
+    kind, _, kept = bench.repository.git("for-each-ref", "--format=%(objecttype) %(objectname)", ref).partition(" ")
+    if not kind:
+        return None
+    return Position(head=landed_head(step), branch=branch, index=kept.strip() if kind == "tree" else None)
+
+
+def landed_head(step: StepExecution) -> CommitId | None:
+    """Where HEAD is when nothing but the landed phases of the step has moved it."""
+    commits = [commit for commit in step.commits.values() if commit]
+    return CommitId(commits[-1]) if commits else CommitId(step.base_commit) if step.base_commit else None
+
+
+def is_underway(ticket: str, step: StepExecution, *, bench: Workbench) -> bool:
+    """Whether the step was begun and interrupted, and something of it is there to go on from."""
+    if step.status != Status.IN_PROGRESS or step.checkpoint is None:
+        return False
+    return bool(step.attempts or step.commits) or killed_at(ticket, step, branch=None, bench=bench) is not None
 
 
 def last_checkpoint(step: StepExecution, *, bench: Workbench) -> Snapshot | None:
-    """The newest state of the work tree that the step may go on from."""
-    refs = [step.checkpoint, *(attempt.checkpoint for attempt in step.attempts)]
-    named = [ref for ref in refs if ref]
+    """The newest state of the work tree that the step may go on from; a phase given up left none."""
+    attempts = [a for a in step.attempts if a.verdict == "open" or a.phase not in step.commits]
+    named = [ref for ref in (step.checkpoint, *(attempt.checkpoint for attempt in attempts)) if ref]
     return bench.snapshots.find(named[-1]) if named else None
 
 
-def return_to_checkpoint(item: WorkItem, step: StepExecution, *, bench: Workbench) -> None:
-    """Bring the work tree back to the step's last checkpoint; what was there is kept under ``refs/cdd/attempts``."""
+def return_to_checkpoint(ticket: str, step: StepExecution, *, at: Position | None, bench: Workbench) -> None:
+    """Bring files and history back to the step's last checkpoint; what was there is kept under ``refs/cdd/attempts``.
+
+    A commit of exactly what the gate let pass stays: it was about to be landed. ``at`` is None if the history cannot
+    have moved.
+    """
     snapshot = last_checkpoint(step, bench=bench)
-    if snapshot is None or not bench.snapshots.changes_since(snapshot):
+    if snapshot is None:
         return
-    kept = bench.snapshots.take(
-        f"refs/cdd/attempts/{item.ticket}/step-{item.number}-interrupted", message="interrupted"
-    )
-    bench.snapshots.restore(snapshot)
-    bench.emit(RolledBack(checkpoint=snapshot.ref, kept=kept.ref, why="an attempt was interrupted"))
+    if bench.snapshots.changes_since(snapshot):
+        kept = bench.snapshots.take(_free_ref(ticket, step, word="interrupted", bench=bench), message="interrupted")
+        bench.snapshots.restore(snapshot)
+        bench.emit(RolledBack(checkpoint=snapshot.ref, kept=kept.ref, why="an attempt was interrupted"))
+    if at is not None and not _is_landing(step, snapshot, bench=bench):
+        put_back(at, ticket=ticket, step=step, bench=bench)
 
 
-def undo_step(item: WorkItem, step: StepExecution, *, bench: Workbench) -> None:
+def put_files_back(
+    snapshot: Snapshot, *, ticket: str, step: StepExecution, only: tuple[str, ...], bench: Workbench
+) -> None:
+    """Bring the files ``only`` back to ``snapshot``; what was in them is kept under ``refs/cdd/attempts``."""
+    bench.snapshots.take(_free_ref(ticket, step, word="refused", bench=bench), message="changes that were put back")
+    bench.snapshots.restore(snapshot, only=only)
+
+
+def require_untouched(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+    """Raise ``UsageError`` if files or HEAD are not as the interrupted step left them: that is somebody else's work."""
+    snapshot = last_checkpoint(step, bench=bench)
+    if snapshot is None:
+        return
+    changed = [change.path for change in bench.snapshots.changes_since(snapshot)]
+    head, wanted = bench.repository.head(), landed_head(step)
+    if head != wanted and not _is_landing(step, snapshot, bench=bench):
+        raise UsageError(
+            f"Step {step.step_number} was interrupted at commit {str(wanted)[:10]}; HEAD is at {str(head)[:10]} now.",
+            hint=f"git reset --keep {str(wanted)[:10]}, or begin the step anew: "
+            f"cdd exec {ticket} --retry {step.step_number}",
+        )
+    if changed:
+        shown = "".join(f"\n  {path}" for path in changed[:10])
+        more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
+        raise UsageError(
+            f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
+            hint=f"put your changes aside with git stash, then: cdd exec {ticket}",
+        )
+
+
+def _is_landing(step: StepExecution, snapshot: Snapshot, *, bench: Workbench) -> bool:
+    """Whether HEAD holds just what the gate let pass last and the state does not know yet."""
+    last = step.attempts[-1] if step.attempts else None
+    if last is None or last.verdict != "open" or last.phase in step.commits:
+        return False
+    head, base = bench.repository.head(), landed_head(step)
+    return head is not None and base is not None and holds_only(head, snapshot, step=step, base=base, bench=bench)
+
+
+def holds_only(head: CommitId, snapshot: Snapshot, *, step: StepExecution, base: CommitId, bench: Workbench) -> bool:
+    """Whether ``head`` follows ``base`` and brings it to the files of ``snapshot``, the user's own changes left out."""
+    try:
+        bench.repository.git("merge-base", "--is-ancestor", base, head)
+    except GitError:
+        return False
+    theirs = user_files(step, bench=bench)
+    brought = {change.path for change in bench.repository.changes(base, head)}
+    foreign = any(path in theirs or bench.snapshots.leaves_out(path) for path in brought)
+    return not foreign and theirs.issuperset(bench.snapshots.paths_unlike(head, snapshot))
+
+
+def undo_step(ticket: str, step: StepExecution, *, why: str, bench: Workbench) -> None:
     """Bring work tree and branch back to where the step began."""
     snapshot = bench.snapshots.find(step.checkpoint) if step.checkpoint else None
     if snapshot is None:
         return
-    kept = bench.snapshots.take(f"refs/cdd/attempts/{item.ticket}/step-{item.number}-failed", message="failed")
-    _move_head_back(item, step, bench=bench)
+    kept = bench.snapshots.take(_free_ref(ticket, step, word="undone", bench=bench), message=why)
+    _move_head_back(ticket, step, bench=bench)
     bench.snapshots.restore(snapshot)
-    bench.emit(RolledBack(checkpoint=snapshot.ref, kept=kept.ref, why="the attempts are used up"))
+    bench.emit(RolledBack(checkpoint=snapshot.ref, kept=kept.ref, why=why))
 
 
-def _move_head_back(item: WorkItem, step: StepExecution, *, bench: Workbench) -> None:
+def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str, bench: Workbench) -> None:
+    """Undo a step that is underway, unless HEAD shows that somebody else has gone on from there.
+
+    Raises ``UsageError`` if there are changes of somebody else's in the files.
+    """
+    if not is_underway(ticket, step, bench=bench):
+        return
+    killed = killed_at(ticket, step, branch=branch, bench=bench)
+    if killed is not None:
+        return_to_checkpoint(ticket, step, at=killed, bench=bench)
+    if bench.repository.head() == landed_head(step):
+        require_untouched(ticket, step, bench=bench)
+        undo_step(ticket, step, why=why, bench=bench)
+    clear_mark(ticket, step, bench=bench)
+
+
+def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
     """Take the step's own commits off the branch; they stay reachable under ``refs/cdd/abandoned``."""
     head = bench.repository.head()
     if head is None or step.base_commit is None or head == step.base_commit:
@@ -70,8 +229,8 @@ def _move_head_back(item: WorkItem, step: StepExecution, *, bench: Workbench) ->
     if head not in step.commits.values():
         bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
         return
-    bench.repository.git("update-ref", f"refs/cdd/abandoned/{item.ticket}/step-{item.number}", head)
-    move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {item.number} failed")
+    bench.repository.git("update-ref", _free_ref(ticket, step, word="commits", bench=bench, under="abandoned"), head)
+    move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {step.step_number} is undone")
 
 
 def user_files(step: StepExecution, *, bench: Workbench) -> frozenset[str]:

@@ -23,6 +23,11 @@ def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str]) -> str |
     return None
 
 
+def locked_paths(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> tuple[str, ...]:
+    """The changed paths that this phase may not change."""
+    return tuple(change.path for change in changes if lock_reason(phase, change.path, off_limits=off_limits))
+
+
 def trespasses(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> tuple[Reason, ...]:
     """A reason for every changed path that this phase may not change."""
     found = []
@@ -42,9 +47,9 @@ _LOCK_CODE: dict[Phase, str] = {
 }
 
 
-def nothing_done(phase: Phase) -> Verdict:
-    """The verdict on an attempt that changed no file: fine in REFACTOR, a failed attempt elsewhere."""
-    if phase == "refactor":
+def nothing_done(item: WorkItem, phase: Phase) -> Verdict:
+    """The verdict on an attempt that changed no file: fine in the REFACTOR after GREEN, a failed attempt elsewhere."""
+    if phase == "refactor" and item.kind != "refactor":
         return Verdict(phase=phase, open=True)
     message = "no file was changed: an answer is not work, write the files with Write or Edit"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))

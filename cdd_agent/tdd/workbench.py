@@ -30,9 +30,16 @@ class Workbench:
     emit: Emit
 
     def run_suite(self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = ()) -> SuiteRun:
-        """Run tests and say so before and after."""
+        """Run tests and say so before and after; files they leave behind, or change, are put back as they were.
+
+        Otherwise a database or a picture that a test writes would count as the agent's work, and be committed.
+        """
         self.emit(SuiteStarted(purpose=purpose, targets=targets))
+        before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
         run = self.suite.run(targets, keep=keep)
+        if self.snapshots.changes_since(before):
+            self.snapshots.take("refs/cdd/tests/after", message="what a test run left behind")
+            self.snapshots.restore(before)
         count = summary(run.report) if run.report else {}
         self.emit(
             SuiteFinished(

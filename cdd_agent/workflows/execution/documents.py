@@ -56,6 +56,14 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
         )
 
 
+def require_ready(
+    repository: Repository, ticket: Ticket, *, documents: Documents, allow_dirty: bool, emit: Emit
+) -> None:
+    """Make sure that a step can begin: nothing of the user's uncommitted, spec and plan committed."""
+    require_clean(repository, ticket, allow_dirty=allow_dirty)
+    commit_documents(repository, ticket, documents=documents, emit=emit)
+
+
 def commit_documents(repository: Repository, ticket: Ticket, *, documents: Documents, emit: Emit) -> None:
     """Commit spec and plan, where they differ from HEAD, as the first commit of the run."""
     require_identity(repository)

@@ -12,8 +12,10 @@ from pathlib import Path
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted, StepFinished, StepStarted, TurnEnded
+from cdd_agent.git.repository import Repository
 from cdd_agent.settings import private_folder
 from cdd_agent.storage import exclusive
+from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.tickets.plan import Step
@@ -25,11 +27,13 @@ from cdd_agent.work.reconcile import reconcile
 from cdd_agent.work.state import RunState, Status, UsageTotals
 from cdd_agent.workflows.execution.documents import (
     Documents,
-    commit_documents,
-    require_clean,
+    require_ready,
     step_key,
     work_item,
 )
+
+_CUT_OFF = "it depends on a step that was skipped"
+"""Why a step is skipped that nobody skipped by name."""
 
 _ROLE = Path(__file__).parent / "prompts" / "executor.md"
 
@@ -45,16 +49,21 @@ class Executor:
     def __init__(self, ticket: Ticket, *, bench: Workbench, clock: Clock, allow_dirty: bool = False) -> None:
         """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing."""
         self.ticket = ticket
-        self.documents = Documents.read(ticket)
         self._clock = clock
         self._allow_dirty = allow_dirty
         self._emit = bench.emit
         self._bench = replace(bench, emit=self._emit_and_count)
+        self._read()
+
+    def _read(self) -> None:
+        """Read the ticket's files as they are now."""
+        self.documents = Documents.read(self.ticket)
         self._depends = {step.number: step.depends_on for step in self.documents.plan.steps}
         keys = tuple(step_key(step) for step in self.documents.plan.steps)
-        known = state_file.load(ticket.state_path)
+        known = state_file.load(self.ticket.state_path)
         self.is_new = known is None
-        first = RunState(ticket_slug=ticket.slug, started_at=clock.now(), step_executions=states.pending_steps(keys))
+        pending = states.pending_steps(keys)
+        first = RunState(ticket_slug=self.ticket.slug, started_at=self._clock.now(), step_executions=pending)
         self.state, self.remarks = reconcile(known or first, keys)
         self._usage = self.state.usage
 
@@ -62,11 +71,13 @@ class Executor:
     def running(self) -> Iterator[None]:
         """Hold the project for this ticket while steps are run; the state is saved however the block ends.
 
+        The ticket's files are read again first: another process may have gone on with them since.
         Raises ``UsageError`` if another process holds it or if there are uncommitted changes that nobody allowed.
         """
         started = self._clock.monotonic()
         lock = private_folder(self._bench.repository.root) / "exec.lock"
         with exclusive(lock, purpose="Carrying out a plan in this project"):
+            self._read()
             name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
             for remark in self.remarks:
@@ -98,21 +109,27 @@ class Executor:
 
         Raises ``UsageError`` if a step it depends on is not completed.
         """
-        execution = self.state.execution(step.number)
         blocking = [n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED]
         if blocking:
             shown = ", ".join(f"step {n} ({self.state.execution(n).status})" for n in blocking)
             hint = f"run that first, or leave this one out: cdd exec {self.ticket.slug} --skip {step.number}"
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
-        repository = self._bench.repository
-        if execution.status == Status.PENDING:
-            require_clean(repository, self.ticket, allow_dirty=self._allow_dirty)
-        self._save(states.start_step(self.state, step_key(step), now=self._clock.now(), base_commit=repository.head()))
+        repository, item = self._bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
+        execution = self.state.execution(step.number)
+        if not recovery.is_underway(self.ticket.slug, execution, bench=self._bench):
+            require_ready(
+                repository, self.ticket, documents=self.documents, allow_dirty=self._allow_dirty, emit=self._emit
+            )
+            if execution.status == Status.IN_PROGRESS:
+                self._save(states.retry_step(self.state, step.number))
+        started = states.start_step(self.state, step_key(step), now=self._clock.now(), base_commit=repository.head())
+        self._save(started)
         self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
-        item = work_item(self.ticket, step, spec=self.documents.spec)
         state, why = Cycle(item, self.state, bench=self._bench, save=self._save).run()
         if why is None:
-            state = states.complete_step(self._with_files(state, step.number), step.number, now=self._clock.now())
+            state = states.complete_step(
+                _with_files(state, step.number, repository=self._bench.repository), step.number, now=self._clock.now()
+            )
         else:
             state = states.fail_step(state, step.number, error=why, now=self._clock.now())
         self._save(state)
@@ -123,37 +140,59 @@ class Executor:
         """Run steps until none is left or one fails; what depends on a skipped step is skipped, with the reason."""
         for number in downstream(self._depends, self.state.numbers(Status.SKIPPED)):
             if self.state.execution(number).status == Status.PENDING:
-                self.skip(number, reason="it depends on a step that was skipped")
+                self.skip(number, reason=_CUT_OFF)
         while (step := self.next_step()) is not None:
             if not self.run_step(step):
                 return
 
     def skip(self, number: int, *, reason: str) -> None:
-        """Leave a step out; it does not count as completed for what depends on it."""
-        self._save(states.skip_step(self.state, number, reason=reason, now=self._clock.now()))
+        """Leave a step out; it does not count as completed for what depends on it. One in progress is undone first."""
+        skipped = states.skip_step(self.state, number, reason=reason, now=self._clock.now())
+        recovery.take_back(
+            self.ticket.slug,
+            self.state.execution(number),
+            branch=self.state.branch,
+            bench=self._bench,
+            why="the step is left out",
+        )
+        self._save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
     def retry(self, number: int) -> None:
-        """Make a failed or skipped step pending again, from its beginning."""
+        """Make a step pending again, from its beginning, and what was skipped because of it; undo it if in progress."""
         status = self.state.execution(number).status
-        if status not in {Status.FAILED, Status.SKIPPED}:
+        if status not in {Status.FAILED, Status.SKIPPED, Status.IN_PROGRESS}:
             raise UsageError(
-                f"Step {number} is {status.replace('_', ' ')}; only a failed or skipped step can be tried again.",
+                f"Step {number} is {status}; only a step that is failed, skipped or in progress can be tried again.",
                 hint=f"see where the ticket stands: cdd status {self.ticket.slug}",
             )
-        self._save(states.retry_step(self.state, number))
+        recovery.take_back(
+            self.ticket.slug,
+            self.state.execution(number),
+            branch=self.state.branch,
+            bench=self._bench,
+            why="the step begins anew",
+        )
+        state = states.retry_step(self.state, number)
+        for dependent in downstream(self._depends, (number,)):
+            if state.execution(dependent).status == Status.SKIPPED and state.execution(dependent).error == _CUT_OFF:
+                state = states.retry_step(state, dependent)
+        self._save(state)
 
     def _begin(self) -> None:
-        """Make the project ready for the first step: nothing uncommitted, spec and plan committed, state saved."""
+        """Make the project ready for the first step and save what the run is carried out with."""
         repository = self._bench.repository
-        if not self.state.numbers(Status.IN_PROGRESS):
-            require_clean(repository, self.ticket, allow_dirty=self._allow_dirty)
-        commit_documents(repository, self.ticket, documents=self.documents, emit=self._emit)
+        steps = self.state.step_executions.values()
+        goes_on = any(recovery.is_underway(self.ticket.slug, step, bench=self._bench) for step in steps)
+        if not goes_on:
+            require_ready(
+                repository, self.ticket, documents=self.documents, allow_dirty=self._allow_dirty, emit=self._emit
+            )
         self._save(
             replace(
                 self.state,
                 base_commit=self.state.base_commit or repository.head(),
-                branch=repository.branch(),
+                branch=self.state.branch if goes_on else repository.branch(),
                 sandbox=self._bench.suite.sandbox.level,
                 model=self._bench.model.name,
                 plan_sha256=self.documents.plan_sha256,
@@ -161,21 +200,11 @@ class Executor:
             )
         )
 
-    def _with_files(self, state: RunState, number: int) -> RunState:
-        """``state`` with the files that the step's commits changed."""
-        base, head = state.execution(number).base_commit, self._bench.repository.head()
-        if base is None or head is None:
-            return state
-        changes = self._bench.repository.changes(base, head)
-        created = [change.path for change in changes if change.kind == "created"]
-        modified = [change.path for change in changes if change.kind == "modified"]
-        deleted = [change.path for change in changes if change.kind == "deleted"]
-        return states.record_files(state, number, created=created, modified=modified, deleted=deleted)
-
     def _save(self, state: RunState) -> None:
         """Make ``state`` the present one and write it, with what the model has used so far."""
-        self.state = replace(state, usage=self._usage)
-        state_file.save(self.ticket.state_path, self.state)
+        state = replace(state, usage=self._usage)
+        state_file.save(self.ticket.state_path, state)
+        self.state = state
 
     def _emit_and_count(self, event: Event) -> None:
         """Pass ``event`` on and add up what the model uses."""
@@ -186,3 +215,15 @@ class Executor:
                 cache_read_tokens=event.cache_read_tokens,
             )
         self._emit(event)
+
+
+def _with_files(state: RunState, number: int, *, repository: Repository) -> RunState:
+    """``state`` with the files that the step's commits changed."""
+    base, head = state.execution(number).base_commit, repository.head()
+    if base is None or head is None:
+        return state
+    changes = repository.changes(base, head)
+    created = [change.path for change in changes if change.kind == "created"]
+    modified = [change.path for change in changes if change.kind == "modified"]
+    deleted = [change.path for change in changes if change.kind == "deleted"]
+    return states.record_files(state, number, created=created, modified=modified, deleted=deleted)

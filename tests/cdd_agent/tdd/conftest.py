@@ -1,0 +1,23 @@
+"""A small real project for each test; what every run needs is found once."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from tests.fakes.project import Project
+
+
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    return find_interpreter(tmp_path_factory.mktemp("no-environment"), environment={})
+
+
+@pytest.fixture(scope="session")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bytecode")
+
+
+@pytest.fixture
+def project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
+    return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode)

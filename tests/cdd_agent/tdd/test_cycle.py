@@ -1,0 +1,442 @@
+import json
+from collections.abc import Callable
+
+import pytest
+
+from cdd_agent.errors import CddError, GateClosed, ModelError, UsageError
+from cdd_agent.events import Committed, GateJudged, Notice, RolledBack
+from cdd_agent.model.conversation import Text, ToolCall, Turn
+from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.model.replay import ReplayModel
+from cdd_agent.tdd.policy import Kind
+from cdd_agent.work.state import RunState
+from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.project import (
+    CODE,
+    TEST,
+    TEST_FILE,
+    TIDY,
+    Project,
+    content_as_it_is,
+    green,
+    item,
+    red,
+    runs,
+    writes,
+)
+
+TIDIES = says(
+    call("Read", file_path="discount.py"),
+    call("Write", "toolu_W2", file_path="discount.py", content=TIDY),
+    call("CompleteImplementation", implementation_files=[]),
+)
+
+
+def judged(project: Project) -> list[tuple[str, bool, list[str]]]:
+    """Phase, whether its gate opened, and the codes of the reasons, of every attempt."""
+    return [
+        (event.phase, event.open, [reason.partition(":")[0] for reason in event.reasons])
+        for event in project.seen
+        if isinstance(event, GateJudged)
+    ]
+
+
+def files_of(project: Project, commit: str) -> list[str]:
+    return project.git("show", "--format=", "--name-only", commit).splitlines()
+
+
+def refs(project: Project, under: str) -> list[str]:
+    return project.git("for-each-ref", "--format=%(refname)", f"refs/cdd/{under}/").splitlines()
+
+
+def test_the_phases_land_in_their_order_each_with_what_it_changed(project: Project) -> None:
+    step, why = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), TIDIES])))
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: Ten percent off"]
+    assert [files_of(project, step.commits[phase]) for phase in ("red", "green", "refactor")] == [
+        [TEST_FILE],
+        ["discount.py"],
+        ["discount.py"],
+    ]
+    assert project.status == ""
+    committed = [event.commit for event in project.seen if isinstance(event, Committed)]
+    assert committed == list(step.commits.values())
+
+
+def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Project) -> None:
+    step, _ = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), content_as_it_is()])))
+    for phase, following, result in (("red", "GREEN", "FAIL"), ("green", "REFACTOR", "PASS")):
+        commit = step.commits[phase]
+        trailers = project.git("log", "-1", "--format=%(trailers:only)", commit).splitlines()
+        assert trailers[:3] == ["Ticket: sale", f"Phase: {phase.upper()}", "Cycle: 1"]
+        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", commit))
+        assert trailers[3] == f"Handoff-Id: {note['id']}"
+        assert set(note) == {
+            *("v", "seq", "id", "ticket", "phase", "nextPhase", "cycleNumber", "currentTest", "completedTests"),
+            *("pendingTests", "testResult", "error", "errorDetails", "retryCount", "commit", "checkpoint", "gate"),
+        }
+        assert (note["phase"], note["nextPhase"], note["testResult"]) == (phase.upper(), following, result)
+        assert (note["commit"], note["retryCount"], note["ticket"]) == (commit, 0, "sale")
+        assert note["currentTest"]["testFile"] == TEST_FILE
+        assert note["gate"]["open"] is True
+        assert len(note["gate"]["report_sha256"]) == 64
+
+
+def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) -> None:
+    step, why = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), content_as_it_is()])))
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert step.commits["refactor"] == step.commits["green"]
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [("docs", "docs"), ("chore", "chore"), ("refactor", "refactor")])
+def test_what_needs_no_new_test_is_one_phase(project: Project, *, kind: Kind, prefix: str) -> None:
+    model = ScriptedModel([writes("README.md", "# Prices\n")])
+    _, why = project.run(item(kind, tests=()), bench=project.bench(model))
+    assert why is None
+    assert project.log == [f"{prefix}: Ten percent off"]
+    assert [phase for phase, *_ in judged(project)] == ["refactor" if kind == "refactor" else "green"]
+
+
+def test_a_step_that_is_itself_a_refactoring_is_not_done_by_saying_so(project: Project) -> None:
+    bench = project.bench(ScriptedModel([says("All is well as it is.")]), max_attempts=1)
+    _, why = project.run(item("refactor", tests=()), bench=bench)
+    assert why is not None
+    assert judged(project) == [("refactor", False, ["no_change"])]
+
+
+def test_a_bug_may_show_itself_by_the_exception_that_the_product_raises(project: Project) -> None:
+    test = "from prices import total\n\n\ndef test_none():\n    assert total(None) == 0\n"
+    model = ScriptedModel(
+        [
+            writes("tests/test_none.py", test),
+            runs("printf 'def total(prices):\\n    return sum(prices or ())\\n' > prices.py"),
+        ]
+    )
+    bench = project.bench(model, refactor=False)
+    _, why = project.run(item("bug", tests=("tests/test_none.py::test_none",)), bench=bench)
+    assert why is None
+    assert project.log == ["test: Ten percent off", "fix: Ten percent off"]
+
+
+def test_an_answer_without_any_change_is_a_failed_attempt(project: Project) -> None:
+    step, why = project.run(item(), bench=project.bench(ScriptedModel([says("I am done.")]), max_attempts=1))
+    assert why is not None
+    assert judged(project) == [("red", False, ["no_change"])]
+    assert step.attempts[0].report is None
+    assert project.log == []
+
+
+def test_when_red_never_opens_everything_is_as_before_and_the_work_is_kept(project: Project) -> None:
+    project.write({"notes.txt": "mine\n"})
+    project.git("add", "notes.txt")
+    before = (project.git("rev-parse", "HEAD"), project.git("write-tree"), project.status)
+    passing = writes(TEST_FILE, "def test_discount():\n    pass\n")
+    again = runs(f"echo '# again' >> {TEST_FILE} && git add -A")
+    _, why = project.run(item(), bench=project.bench(ScriptedModel([passing, again]), max_attempts=2))
+    assert why is not None
+    assert "RED was refused 2 times" in why
+    assert "already_green" in why
+    assert (project.git("rev-parse", "HEAD"), project.git("write-tree"), project.status) == before
+    (kept,) = refs(project, "attempts")
+    assert "# again" in project.git("show", f"{kept}:{TEST_FILE}")
+
+
+def test_when_green_never_opens_its_red_leaves_the_branch_too(project: Project) -> None:
+    before = (project.git("rev-parse", "HEAD"), project.git("write-tree"))
+    wrong = writes("discount.py", "def discount(price):\n    return price\n")
+    bench = project.bench(ScriptedModel([red(), wrong]), max_attempts=1)
+    step, why = project.run(item(), bench=bench)
+    assert why is not None
+    assert (project.git("rev-parse", "HEAD"), project.git("write-tree")) == before
+    assert project.status == ""
+    assert not (project.folder / TEST_FILE).exists()
+    (abandoned,) = refs(project, "abandoned")
+    assert project.git("rev-parse", abandoned) == step.commits["red"]
+    (kept,) = refs(project, "attempts")
+    assert "return price" in project.git("show", f"{kept}:discount.py")
+
+
+def test_a_refactoring_refused_each_time_is_given_up_and_green_stays(project: Project) -> None:
+    breaks = says(
+        call("Bash", command="echo 'discount = None' >> discount.py"),
+        call("CompleteImplementation", implementation_files=[]),
+    )
+    bench = project.bench(ScriptedModel([red(), green(), breaks]), max_attempts=1)
+    step, why = project.run(item(), bench=bench)
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert (project.folder / "discount.py").read_text() == CODE
+    assert project.status == ""
+    assert step.commits["refactor"] == step.commits["green"]
+    assert any("given up" in event.text for event in project.seen if isinstance(event, Notice))
+
+
+def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) -> None:
+    cheats = runs("echo '# red' >> prices.py")
+    bench = project.bench(ScriptedModel([cheats, red(), green(), content_as_it_is()]))
+    _, why = project.run(item(), bench=bench)
+    assert why is None
+    assert judged(project)[0][:2] == ("red", False)
+    assert judged(project)[0][2][0] == "source_changed"
+    assert project.git("diff", "HEAD~2", "--stat", "--", "prices.py") == ""
+    (kept,) = refs(project, "attempts")
+    assert "# red" in project.git("show", f"{kept}:prices.py")
+
+
+def test_tests_changed_in_green_are_refused_and_put_back(project: Project) -> None:
+    cheats = runs(f"sed -i 's/ == 90/ == 100/' {TEST_FILE}; printf 'def discount(p): return p\\n' > discount.py")
+    mends = runs("printf 'def discount(p): return p - 10\\n' > discount.py")
+    bench = project.bench(ScriptedModel([red(), cheats, mends, content_as_it_is()]))
+    _, why = project.run(item(), bench=bench)
+    assert why is None
+    assert judged(project)[1] == ("green", False, ["protected_changed"])
+    assert (project.folder / TEST_FILE).read_text() == TEST
+
+
+def test_the_next_attempt_is_told_why_the_last_one_was_refused(project: Project) -> None:
+    model = ScriptedModel([says("Done!"), red(), green(), content_as_it_is()])
+    project.run(item(), bench=project.bench(model))
+    assert model.requests[1].system.splitlines()[-1] == "Work: executor sale step 1 red attempt 2"
+    (message,) = model.requests[1].messages
+    (text,) = message.content
+    assert isinstance(text, Text)
+    assert "Attempt 1 was refused by the gate:\n- no_change:" in text.text
+
+
+def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) -> None:
+    leaves = "import pathlib\n\n\ndef test_leaves():\n    pathlib.Path('prices.db').write_text(str(id(object())))\n"
+    project.write({"tests/test_leaves.py": leaves})
+    project.git("add", "-A")
+    project.git("commit", "--quiet", "-m", "leaves")
+    bench = project.bench(ScriptedModel([red(), green(), content_as_it_is()]), max_attempts=1)
+    step, why = project.run(item(), bench=bench)
+    assert why is None
+    assert files_of(project, step.commits["red"]) == [TEST_FILE]
+    assert project.status == ""
+
+
+def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_model(project: Project) -> None:
+    hook = project.folder / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ngrep -rq licence tests/test_discount.py || { echo 'no licence line'; exit 1; }\n")
+    hook.chmod(0o755)
+    model = ScriptedModel([red(), runs(f"echo '# licence' >> {TEST_FILE}"), green(), content_as_it_is()])
+    _, why = project.run(item(), bench=project.bench(model))
+    assert why is None
+    assert judged(project)[1] == ("red", False, ["commit_refused"])
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    (text,) = model.requests[1].messages[0].content
+    assert isinstance(text, Text)
+    assert "no licence line" in text.text
+
+
+def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project: Project) -> None:
+    project.git("config", "commit.gpgsign", "true")
+    project.git("config", "gpg.program", "/bin/false")
+    with pytest.raises(GateClosed, match="The commit was refused"):
+        project.run(item(), bench=project.bench(ScriptedModel([red()])))
+    assert (project.folder / TEST_FILE).read_text() == TEST, "the attempt stays, to be landed by the next run"
+
+
+class TestGitUsedByTheAgent:
+    """What the agent does to the history itself."""
+
+    def test_its_commit_of_just_its_work_is_adopted_after_the_gate(self, project: Project) -> None:
+        commits = says(
+            call("Write", file_path=TEST_FILE, content=TEST),
+            call("Bash", command="git add -A && git commit -qm 'wip: my test'"),
+            call("CompleteImplementation", implementation_files=[]),
+        )
+        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
+        step, why = project.run(item(), bench=bench)
+        assert why is None
+        assert project.log == ["wip: my test", "feat: Ten percent off"]
+        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD~1"))
+        assert (note["phase"], note["commit"]) == ("RED", step.commits["red"])
+        assert project.status == ""
+
+    def test_its_commit_of_refused_work_is_taken_back(self, project: Project) -> None:
+        commits = runs("echo '# red' >> prices.py && git commit -qam 'sneaky'")
+        bench = project.bench(ScriptedModel([commits, red(), green()]), refactor=False)
+        _, why = project.run(item(), bench=bench)
+        assert why is None
+        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.status == ""
+        assert any("taken back" in event.text for event in project.seen if isinstance(event, Notice))
+        kept = [ref for ref in refs(project, "attempts") if "commits" in ref]
+        assert project.git("log", "-1", "--format=%s", kept[0]) == "sneaky"
+
+    def test_its_own_branch_is_left_and_the_work_lands_on_the_users(self, project: Project) -> None:
+        commits = says(
+            call("Write", file_path=TEST_FILE, content=TEST),
+            call("Bash", command="git checkout -qb mine && git add -A && git commit -qm wip"),
+            call("CompleteImplementation", implementation_files=[]),
+        )
+        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
+        _, why = project.run(item(), bench=bench)
+        assert why is None
+        assert project.git("symbolic-ref", "--short", "HEAD") == "main"
+        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.status == ""
+
+    def test_its_commit_never_takes_the_users_changes_along(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE})
+        commits = says(
+            call("Write", file_path=TEST_FILE, content=TEST),
+            call("Bash", command="git add -A && git commit -qm wip"),
+            call("CompleteImplementation", implementation_files=[]),
+        )
+        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
+        _, why = project.run(item(), bench=bench)
+        assert why is None
+        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.status == " M prices.py"
+        assert (project.folder / "prices.py").read_text() == FILES_MINE
+
+
+FILES_MINE = "def total(prices):\n    return sum(prices)  # mine\n"
+
+
+class TestUncommittedChangesOfTheUsers:
+    """They were allowed at the start."""
+
+    def test_they_are_in_no_commit_and_stay_as_they_are(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n", "run.log": "ignored\n"})
+        project.git("add", "notes.txt")
+        before = project.status
+        bench = project.bench(ScriptedModel([red(), green()]), refactor=False)
+        step, why = project.run(item(), bench=bench)
+        assert why is None
+        assert [files_of(project, commit) for commit in step.commits.values()] == [[TEST_FILE], ["discount.py"]]
+        assert project.status == before
+        assert (project.folder / "prices.py").read_text() == FILES_MINE
+        assert (project.folder / "run.log").read_text() == "ignored\n"
+
+    def test_an_attempt_that_touches_them_is_refused_and_they_are_put_back(self, project: Project) -> None:
+        project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
+        touches = runs("echo '# agent' >> prices.py")
+        bench = project.bench(ScriptedModel([red(), touches]), max_attempts=1)
+        _, why = project.run(item(), bench=bench)
+        assert why is not None
+        assert "user_file_changed: prices.py" in why
+        assert (project.folder / "prices.py").read_text() == FILES_MINE
+        assert (project.folder / "run.log").read_text() == "ignored\n"
+        assert project.status == " M prices.py"
+
+
+def story() -> ReplayModel:
+    """RED, a GREEN in words only, GREEN, and no refactoring; found by the last line of the prompt."""
+    turns = [
+        ("red attempt 1", red()),
+        ("green attempt 1", says("It is done.")),
+        ("green attempt 2", green()),
+        ("refactor attempt 1", content_as_it_is()),
+    ]
+    return ReplayModel(
+        [
+            RecordedTurn(
+                number=number,
+                content=tuple(block for block in turn.content if isinstance(block, Text | ToolCall)),
+                stop_reason="tool_use" if turn.calls else "end_turn",
+                when=f"^Work: executor sale step 1 {when}$",
+            )
+            for number, (when, turn) in enumerate(turns, start=1)
+        ]
+    )
+
+
+SAVES = 11
+"""States that the story saves on its way."""
+
+
+def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) -> None:
+    saved: list[RunState] = []
+    _, why = project.run(item(), bench=project.bench(story()), save=saved.append)
+    assert why is None
+    assert len(saved) == SAVES
+
+
+@pytest.mark.parametrize("number", range(SAVES))
+def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
+    saved = [project.start()]
+
+    def crash(state: RunState) -> None:
+        if len(saved) > number:
+            raise OSError("No space left on device")
+        saved.append(state)
+
+    with pytest.raises(OSError, match="No space"):
+        project.run(item(), bench=project.bench(story()), state=saved[-1], save=crash)
+    step, why = project.run(item(), bench=project.bench(story()), state=saved[-1], save=saved.append)
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
+    assert (project.folder / "discount.py").read_text() == CODE
+    assert project.status == ""
+
+
+def interrupted_at(number: int, stop: CddError | KeyboardInterrupt) -> ScriptedModel:
+    turns: list[Turn | CddError | KeyboardInterrupt] = [
+        says(call("Write", file_path=TEST_FILE, content=TEST)),
+        says("The test is written."),
+        says(call("Write", file_path="discount.py", content=CODE)),
+        says("The code is written."),
+    ]
+    return ScriptedModel([*turns[:number], stop])
+
+
+def no_answer() -> ModelError:
+    return ModelError("Overloaded.", hint="wait")
+
+
+@pytest.mark.parametrize(("number", "stop"), [*((number, KeyboardInterrupt) for number in range(4)), (3, no_answer)])
+def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
+    project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
+) -> None:
+    saved = [project.start()]
+    bench = project.bench(interrupted_at(number, stop()), refactor=False)
+    with pytest.raises((KeyboardInterrupt, ModelError)):
+        project.run(item(), bench=bench, state=saved[-1], save=saved.append)
+    assert project.log == ["test: Ten percent off"][: number // 2]
+    assert project.status == "", "an interrupted attempt leaves no half-written file"
+    kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
+    assert len(kept) == number % 2, "what was written is kept"
+
+    rest = ScriptedModel([red(), green()][number // 2 :])
+    _, why = project.run(item(), bench=project.bench(rest, refactor=False), state=saved[-1])
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert project.status == ""
+
+
+def stopped_in_green(project: Project) -> RunState:
+    saved = [project.start()]
+    with pytest.raises(KeyboardInterrupt):
+        project.run(
+            item(),
+            bench=project.bench(ScriptedModel([red(), KeyboardInterrupt()])),
+            state=saved[-1],
+            save=saved.append,
+        )
+    return saved[-1]
+
+
+def test_what_a_person_changed_since_the_interruption_is_not_run_over(project: Project) -> None:
+    state = stopped_in_green(project)
+    project.write({"prices.py": FILES_MINE})
+    with pytest.raises(UsageError, match=r"Files were changed since step 1 was interrupted:\n  prices.py"):
+        project.run(item(), bench=project.bench(ScriptedModel([green()])), state=state)
+    assert (project.folder / "prices.py").read_text() == FILES_MINE
+    project.git("stash")
+    bench = project.bench(ScriptedModel([green()]), refactor=False)
+    assert project.run(item(), bench=bench, state=state)[1] is None
+
+
+def test_what_a_person_committed_since_the_interruption_is_not_taken_back(project: Project) -> None:
+    state = stopped_in_green(project)
+    project.write({"prices.py": FILES_MINE})
+    project.git("commit", "--quiet", "-am", "mine")
+    with pytest.raises(UsageError, match=r"Step 1 was interrupted at commit .*; HEAD is at") as refused:
+        project.run(item(), bench=project.bench(ScriptedModel([green()])), state=state)
+    assert "--retry 1" in refused.value.hint
+    assert project.log == ["test: Ten percent off", "mine"]

@@ -1,0 +1,180 @@
+"""A small real project: its files, its git history, its pytest runs, and a bench on it for any model."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdd_agent.agent.budget import Budget
+from cdd_agent.events import Event
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.model.conversation import Turn
+from cdd_agent.model.port import Model
+from cdd_agent.settings import private_folder
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.policy import Kind, Policy, WorkItem
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.sandbox import ProcessSandbox
+from cdd_agent.work import state as states
+from cdd_agent.work.state import RunState, StepExecution, StepKey
+from cdd_agent.workspace.files import Workspace
+from tests.fakes.model import call, says
+
+QUICK = """\
+[pytest]
+pythonpath = .
+addopts = -p no:xdist -p no:xdist.looponfail -p no:hypothesispytest -p no:anyio -p no:cacheprovider
+"""
+"""Leaves out of the project's runs what only this test suite needs: each is four times as quick."""
+
+FILES = {
+    "pytest.ini": QUICK,
+    ".gitignore": "__pycache__/\n*.log\n",
+    "prices.py": "def total(prices):\n    return sum(prices)\n",
+    "tests/test_prices.py": "from prices import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n",
+}
+
+TEST_FILE = "tests/test_discount.py"
+TEST = "from discount import discount\n\n\ndef test_discount():\n    assert discount(100) == 90\n"
+CODE = "def discount(price):\n    return price - 10\n"
+TIDY = "def discount(price):\n    return price * 9 // 10\n"
+
+
+def item(kind: Kind = "feature", *, number: int = 1, tests: tuple[str, ...] = (TEST_FILE,)) -> WorkItem:
+    """The work that the turns below carry out."""
+    return WorkItem(
+        ticket="sale",
+        number=number,
+        title="Ten percent off",
+        goal="A discount.",
+        kind=kind,
+        tests=tests,
+        sources=("discount.py",),
+    )
+
+
+def writes(path: str, content: str) -> Turn:
+    """A turn that writes one file and hands it in."""
+    return says(call("Write", file_path=path, content=content), call("CompleteImplementation", implementation_files=[]))
+
+
+def runs(command: str) -> Turn:
+    """A turn that runs one shell command and hands in."""
+    return says(call("Bash", command=command), call("CompleteImplementation", implementation_files=[]))
+
+
+def red() -> Turn:
+    """The failing test."""
+    return writes(TEST_FILE, TEST)
+
+
+def green() -> Turn:
+    """The code that passes it."""
+    return writes("discount.py", CODE)
+
+
+def content_as_it_is() -> Turn:
+    """No change."""
+    return says(call("CompleteImplementation", implementation_files=[]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A project with one commit, and what happened on its benches."""
+
+    folder: Path
+    repository: Repository
+    interpreter: Interpreter
+    bytecode: Path
+    seen: list[Event] = field(default_factory=list)
+
+    @classmethod
+    def make(
+        cls, folder: Path, *, interpreter: Interpreter, bytecode: Path, files: Mapping[str, str] = FILES
+    ) -> "Project":
+        """Write the files and commit them."""
+        folder.mkdir(parents=True)
+        repository = Repository.create(folder)
+        repository.git("config", "user.name", "Ada")
+        repository.git("config", "user.email", "ada@example.org")
+        made = cls(folder=folder, repository=repository, interpreter=interpreter, bytecode=bytecode)
+        made.write(files)
+        commit_paths(repository, "first", paths=files)
+        return made
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Put files into the work tree."""
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+
+    def bench(
+        self, model: Model, *, max_attempts: int = 3, refactor: bool = True, left_out: tuple[str, ...] = ()
+    ) -> Workbench:
+        """Real files, git and pytest, with ``model`` to answer."""
+        private = private_folder(self.folder)
+        return Workbench(
+            repository=self.repository,
+            snapshots=Snapshots(self.repository, left_out=left_out),
+            workspace=Workspace(self.folder),
+            suite=Suite(
+                root=self.folder,
+                interpreter=self.interpreter,
+                sandbox=ProcessSandbox(),
+                timeout_s=60,
+                bytecode=self.bytecode,
+            ),
+            model=model,
+            policy=Policy(max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4)),
+            role="You are the Executor.",
+            reports=private / "reports" / "sale",
+            emit=self.seen.append,
+        )
+
+    def start(self, number: int = 1) -> RunState:
+        """A run whose only step has just been started."""
+        key = StepKey(number=number, title="Ten percent off", text_sha256="0")
+        state = RunState(
+            ticket_slug="sale",
+            started_at="2026-01-31T12:00:00Z",
+            branch=self.repository.branch(),
+            step_executions=states.pending_steps([key]),
+        )
+        return states.start_step(state, key, now=state.started_at, base_commit=self.repository.head())
+
+    def run(
+        self,
+        work: WorkItem,
+        *,
+        bench: Workbench,
+        state: RunState | None = None,
+        save: Callable[[RunState], None] = lambda _: None,
+    ) -> tuple[StepExecution, str | None]:
+        """One cycle, begun here unless ``state`` says otherwise: the step after it, and why it failed."""
+        after, why = Cycle(work, state or self.start(work.number), bench=bench, save=save).run()
+        return after.execution(work.number), why
+
+    @property
+    def log(self) -> list[str]:
+        """The subjects of the commits after the first, oldest first."""
+        return self.git("log", "--reverse", "--format=%s").splitlines()[1:]
+
+    @property
+    def status(self) -> str:
+        """What git says is not committed."""
+        return self.git("status", "--porcelain")
+
+    def git(self, *arguments: str) -> str:
+        """What git prints in the project, asked as a user would."""
+        return subprocess.run(
+            ["git", *arguments], cwd=self.folder, check=True, capture_output=True, text=True
+        ).stdout.rstrip("\n")
+
+    def happened(self, kind: type[Event]) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.seen if isinstance(event, kind)]
