@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
+from cdd_agent.model.conversation import Text
+from cdd_agent.tdd import ground, recovery
+from cdd_agent.tdd.attempt import attempts_at, make_attempt
+from cdd_agent.tdd.ground import Ground
+from cdd_agent.work.state import AttemptRecord, StepExecution
+from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.project import Project, item, red, runs
+
+
+@pytest.fixture
+def step(project: Project) -> StepExecution:
+    fresh = project.start().execution(1)
+    return replace(fresh, checkpoint=recovery.begin("sale", fresh, bench=project.bench(ScriptedModel([]))))
+
+
+@pytest.fixture
+def laid(project: Project, step: StepExecution) -> Ground:
+    return ground.lay(item(), "red", step=step, bench=project.bench(ScriptedModel([])))
+
+
+def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
+    project: Project, *, step: StepExecution, laid: Ground
+) -> None:
+    bench = project.bench(ScriptedModel([red()]))
+    record = make_attempt(item(), "red", step=step, ground=laid, bench=bench)
+    assert (record.phase, record.number, record.verdict, record.reasons) == ("red", 1, "open", ())
+    assert record.report is not None
+    assert (project.folder / record.report).exists()
+    assert "test_discount" in project.git("show", f"{record.checkpoint}:tests/test_discount.py")
+    kinds = [type(event) for event in project.seen]
+    assert kinds.index(AttemptStarted) < kinds.index(TurnEnded) < kinds.index(GateJudged)
+
+
+def test_an_agent_that_never_ends_is_judged_by_what_it_left(
+    project: Project, *, step: StepExecution, laid: Ground
+) -> None:
+    reads = [says(call("Read", f"toolu_{number}", file_path="prices.py")) for number in range(4)]
+    record = make_attempt(item(), "red", step=step, ground=laid, bench=project.bench(ScriptedModel(reads)))
+    assert record.verdict == "closed"
+    assert record.reasons[0].startswith("no_change")
+
+
+def test_a_later_attempt_sees_what_failed_in_the_one_before(
+    project: Project, *, step: StepExecution, laid: Ground
+) -> None:
+    typo = runs("printf 'def test_discount():\\n    assert discuont(100) == 90\\n' > tests/test_discount.py")
+    model = ScriptedModel([typo, says("I stop.")])
+    bench = project.bench(model)
+    first = make_attempt(item(), "red", step=step, ground=laid, bench=bench)
+    make_attempt(item(), "red", step=replace(step, attempts=(first,)), ground=laid, bench=bench)
+    (text,) = model.requests[1].messages[0].content
+    assert isinstance(text, Text)
+    assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
+    assert "name_not_expected" in text.text.partition("Attempt 1 was refused")[2]
+
+
+def test_the_attempts_of_one_phase_are_counted_by_themselves(step: StepExecution) -> None:
+    attempts = (
+        AttemptRecord(phase="red", number=1, verdict="closed"),
+        AttemptRecord(phase="red", number=2, verdict="open"),
+        AttemptRecord(phase="green", number=1, verdict="closed"),
+    )
+    assert [attempt.number for attempt in attempts_at("red", replace(step, attempts=attempts))] == [1, 2]

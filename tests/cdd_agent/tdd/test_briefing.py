@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.tdd import briefing
+from cdd_agent.tdd.policy import Phase
+from cdd_agent.work.state import AttemptRecord
+from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from tests.fakes.project import item
+
+FAILURE = Failure(
+    phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2", text="E  assert 1 == 2"
+)
+REPORT = SuiteReport(
+    complete=True,
+    exit_status=1,
+    nonce="n",
+    python="3.11.7",
+    pytest="9.0",
+    rootdir="/",
+    started_at="2026-01-31T12:00:00Z",
+    duration_s=0.1,
+)
+
+
+def failing(nodeid: str, failure: Failure = FAILURE) -> Case:
+    return Case(nodeid=nodeid, outcome="failed", file="test_a.py", line=1, duration_s=0.0, failure=failure)
+
+
+@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
+def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> None:
+    prompt = briefing.system_prompt("You are the Executor.\n", item(number=7), phase=phase, attempt=2)
+    lines = prompt.splitlines()
+    assert lines[0] == "You are the Executor."
+    assert f"## This phase: {phase.upper()}" in lines
+    assert lines[-1] == f"Work: executor sale step 7 {phase} attempt 2"
+
+
+def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refused() -> None:
+    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",))
+    text = briefing.task(item(), "green", earlier=(closed,), failing="t: assertion")
+    assert text.startswith("# Step 1: Ten percent off\n\nA discount.")
+    assert "- `tests/test_discount.py`" in text
+    assert "- `discount.py`" in text
+    assert "What fails now:\n\nt: assertion" in text
+    assert "Attempt 1 was refused by the gate:\n- target_failed: t fails" in text
+    assert text.endswith("This is attempt 2 at GREEN.")
+
+
+def test_a_first_attempt_is_told_nothing_of_others() -> None:
+    work = replace(item(), tests=(), sources=())
+    assert briefing.task(work, "red", earlier=(), failing="") == "# Step 1: Ten percent off\n\nA discount."
+
+
+def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too() -> None:
+    at = replace(FAILURE, path="prices.py", line=3)
+    broken = CollectError(nodeid="tests/test_b.py", failure=replace(FAILURE, kind="syntax", message="bad"))
+    shown = briefing.failures(replace(REPORT, tests=(failing("t::a", at),), collect_errors=(broken,)))
+    assert shown.split("\n\n") == [
+        "t::a: assertion: 1 != 2 at prices.py:3\nE  assert 1 == 2",
+        "tests/test_b.py: syntax: bad\nE  assert 1 == 2",
+    ]
+
+
+def test_many_and_long_failures_are_cut() -> None:
+    long = replace(FAILURE, text="x" * 9_000)
+    shown = briefing.failures(replace(REPORT, tests=tuple(failing(f"t::{n}", long) for n in range(8))))
+    assert shown.endswith("... and 3 more")
+    assert len(shown) < 5 * 1_600
+
+
+def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
+    report = replace(REPORT, tests=(failing("t::a"),), collected=1)
+    assert briefing.evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"
+    assert briefing.evidence(Verdict(phase="green", open=False), report) == "1 failed"
+    assert briefing.evidence(Verdict(phase="green", open=False), REPORT) == "no test was collected"
+    assert briefing.evidence(Verdict(phase="refactor", open=True), None) == "nothing was changed"
+
+
+def test_reasons_are_lines_of_code_and_message() -> None:
+    judged = Verdict(phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, message="none"),))
+    assert briefing.reason_lines(judged) == ("no_tests: none",)

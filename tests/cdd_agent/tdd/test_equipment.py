@@ -1,0 +1,64 @@
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.agent.tool import Tool
+from cdd_agent.tdd.equipment import tools_for
+from cdd_agent.workspace.files import Workspace
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
+
+NAMES = ["Read", "Write", "Edit", "Bash", "Glob", "Grep", "RunTests", "CompleteImplementation"]
+
+
+def named(tools: tuple[Tool, ...], name: str) -> Tool:
+    return next(tool for tool in tools if tool.spec.name == name)
+
+
+def test_every_phase_has_the_same_tools_in_the_same_order(project: Project) -> None:
+    bench = project.bench(ScriptedModel([]))
+    for phase in ("red", "green", "refactor"):
+        assert [tool.spec.name for tool in tools_for(phase, bench, off_limits=frozenset())] == NAMES
+
+
+def test_what_the_phase_or_the_user_locks_cannot_be_written(project: Project) -> None:
+    bench = project.bench(ScriptedModel([]), left_out=("tickets/sale",))
+    write = named(tools_for("green", bench, off_limits=frozenset({"mine.py"})), "Write")
+    for path, why in (
+        ("tests/test_new.py", "locked in GREEN"),
+        ("mine.py", "uncommitted changes of the user's"),
+        ("tickets/sale/plan.md", "belongs to the ticket"),
+    ):
+        output = write.run({"file_path": path, "content": "x"})
+        assert output.is_error
+        assert why in output.text
+        assert not (project.folder / path).exists()
+    assert not write.run({"file_path": "new.py", "content": "x = 1\n"}).is_error
+
+
+def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project: Project) -> None:
+    inner = project.folder / "services" / "sale"
+    inner.mkdir(parents=True)
+    bench = replace(project.bench(ScriptedModel([])), workspace=Workspace(inner))
+    write = named(tools_for("green", bench, off_limits=frozenset({"services/sale/mine.py"})), "Write")
+    assert write.run({"file_path": "mine.py", "content": "x"}).is_error
+    assert not write.run({"file_path": "theirs.py", "content": "x = 1\n"}).is_error
+    assert (inner / "theirs.py").exists()
+
+
+def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> None:
+    project.write({"tests/test_more.py": "def test_more():\n    assert 1 == 2\n"})
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "RunTests")
+    text = run.run({}).text
+    assert text.startswith("1 passed, 1 failed")
+    assert "tests/test_more.py::test_more: assertion" in text
+
+
+def test_tests_that_cannot_run_show_what_pytest_said(project: Project) -> None:
+    project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "RunTests")
+    assert "--no-such-option" in run.run({}).text
+
+
+def test_commands_run_in_the_project(project: Project) -> None:
+    bash = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "Bash")
+    assert Path(bash.run({"command": "pwd"}).text.splitlines()[-1]) == project.folder

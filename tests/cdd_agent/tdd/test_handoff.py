@@ -1,0 +1,63 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.events import Committed
+from cdd_agent.tdd.handoff import handoff_id, has_hooks, land
+from cdd_agent.work.state import AttemptRecord, StepExecution
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project, item
+
+OPEN = AttemptRecord(phase="green", number=2, verdict="open", report=".cdd/reports/sale/r.json")
+
+
+@pytest.fixture
+def step(project: Project) -> StepExecution:
+    project.write({"discount.py": "x = 1\n", "mine.txt": "mine\n", ".cdd/reports/sale/r.json": "{}"})
+    return project.start().execution(1)
+
+
+def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
+    project: Project, step: StepExecution
+) -> None:
+    commit = land(item(), OPEN, step=step, paths=("discount.py",), bench=project.bench(ScriptedModel([])))
+    assert project.git("show", "--format=", "--name-only", commit) == "discount.py"
+    (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
+    note = json.loads(line)
+    assert note["retryCount"] == 1
+    assert note["completedTests"] == ["tests/test_discount.py"]
+    assert project.seen == [Committed(phase="green", commit=commit, subject="feat: Ten percent off")]
+
+
+def test_landing_twice_makes_one_commit_with_one_line(project: Project, step: StepExecution) -> None:
+    bench = project.bench(ScriptedModel([]))
+    first = land(item(), OPEN, step=step, paths=("discount.py",), bench=bench)
+    assert land(item(), OPEN, step=step, paths=("discount.py",), bench=bench) == first
+    assert project.log == ["feat: Ten percent off"]
+    assert len(project.git("notes", "--ref=tdd-handoffs", "show", first).splitlines()) == 1
+
+
+def test_a_long_title_is_cut_in_the_subject(project: Project, step: StepExecution) -> None:
+    work = replace(item(), title="Ten percent off " * 10)
+    land(work, OPEN, step=step, paths=("discount.py",), bench=project.bench(ScriptedModel([])))
+    (subject,) = project.log
+    assert len(subject) <= 72
+    assert subject.endswith("…")
+
+
+def test_the_identity_is_that_of_the_phase_and_where_it_started() -> None:
+    assert handoff_id(item(), "red", base="a") == handoff_id(item(), "red", base="a")
+    others = {handoff_id(item(), "green", base="a"), handoff_id(item(), "red", base="b")}
+    assert handoff_id(item(), "red", base="a") not in others
+
+
+def test_hooks_count_only_if_they_can_run(project: Project) -> None:
+    hook = project.folder / ".git" / "hooks" / "pre-commit"
+    assert not has_hooks(project.repository), "git's samples are none"
+    hook.write_text("#!/bin/sh\n")
+    assert not has_hooks(project.repository)
+    hook.chmod(0o755)
+    assert has_hooks(project.repository)
+    project.git("config", "core.hooksPath", "elsewhere")
+    assert not has_hooks(project.repository)
