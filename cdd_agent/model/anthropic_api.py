@@ -62,6 +62,13 @@ class AnthropicModel:
         self._thinking = thinking
         self._client: anthropic.Anthropic | None = None
 
+    def check(self) -> None:
+        """Raise ``ModelError`` if there is no key, or one that cannot be sent; nothing is asked of the server."""
+        if not self._key:
+            raise failures.no_key()
+        if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
+            raise failures.unusable_key()
+
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The complete turn, streamed; a request that fails before any text was shown is sent again."""
         client = self._connected()
@@ -89,10 +96,7 @@ class AnthropicModel:
 
     def _connected(self) -> "anthropic.Anthropic":
         """The one client of this object, made at the first call; raises ``ModelError`` if there is no usable key."""
-        if not self._key:
-            raise failures.no_key()
-        if not self._key.isascii() or not self._key.isprintable() or " " in self._key:
-            raise failures.unusable_key()
+        self.check()
         if self._client is None:
             import anthropic
             import httpx2

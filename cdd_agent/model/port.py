@@ -1,4 +1,4 @@
-"""The model port: one method, from a request to a turn. Adapters: ``anthropic_api``, ``replay``, ``recording``."""
+"""The model port, from a request to a turn. Adapters: ``anthropic_api``, ``replay``, ``recording``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +36,10 @@ class Model(Protocol):
 
     name: str
     """The model's id, as it is shown and saved."""
+
+    def check(self) -> None:
+        """Raise ``ModelError`` if it is known beforehand that there will be no answer, such as for want of a key."""
+        ...
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The model's complete turn; text is emitted as ``TextDelta`` events while it comes.

@@ -67,6 +67,10 @@ class RecordingModel:
             self._printed = path.read_text(encoding="utf-8")
             self._check_form()
 
+    def check(self) -> None:
+        """Raise what the inner model raises."""
+        self._inner.check()
+
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The inner model's turn, written down; raises ``RecordingError`` if it holds what must not be saved."""
         turn = self._inner.reply(request, emit=emit)

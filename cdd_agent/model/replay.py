@@ -84,6 +84,9 @@ class ReplayModel:
         """The turns not played yet."""
         return self._playback.left
 
+    def check(self) -> None:
+        """A recording can always be asked; what it lacks shows with the request."""
+
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The first unused turn that matches ``request``, its text emitted in pieces; else ``RecordingError``."""
         turn = self._playback.find(request)

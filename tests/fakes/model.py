@@ -18,6 +18,9 @@ class ScriptedModel:
         self.queue = list(turns)
         self.requests: list[Request] = []
 
+    def check(self) -> None:
+        """It can always be asked."""
+
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The next turn, its text emitted whole."""
         self.requests.append(request)
