@@ -12,6 +12,7 @@ from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, kind_of_ticket
+from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk
 
@@ -31,12 +32,7 @@ class Planner:
         self.ticket = ticket
         self._desk = desk
         self._max_drafts = max_drafts
-        self._spec = spec.load(ticket.spec_path)
-        missing = spec.missing(self._spec)
-        if missing:
-            raise UsageError(
-                f"The spec of {ticket.slug} is not complete: {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"
-            )
+        self._spec = self._complete_spec()
         self._conversation = desk.conversation("planner", ticket=ticket.slug)
         self._drafts: list[tuple[str, ...]] = []
         self._accepted: Plan | None = None
@@ -46,18 +42,31 @@ class Planner:
 
         Raises ``GateClosed`` with the problems of the last draft if none was accepted.
         """
+        self._spec = self._complete_spec()
         self._drafts, self._accepted = [], None
         self._conversation.say(self._task(request))
         run = self._desk.ask(self._conversation, self._write_tool(), agent="planner")
         accepted: Plan | None = self._accepted
         if accepted is None:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
-            said = f"It said: {run.text.strip()}" if run.text.strip() and not problems else ""
+            said = f" It said: {run.text.strip()}" if run.text.strip() and not problems else ""
+            count = {0: "no draft", 1: "1 draft"}.get(len(self._drafts), f"{len(self._drafts)} drafts")
             raise GateClosed(
-                f"No plan was accepted after {len(self._drafts)} drafts.{problems}{said}",
+                f"No plan was accepted: the Planner handed in {count}.{problems}{said}",
                 hint=f"say more in the spec, or write {self.ticket.plan_path} by hand",
             )
         return accepted
+
+    def _complete_spec(self) -> Spec:
+        """The spec as it is now; raises ``UsageError`` if it is not complete."""
+        wanted = spec.load(self.ticket.spec_path)
+        missing = spec.missing(wanted)
+        if missing:
+            slug = self.ticket.slug
+            raise UsageError(
+                f"The spec of {slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {slug}"
+            )
+        return wanted
 
     def _task(self, request: str) -> str:
         """The message that asks for a plan."""

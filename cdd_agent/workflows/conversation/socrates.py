@@ -95,12 +95,33 @@ class Socrates:
 
 
 def _numbered(texts: tuple[str, ...], *, known: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
-    """The texts as criteria: one that is there already keeps its id, a new one gets the next that was never used."""
-    ids = {criterion.text: criterion.id for criterion in known}
-    taken = set(ids.values())
+    """The texts as criteria, each once: one that is there already keeps its id, and so does one that names its id.
+
+    Steps of a plan refer to criteria by id, so a sentence that is put better stays the same criterion. A new one
+    gets the next number that is free.
+    """
+    id_of = {criterion.text: criterion.id for criterion in known}
+    ids = {criterion.id for criterion in known}
+    given: dict[str, str | None] = {}
+    for text in texts:
+        named, sentence = _named(text.strip(), ids)
+        if sentence:
+            given.setdefault(sentence, id_of.get(sentence, named))
+    taken = ids | {name for name in given.values() if name}
     free = (f"AC-{number}" for number in itertools.count(1) if f"AC-{number}" not in taken)
-    sentences = [re.sub(r"^AC-\d+:\s*", "", text).strip() for text in texts]
-    return tuple(Criterion(id=ids.get(text) or next(free), text=text) for text in dict.fromkeys(sentences) if text)
+    numbered: dict[str, Criterion] = {}
+    for sentence, name in given.items():
+        criterion = Criterion(id=name if name and name not in numbered else next(free), text=sentence)
+        numbered[criterion.id] = criterion
+    return tuple(numbered.values())
+
+
+def _named(text: str, ids: set[str]) -> tuple[str | None, str]:
+    """The id that a sentence begins with, if there is such a criterion, and the sentence without it."""
+    name, colon, sentence = text.partition(":")
+    if colon and name.strip() in ids:
+        return name.strip(), sentence.strip()
+    return None, re.sub(r"^AC-\d+:\s*", "", text)
 
 
 def _given(changes: SpecChanges) -> dict[str, Change]:

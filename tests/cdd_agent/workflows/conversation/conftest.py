@@ -1,0 +1,46 @@
+"""A ticket in an empty project, and a desk with a scripted model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.budget import Budget
+from cdd_agent.errors import CddError
+from cdd_agent.events import Event
+from cdd_agent.model.conversation import Turn
+from cdd_agent.tickets import ticket as tickets
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workspace.files import Workspace
+from tests.fakes.model import ScriptedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """A desk, who sits at it, and what happened there."""
+
+    desk: Desk
+    model: ScriptedModel
+    seen: list[Event] = field(default_factory=list)
+
+
+MakeRoom = Callable[..., Room]
+
+
+@pytest.fixture
+def ticket(tmp_path: Path) -> Ticket:
+    return tickets.create(tmp_path, "sale", title="A sale", type="feature")
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> MakeRoom:
+    def make(*turns: Turn | CddError | KeyboardInterrupt, max_turns: int = 5) -> Room:
+        seen: list[Event] = []
+        model = ScriptedModel(turns)
+        workspace = Workspace(tmp_path)
+        desk = Desk(workspace=workspace, model=model, budget=Budget(max_turns=max_turns), emit=seen.append)
+        return Room(desk=desk, model=model, seen=seen)
+
+    return make
