@@ -26,7 +26,7 @@ from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
-from cdd_agent.workflows.execution.documents import ticket_folder
+from cdd_agent.workflows.execution.documents import ticket_folders
 from cdd_agent.workspace.files import Workspace
 
 
@@ -99,16 +99,20 @@ class Composition:
         return Planner(ticket, desk=self._desk(), max_drafts=self.settings.max_drafts)
 
     def executor(self, ticket: Ticket) -> executor.Executor:
-        """The Executor on one ticket."""
+        """The Executor on one ticket.
+
+        The project may be a folder inside the work tree: its files and tests are that folder's, while checkpoints
+        and commits know the whole tree.
+        """
         repository = self.repository
-        private = settings.private_folder(repository.root)
+        private = settings.private_folder(self.root)
         bench = Workbench(
             repository=repository,
-            snapshots=Snapshots(repository, left_out=(ticket_folder(repository, ticket),)),
-            workspace=Workspace(repository.root),
+            snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
+            workspace=Workspace(self.root),
             suite=Suite(
-                root=repository.root,
-                interpreter=find_interpreter(repository.root, environment=self._environment),
+                root=self.root,
+                interpreter=find_interpreter(self.root, environment=self._environment),
                 sandbox=ProcessSandbox(),
                 timeout_s=self.settings.test_timeout_s,
                 bytecode=private / "bytecode",

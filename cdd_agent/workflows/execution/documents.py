@@ -44,8 +44,8 @@ class Documents:
 
 
 def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
-    """Raise ``UsageError`` if there are uncommitted changes outside the ticket, unless they are allowed."""
-    own = _own_paths(repository, ticket)
+    """Raise ``UsageError`` if there are uncommitted changes outside the tickets, unless they are allowed."""
+    own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
     dirty = [path for path in repository.uncommitted() if not path.startswith(own)]
     if dirty and not allow_dirty:
         shown = "".join(f"\n  {path}" for path in dirty[:10])
@@ -103,6 +103,17 @@ def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
 def ticket_folder(repository: Repository, ticket: Ticket) -> str:
     """The ticket's folder relative to the work tree."""
     return ticket.folder.resolve().relative_to(repository.root.resolve()).as_posix()
+
+
+def ticket_folders(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
+    """The folders of this ticket and of those beside it, relative to the work tree: none is part of the product.
+
+    What lies beside a ticket and holds no spec is none; a product may have a package of that name.
+    """
+    beside = ticket.folder.parent.iterdir() if ticket.folder.parent.is_dir() else ()
+    found = [Ticket(slug=folder.name, folder=folder) for folder in sorted(beside)]
+    others = [other for other in found if other.spec_path.is_file() and other.folder != ticket.folder]
+    return tuple(ticket_folder(repository, each) for each in (ticket, *others))
 
 
 def _own_paths(repository: Repository, ticket: Ticket) -> tuple[str, ...]:

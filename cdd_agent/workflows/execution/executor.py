@@ -53,6 +53,7 @@ class Executor:
         self._allow_dirty = allow_dirty
         self._emit = bench.emit
         self._bench = replace(bench, emit=self._emit_and_count)
+        self._told: tuple[str, ...] = ()
         self._read()
 
     def _read(self) -> None:
@@ -81,7 +82,9 @@ class Executor:
             name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
             for remark in self.remarks:
-                self._emit(Notice(text=remark))
+                if remark not in self._told:
+                    self._emit(Notice(text=remark))
+            self._told = self.remarks
             self._begin()
             try:
                 yield

@@ -1,0 +1,97 @@
+import pytest
+
+from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
+from cdd_agent.events import Committed
+from cdd_agent.tickets import ticket as tickets
+from cdd_agent.workflows.execution.documents import (
+    Documents,
+    commit_documents,
+    require_clean,
+    step_key,
+    ticket_folders,
+    work_item,
+)
+from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.fakes.project import Project
+
+
+@pytest.fixture
+def one(work: MakeWork) -> Work:
+    return work(ONE)
+
+
+def test_a_plan_that_cannot_be_carried_out_is_refused_with_its_lines(work: MakeWork) -> None:
+    made = work(plan((1, "a", "2"), (2, "b", "1")))
+    with pytest.raises(DocumentError, match=r"plan\.md: line \d+: ") as refused:
+        Documents.read(made.ticket)
+    assert "cdd plan sale" in refused.value.hint
+
+
+def test_a_missing_plan_or_spec_says_how_to_make_one(one: Work) -> None:
+    one.ticket.plan_path.unlink()
+    with pytest.raises(UsageError) as refused:
+        Documents.read(one.ticket)
+    assert "cdd plan sale" in refused.value.hint
+    one.ticket.spec_path.unlink()
+    with pytest.raises(UsageError) as refused:
+        Documents.read(one.ticket)
+    assert "cdd new sale" in refused.value.hint
+
+
+def test_uncommitted_changes_are_listed_with_both_ways_out(project: Project, one: Work) -> None:
+    project.write({f"a{number:02}.txt": "" for number in range(12)})
+    with pytest.raises(UsageError, match=r"a00\.txt(.|\n)*and 2 more\nNothing was touched") as refused:
+        require_clean(project.repository, one.ticket, allow_dirty=False)
+    assert "commit or stash" in refused.value.hint
+    assert "--allow-dirty" in refused.value.hint
+    require_clean(project.repository, one.ticket, allow_dirty=True)
+
+
+def test_tickets_are_not_changes_to_the_product_but_a_package_of_that_name_is(project: Project, one: Work) -> None:
+    other = tickets.create(project.folder, "other", title="Another", type="bug")
+    assert ticket_folders(project.repository, one.ticket) == ("tickets/sale", "tickets/other")
+    require_clean(project.repository, one.ticket, allow_dirty=False)
+    other.spec_path.rename(other.folder / "models.py")
+    with pytest.raises(UsageError, match=r"tickets/other/models\.py"):
+        require_clean(project.repository, one.ticket, allow_dirty=False)
+
+
+def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Project, one: Work) -> None:
+    tickets.create(project.folder, "other", title="Another", type="bug")
+    project.write({"mine.txt": "mine\n"})
+    project.git("add", "mine.txt")
+    documents = Documents.read(one.ticket)
+    for _ in range(2):
+        commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    assert project.log == ["plan: A sale"], "once is enough"
+    assert project.git("show", "--format=", "--name-only").splitlines() == [
+        "tickets/.gitignore",
+        "tickets/sale/plan.md",
+        "tickets/sale/spec.yaml",
+    ]
+    assert project.git("log", "-1", "--format=%(trailers:only)").splitlines() == ["Ticket: sale", "Phase: PLAN"]
+    assert project.status == "A  mine.txt\n?? tickets/other/"
+    assert [event.phase for event in project.seen if isinstance(event, Committed)] == ["plan"]
+
+
+def test_git_has_to_know_who_commits(project: Project, *, one: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("name", "email"):
+        project.git("config", "--unset", f"user.{key}")
+    project.git("config", "user.useConfigOnly", "true")
+    monkeypatch.setenv("HOME", str(project.folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project.folder))
+    with pytest.raises(EnvironmentMissing, match="who commits"):
+        commit_documents(project.repository, one.ticket, documents=Documents.read(one.ticket), emit=project.seen.append)
+
+
+def test_a_step_becomes_a_work_item_with_its_criteria_in_full(work: MakeWork) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="bug"))
+    documents = Documents.read(made.ticket)
+    (step,) = documents.plan.steps
+    item = work_item(made.ticket, step, spec=documents.spec)
+    assert (item.ticket, item.number, item.title, item.kind) == ("sale", 1, "Ten percent off", "bug")
+    assert item.tests == ("tests/test_discount.py::test_discount",)
+    assert item.sources == ("discount.py",)
+    assert "- AC-1: WHEN it is day THE SYSTEM SHALL sell" in item.goal
+    assert item.goal.endswith("Integers only.")
+    assert step_key(step).title == "Ten percent off"

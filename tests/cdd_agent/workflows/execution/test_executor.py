@@ -1,0 +1,299 @@
+import json
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.compose import Composition, Options
+from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelError, UsageError
+from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
+from cdd_agent.model.recorded import RecordedTurn, print_turns
+from cdd_agent.storage import exclusive
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import Status
+from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.fakes.model import ScriptedModel, says
+from tests.fakes.project import CODE, QUICK, Project, green, red, writes
+
+CHAIN = plan((1, "First", "3"), (2, "Second", "none"), (3, "Third", "2"))
+
+
+def does(name: str) -> ScriptedModel:
+    return ScriptedModel([writes(f"{name}.md", f"# {name}\n")])
+
+
+def run_all(work: Work, model: ScriptedModel, **options: bool) -> None:
+    executor = work.executor(model, **options)
+    with executor.running():
+        executor.run_all()
+
+
+def test_a_plan_is_carried_out_in_the_order_of_its_dependencies(work: MakeWork, project: Project) -> None:
+    made = work(CHAIN)
+    run_all(made, ScriptedModel([writes(f"{name}.md", name) for name in "abc"]))
+    assert project.log == ["plan: A sale", "docs: Second", "docs: Third", "docs: First"]
+    assert made.statuses == {1: "completed", 2: "completed", 3: "completed"}
+    state = made.saved
+    assert (state.status, state.current_step, state.branch) == (Status.COMPLETED, None, "main")
+    assert state.execution(2).files_created == ("a.md",)
+    assert state.execution(2).commits["green"] == project.git("rev-parse", "HEAD~2")
+    assert isinstance(project.seen[0], RunStarted)
+    assert isinstance(project.seen[-1], RunFinished)
+    assert project.status == ""
+
+
+def test_a_feature_is_carried_out_test_first(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    run_all(made, ScriptedModel([red(), green()]))
+    assert project.log == ["plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
+    step = made.saved.execution(1)
+    assert (step.files_created, step.phase) == (("discount.py", "tests/test_discount.py"), "green")
+    written = json.loads(made.ticket.state_path.read_text())["step_executions"]["1"]
+    assert list(written["commits"]) == ["red", "green"]
+
+
+def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "First", "none"), (2, "Second", "none")))
+    run_all(made, ScriptedModel([says("No.")]))
+    assert (made.statuses, made.saved.status) == ({1: "failed", 2: "pending"}, Status.FAILED)
+    assert "no_change" in str(made.saved.execution(1).error)
+    assert project.log == ["plan: A sale"]
+    executor = made.executor(does("a"))
+    with executor.running():
+        with pytest.raises(UsageError, match="Step 2 is pending"):
+            executor.retry(2)
+        executor.retry(1)
+        assert executor.run_step(executor.step(1))
+    assert (made.statuses, made.saved.status) == ({1: "completed", 2: "pending"}, Status.IN_PROGRESS)
+    assert made.saved.execution(1).error is None
+
+
+def test_what_depends_on_a_skipped_step_is_skipped_with_the_reason_and_comes_back_with_it(
+    work: MakeWork, project: Project
+) -> None:
+    made = work(CHAIN)
+    executor = made.executor()
+    with executor.running():
+        executor.skip(2, reason="skipped by the user")
+        with pytest.raises(UsageError, match=r"Step 3 depends on step 2 \(skipped\)") as refused:
+            executor.run_step(executor.step(3))
+        assert "--skip 3" in refused.value.hint
+        executor.run_all()
+    assert made.statuses == {1: "skipped", 2: "skipped", 3: "skipped"}
+    assert made.saved.execution(1).error == "it depends on a step that was skipped"
+    again = made.executor(does("a"))
+    with again.running():
+        again.retry(2)
+    assert made.statuses == {1: "pending", 2: "pending", 3: "pending"}
+    assert [event.status for event in project.seen if isinstance(event, StepFinished)] == ["skipped"] * 3
+
+
+def test_an_interrupted_run_goes_on_where_it_was(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+    assert made.statuses == {1: "in_progress"}
+    assert project.status == ""
+    executor = made.executor(ScriptedModel([green()]))
+    assert not executor.is_new
+    with executor.running():
+        executor.run_all()
+    assert project.log == ["plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
+    attempts = [event.phase for event in project.seen if isinstance(event, AttemptStarted)]
+    assert attempts == ["red", "green", "green"]
+
+
+def test_a_step_in_progress_can_be_begun_anew_or_left_out(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+    executor = made.executor()
+    with executor.running():
+        executor.skip(1, reason="skipped by the user")
+    assert project.log == ["plan: A sale"], "no failing test stays behind"
+    assert (made.statuses, project.status) == ({1: "skipped"}, "")
+
+
+def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+    more = plan((1, "Ten percent off", "none"), kind="feature") + plan((2, "Say so", "1")).partition("## Steps\n")[2]
+    made.ticket.plan_path.write_text(more)
+    run_all(made, ScriptedModel([green(), writes("a.md", "a")]))
+    assert project.log == [
+        *("plan: A sale", "test: Ten percent off", "feat: Ten percent off"),
+        *("plan: A sale", "docs: Say so"),
+    ]
+
+
+def test_an_error_before_anything_was_done_lets_the_step_begin_anew(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    with pytest.raises(ModelError):
+        run_all(made, ScriptedModel([ModelError("No key.", hint="set one")]))
+    project.write({"prices.py": "def total(prices):\n    return sum(list(prices))\n"})
+    with pytest.raises(UsageError, match=r"uncommitted changes of yours(.|\n)*prices\.py"):
+        run_all(made, does("a"))
+    project.git("commit", "--quiet", "-am", "mine")
+    run_all(made, does("a"))
+    assert project.log == ["plan: A sale", "mine", "docs: Ten percent off"]
+    assert made.saved.execution(1).files_modified == ()
+
+
+def test_a_project_without_tests_is_told_what_was_looked_for_and_can_mend_that(
+    work: MakeWork, project: Project
+) -> None:
+    test = (project.folder / "tests/test_prices.py").read_text()
+    project.git("rm", "--quiet", "-r", "tests")
+    project.git("commit", "--quiet", "-m", "no tests")
+    made = work(ONE)
+    with pytest.raises(EnvironmentMissing, match="No tests found") as missing:
+        run_all(made, does("a"))
+    assert missing.value.exit_code == ExitCode.ENVIRONMENT
+    assert not any(isinstance(event, AttemptStarted) for event in project.seen)
+    project.write({"tests/test_prices.py": test})
+    project.git("add", "-A")
+    project.git("commit", "--quiet", "-m", "a test")
+    run_all(made, does("a"))
+    assert made.statuses == {1: "completed"}
+
+
+def test_uncommitted_changes_are_refused_before_anything_happens(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    project.write({"mine.txt": "mine\n"})
+    with pytest.raises(UsageError, match=r"mine\.txt"):
+        run_all(made, does("a"))
+    assert project.log == []
+    assert not made.ticket.state_path.exists()
+    run_all(made, does("a"), allow_dirty=True)
+    assert project.log == ["plan: A sale", "docs: Ten percent off"]
+    assert project.status == "?? mine.txt"
+
+
+def test_the_state_is_on_disk_after_every_change(work: MakeWork) -> None:
+    made = work(ONE)
+    executor = made.executor(does("a"))
+    with executor.running():
+        assert made.statuses == {1: "pending"}
+        executor.run_all()
+        assert made.statuses == {1: "completed"}
+        assert made.saved.execution(1).attempts[0].verdict == "open"
+    assert made.ticket.state_path.with_name("execution-state.json.bak").exists()
+
+
+def test_what_the_model_uses_is_added_up_over_all_runs(work: MakeWork) -> None:
+    made = work(ONE)
+    run_all(made, ScriptedModel([says("No.", tokens=100)]))
+    assert made.saved.usage.input_tokens == 100
+    executor = made.executor(ScriptedModel([says("No.", tokens=20)]))
+    with executor.running():
+        executor.retry(1)
+        executor.run_all()
+    assert (made.saved.usage.input_tokens, made.saved.usage.output_tokens) == (120, 120)
+
+
+def hold(lock: Path, ready: "multiprocessing.synchronize.Event", over: "multiprocessing.synchronize.Event") -> None:
+    with exclusive(lock, purpose="Carrying out a plan in this project"):
+        ready.set()
+        over.wait(30)
+
+
+def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    executor = made.executor()
+    spawn = multiprocessing.get_context("spawn")
+    ready, over = spawn.Event(), spawn.Event()
+    other = spawn.Process(target=hold, args=(project.folder / ".cdd" / "exec.lock", ready, over))
+    other.start()
+    try:
+        assert ready.wait(30)
+        number = rf"already running in another process \(pid {other.pid}\)"
+        with pytest.raises(UsageError, match=number), executor.running():
+            pass
+    finally:
+        over.set()
+        other.join()
+
+
+def test_what_another_process_has_done_meanwhile_is_not_done_again(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    early = made.executor()
+    run_all(made, does("a"))
+    with early.running():
+        early.run_all()
+    assert project.log == ["plan: A sale", "docs: Ten percent off"]
+    assert made.statuses == {1: "completed"}
+
+
+def test_a_damaged_state_is_refused_and_left_where_it_is(work: MakeWork) -> None:
+    made = work(ONE)
+    made.ticket.state_path.write_text('{"schema": 1, "ticket')
+    with pytest.raises(DocumentError, match=r"execution-state\.json"):
+        made.executor()
+    assert made.ticket.state_path.read_text() == '{"schema": 1, "ticket'
+
+
+def test_a_step_that_is_not_in_the_plan_is_named(work: MakeWork) -> None:
+    with pytest.raises(UsageError, match="no step 7; it has 1"):
+        work(ONE).executor().step(7)
+
+
+def test_what_a_changed_plan_means_for_finished_steps_is_told_once(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    run_all(made, does("a"))
+    made.ticket.plan_path.write_text(ONE + "\nNow in other words.\n")
+    executor = made.executor()
+    for _ in range(2):
+        with executor.running():
+            executor.run_all()
+    stale = [event.text for event in project.seen if isinstance(event, Notice)]
+    assert len(stale) == 1
+    assert "is stale" in stale[0]
+    assert not (project.folder / "discount.py").exists(), CODE
+
+
+def test_steps_are_counted_as_they_start(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "First", "none"), (2, "Second", "1")))
+    run_all(made, ScriptedModel([says("No.")]))
+    (started,) = [event for event in project.seen if isinstance(event, StepStarted)]
+    assert (started.number, started.total, started.title) == (1, 2, "First")
+
+
+def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(
+    work: MakeWork, project: Project, *, tmp_path: Path
+) -> None:
+    outer = Project.make(
+        tmp_path / "outer",
+        interpreter=project.interpreter,
+        bytecode=project.bytecode,
+        files={"sale/pytest.ini": QUICK, "test_outer.py": "def test_outer():\n    assert False\n"},
+    )
+    inner = outer.folder / "sale"
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    made.ticket.folder.parent.rename(inner / "tickets")
+    (inner / ".cdd").mkdir()
+    (inner / ".cdd" / "config.yaml").write_text("refactor: never\n")
+    outer.git("add", "sale/.cdd")
+    outer.git("commit", "--quiet", "-m", "settings")
+    turns = [
+        RecordedTurn(
+            number=number,
+            content=tuple(replace(each, id=f"toolu_{number}_{each.name}") for each in turn.calls),
+            stop_reason="tool_use",
+        )
+        for number, turn in enumerate([red(), green()], start=1)
+    ]
+    recording = tmp_path / "recording.yaml"
+    recording.write_text(print_turns(turns))
+    options = Options(project=inner, replay=recording)
+    executor = Composition(options, emit=outer.seen.append, environment={}).executor(find(inner, "sale"))
+    with executor.running():
+        executor.run_all()
+    assert executor.state.execution(1).error is None
+    assert outer.log == ["settings", "plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
+    assert outer.git("show", "--format=", "--name-only", "HEAD~1", "HEAD").split() == [
+        "sale/tests/test_discount.py",
+        "sale/discount.py",
+    ]
+    assert outer.status == ""
