@@ -2,11 +2,12 @@
 
 from rich.text import Text
 
+from cdd_agent.errors import DocumentError
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.status import show_plan
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan
+from cdd_agent.tickets.plan import Plan, kind_of_ticket, problems
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 
@@ -34,9 +35,20 @@ def plan(planner: Planner, words: str, *, screen: Screen) -> None:
     """Let the Planner draft as ``words`` say; without words, show the plan that is there, or draft the first one."""
     path = planner.ticket.plan_path
     if path.exists() and not words:
-        _show(plan_markdown.load(path), planner, screen=screen)
+        _show(_saved(planner), planner, screen=screen)
     else:
         _show(planner.draft(words), planner, screen=screen)
+
+
+def _saved(planner: Planner) -> Plan:
+    """The plan on disk; raises ``DocumentError`` for one that cannot be carried out."""
+    path = planner.ticket.plan_path
+    wanted = spec.load(planner.ticket.spec_path)
+    saved = plan_markdown.load(path, default_kind=kind_of_ticket(wanted.type))
+    found = problems(saved, criteria=wanted.criterion_ids)
+    if found:
+        raise DocumentError(str(path), found, hint="mend the file, or say in plain words what the Planner is to change")
+    return saved
 
 
 def _show(saved: Plan, planner: Planner, *, screen: Screen) -> None:

@@ -110,7 +110,7 @@ class Screen:
 def _can_encode(stream: TextIO, text: str) -> bool:
     """Whether ``stream`` can write ``text``."""
     try:
-        text.encode(stream.encoding or "ascii")
+        text.encode(stream.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -1,5 +1,7 @@
 """Model text becomes rows that are final when they are given out."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
@@ -18,7 +20,7 @@ def plain(text: str, *, width: int = 20) -> list[str]:
 def test_however_it_is_cut_a_text_becomes_the_same_rows(text: str, cuts: list[int]) -> None:
     prose = Prose(20)
     places = [0, *sorted(cuts), len(text)]
-    pieces = [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(places)]
     given_out = [row for piece in pieces for row in prose.feed(piece)] + prose.end()
     assert [row.plain for row in given_out] == plain(text)
 

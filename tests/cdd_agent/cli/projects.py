@@ -1,0 +1,91 @@
+"""Projects for tests of the prompt and the command line: an example that was played to its end, and a fresh copy."""
+
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+import filelock
+import pytest
+
+from cdd_agent.cli.example import examples, play
+from cdd_agent.cli.invocation import Invocation
+from cdd_agent.compose import Composition, Options
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import Repository
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.render import Renderer
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution.executor import Executor
+
+EXAMPLE = next(example for example in examples() if example.name == "minutes-lost")
+SLUG = EXAMPLE.script.ticket
+RECORDING = EXAMPLE.recording
+ANSWER = EXAMPLE.script.answers[0]
+
+
+def fresh(folder: Path) -> Path:
+    """The example's project in a new repository, its ticket not begun."""
+    shutil.copytree(EXAMPLE.folder / "project", folder)
+    repository = Repository.create(folder)
+    repository.git("config", "user.name", "me")
+    repository.git("config", "user.email", "me@localhost")
+    commit_paths(repository, "first", paths=repository.uncommitted())
+    return folder
+
+
+def build_finished(temporary: pytest.TempPathFactory) -> Path:
+    """The example played from spec to commits, once for all workers; to be copied, never changed."""
+    base = temporary.getbasetemp()
+    home = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = home / "finished-example"
+    with filelock.FileLock(home / "finished-example.lock"):
+        if not (home / "finished-example.done").exists():
+            invocation = Invocation(options=Options(), assume_yes=True, as_json=False, color=False)
+            with redirect_stdout(io.StringIO()):
+                play(invocation, EXAMPLE, folder=folder)
+            (home / "finished-example.done").touch()
+    return folder
+
+
+def copied(finished: Path, folder: Path) -> Path:
+    """A copy of a project, to be changed."""
+    shutil.copytree(finished, folder, symlinks=True)
+    return folder
+
+
+@contextmanager
+def captured(width: int = 80) -> Iterator[tuple[Screen, io.StringIO]]:
+    """A screen of ``width`` columns and what is printed on it."""
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.console.width = width
+    yield screen, stream
+
+
+class ProjectCrew:
+    """The agents of a real project, the model played from a recording."""
+
+    def __init__(self, project: Path, *, screen: Screen, replay: Path | None = RECORDING) -> None:
+        self._composition = Composition(
+            Options(project=project, replay=replay),
+            emit=Renderer(screen).write,
+            environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
+        )
+
+    @property
+    def root(self) -> Path:
+        return self._composition.root
+
+    def socrates(self, ticket: Ticket) -> Socrates:
+        return self._composition.socrates(ticket)
+
+    def planner(self, ticket: Ticket) -> Planner:
+        return self._composition.planner(ticket)
+
+    def executor(self, ticket: Ticket) -> Executor:
+        return self._composition.executor(ticket)

@@ -1,0 +1,125 @@
+"""spec, plan and exec without a prompt."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from cdd_agent.tickets.ticket import find
+from tests.cdd_agent.cli.projects import ANSWER, RECORDING, SLUG
+
+GIVES_UP = """\
+- when: "^Work: executor"
+  content: ["I have no idea."]
+- when: "^Work: executor"
+  content: ["Nor now."]
+- when: "^Work: executor"
+  content: ["Never."]
+"""
+
+
+@pytest.fixture(autouse=True)
+def nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+
+
+def cdd(project: Path, *arguments: str, recording: Path = RECORDING) -> int:
+    return run(["--project", str(project), "--replay", str(recording), *arguments])
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Change the first step of a saved run."""
+    state = json.loads(path.read_text(encoding="utf-8"))
+    state["step_executions"]["1"] |= changes
+    path.write_text(json.dumps(state), encoding="utf-8")
+
+
+def test_a_complete_spec_asks_nobody(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(finished, "spec", SLUG, "--yes") == 0
+    assert capsys.readouterr().out == "• The spec is complete. Next: cdd plan minutes-lost\n"
+
+
+def test_a_spec_that_only_the_developer_can_complete_is_a_closed_gate(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cdd(project, "spec", SLUG) == 1
+    assert "hint: answer in tickets/minutes-lost/spec.yaml" in capsys.readouterr().err
+
+
+def test_a_plan_needs_a_complete_spec(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(project, "plan", SLUG) == 2
+    assert "hint: cdd spec minutes-lost" in capsys.readouterr().err
+
+
+def test_a_plan_is_drafted_and_saved(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    find(finished, SLUG).plan_path.unlink()
+    assert cdd(finished, "plan", SLUG) == 0
+    assert capsys.readouterr().out.endswith("Next: cdd exec minutes-lost\n")
+    assert find(finished, SLUG).plan_path.exists()
+
+
+def test_exec_of_a_finished_plan_shows_where_it_stands(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(finished, "exec", SLUG) == 0
+    assert "✔ completed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_step_that_fails_ends_with_1(
+    flags: tuple[str, ...], *, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find(finished, SLUG).state_path.unlink()
+    recording = tmp_path / "recording.yaml"
+    recording.write_text(GIVES_UP, encoding="utf-8")
+    assert cdd(finished, *flags, "exec", SLUG, recording=recording) == 1
+    output = capsys.readouterr()
+    assert "hint: change the plan or the code, then: cdd exec minutes-lost --retry 1" in output.err
+    if flags:
+        kinds = [json.loads(line)["event"] for line in output.out.splitlines()]
+        assert kinds.count("GateJudged") == 3
+    else:
+        assert output.out.count("✘ RED gate closed  nothing was changed") == 3
+        assert "✘ Step 1/1 failed" in output.out
+
+
+def test_a_failed_step_keeps_exec_closed_until_it_is_skipped(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(find(finished, SLUG).state_path, status="failed", error="it failed")
+    assert cdd(finished, "exec", SLUG) == 1
+    assert "--retry 1" in capsys.readouterr().err
+    assert cdd(finished, "exec", SLUG, "--skip", "1") == 0
+    assert "• skipped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--step", "--retry", "--skip"])
+def test_a_step_the_plan_does_not_have_is_refused_before_anything_begins(
+    option: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = find(finished, SLUG).state_path.read_bytes()
+    assert cdd(finished, "exec", SLUG, option, "0") == 2
+    assert "no step 0; it has 1." in capsys.readouterr().err
+    assert find(finished, SLUG).state_path.read_bytes() == before
+
+
+def test_the_events_of_a_ticket_are_journaled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cdd(project, "--json", "spec", SLUG)
+    journal = project / ".cdd" / "journal" / SLUG / "events.jsonl"
+    kinds = [json.loads(line)["event"] for line in journal.read_text(encoding="utf-8").splitlines()]
+    shown = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds == [kind for kind in shown if kind != "TextDelta"]
+
+
+def test_lines_from_a_pipe_are_a_session(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"/spec\n{ANSWER}\n/plan\n"))
+    assert cdd(project) == 0
+    output = capsys.readouterr()
+    assert "What should `1h90` be?" in output.out
+    assert "Draft 1 accepted" in output.out
+    assert "\x1b" not in output.out
+    assert output.err == ""

@@ -1,0 +1,248 @@
+"""The command line as a whole: how it answers, and how it ends when something is wrong."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdd_agent import __version__
+from cdd_agent.cli.app import run
+from cdd_agent.tickets.ticket import find
+from tests.cdd_agent.cli.projects import RECORDING, SLUG
+
+ROOT = Path(__file__).parent.parent.parent.parent
+REPLAY = ("--replay", str(RECORDING))
+
+
+@pytest.fixture(autouse=True)
+def nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key, and standard input that is at its end."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+
+
+def process(*arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "cdd_agent", *arguments],
+        cwd=ROOT,
+        env=environment | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def in_project(folder: Path, *arguments: str) -> int:
+    return run(["--project", str(folder), *arguments])
+
+
+# What is asked for wrongly.
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["statsu"]) == 2
+    assert capsys.readouterr().err == "error: There is no command 'statsu'.\nhint: did you mean: cdd status\n"
+
+
+def test_a_missing_argument_shows_how_the_command_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["spec"]) == 2
+    assert "hint: cdd spec [OPTIONS] SLUG; cdd spec --help tells more" in capsys.readouterr().err
+
+
+def test_a_project_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert in_project(tmp_path / "nowhere", "status") == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["spec", "plan", "exec", "status"])
+def test_an_unknown_ticket_names_the_nearest_and_leaves_no_trace(
+    command: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_project(finished, command, "minutes-last") == 2
+    assert "the nearest is 'minutes-lost'" in capsys.readouterr().err
+    assert not (finished / ".cdd" / "journal" / "minutes-last").exists()
+
+
+# What is wrong with the files.
+
+
+@pytest.mark.parametrize("command", ["spec", "plan", "exec", "status"])
+def test_an_invalid_spec_is_told_with_file_and_line(
+    command: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = find(finished, SLUG).spec_path
+    path.write_text("title: x\ntype: bgu\n", encoding="utf-8")
+    assert in_project(finished, command, SLUG) == 2
+    told = capsys.readouterr().err
+    assert f"{path}: line 2: " in told
+    assert "bug" in told
+
+
+def test_an_invalid_plan_is_told_with_file_and_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = find(finished, SLUG).plan_path
+    path.write_text(path.read_text(encoding="utf-8").replace("AC-1", "AC-9"), encoding="utf-8")
+    assert in_project(finished, "exec", SLUG) == 2
+    told = capsys.readouterr().err
+    assert f"{path}: line " in told
+    assert "AC-9" in told
+
+
+@pytest.mark.parametrize("command", ["exec", "status"])
+def test_a_damaged_state_is_told_and_kept(command: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = find(finished, SLUG).state_path
+    path.write_text('{"schema": 1', encoding="utf-8")
+    assert in_project(finished, command, SLUG) == 2
+    assert "cut off or damaged" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == '{"schema": 1'
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+
+
+def test_uncommitted_changes_are_refused_with_both_ways_out(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = finished / "durations" / "reading.py"
+    source.write_text(source.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
+    assert in_project(finished, *REPLAY, "exec", SLUG) == 2
+    told = capsys.readouterr().err
+    assert "durations/reading.py" in told
+    assert "commit or stash them, or run with --allow-dirty" in told
+    assert source.read_text(encoding="utf-8").endswith("# mine\n")
+
+
+# What is missing around it.
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_without_key_and_recording_it_says_how_and_what_works_without(
+    flags: tuple[str, ...], finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_project(finished, *flags, "plan", SLUG) == 4
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "export ANTHROPIC_API_KEY=" in output.err
+    assert "cdd demo" in output.err
+
+
+def test_outside_of_git_it_offers_git_init(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / ".git").rename(tmp_path / "git")
+    assert in_project(finished, *REPLAY, "exec", SLUG) == 4
+    assert f"hint: git init {finished}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recording", "told"),
+    [
+        (None, "There is no recording"),
+        ("[]", "has no turn left"),
+        ("- when: nothing like it\n  content: [hello]\n", "has no turn that matches"),
+        ("- content: 3\n", "recording"),
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_recording_that_does_not_fit_is_told(
+    recording: str | None,
+    told: str,
+    *,
+    flags: tuple[str, ...],
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "recording.yaml"
+    if recording is not None:
+        path.write_text(recording, encoding="utf-8")
+    assert in_project(finished, *flags, "--replay", str(path), "plan", SLUG) == 4
+    assert told in capsys.readouterr().err
+
+
+# How it ends.
+
+
+def test_a_defect_of_ours_ends_with_70_and_a_file_to_report(finished: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import cdd_agent.compose\n\n\ndef broken(*_, **__):\n    raise ZeroDivisionError('a defect')\n\n\n"
+        "cdd_agent.compose.Composition.root = property(broken)\n",
+        encoding="utf-8",
+    )
+    path = os.pathsep.join([str(broken), str(ROOT)])
+    with process("--project", str(finished), "status", PYTHONPATH=path, TMPDIR=str(tmp_path)) as ended:
+        _, told = ended.communicate(timeout=60)
+    assert ended.returncode == 70
+    assert b"Traceback" not in told
+    report = next(tmp_path.glob("cdd-crash-*.txt"))
+    assert str(report).encode() in told
+    assert "ZeroDivisionError: a defect" in report.read_text(encoding="utf-8")
+
+
+def test_ctrl_c_ends_with_130_and_nothing_half_done(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with process("demo", "minutes-lost", "--json", "--keep", str(folder)) as ended:
+        assert ended.stdout is not None
+        while b"SuiteStarted" not in (line := ended.stdout.readline()):
+            assert line
+        ended.send_signal(signal.SIGINT)
+        _, told = ended.communicate(timeout=60)
+    assert ended.returncode == 130
+    assert told.startswith(b"error: Stopped.\nhint: ")
+    status = subprocess.run(["git", "status", "--short"], cwd=folder, capture_output=True, text=True, check=True)
+    assert status.stdout == ""
+
+
+def test_a_reader_who_has_gone_away_is_no_error() -> None:
+    with process("demo", "minutes-lost") as ended:
+        assert ended.stdout is not None
+        assert ended.stderr is not None
+        ended.stdout.readline()
+        ended.stdout.close()
+        assert ended.stderr.read() == b""
+    assert ended.returncode == 130
+
+
+def test_with_json_standard_output_holds_event_lines_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_project(project, *REPLAY, "--json", "spec", SLUG) == 1
+    output = capsys.readouterr()
+    assert all("event" in json.loads(line) for line in output.out.splitlines())
+    assert output.out
+    assert output.err.startswith("error: The spec is not complete")
+
+
+# What it costs to start.
+
+
+def loaded_after(code: str) -> set[str]:
+    watched = "anthropic", "rich", "prompt_toolkit", "click", "yaml"
+    script = f"import sys\n{code}\nprint(*(name for name in {watched!r} if name in sys.modules), file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(result.stderr.split())
+
+
+def test_the_package_loads_nothing() -> None:
+    assert loaded_after("import cdd_agent") == set()
+
+
+def test_the_version_is_answered_before_anything_is_loaded() -> None:
+    assert loaded_after("sys.argv = ['cdd', '--version']\nfrom cdd_agent.__main__ import main\nmain()") == set()
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"cdd {__version__}\n"
+
+
+def test_help_loads_no_terminal() -> None:
+    code = "from cdd_agent.cli.app import run\nrun(['--help'])\nrun(['exec', '--help'])"
+    assert loaded_after(code) <= {"click", "yaml"}
+
+
+def test_status_and_a_replay_load_neither_the_sdk_nor_the_prompt(finished: Path) -> None:
+    code = (
+        f"from cdd_agent.cli.app import run\nproject = ['--project', {str(finished)!r}]\n"
+        f"run([*project, 'status'])\nrun([*project, '--replay', {str(RECORDING)!r}, 'plan', {SLUG!r}])"
+    )
+    assert loaded_after(code).isdisjoint({"anthropic", "prompt_toolkit"})

@@ -1,0 +1,53 @@
+"""The prompt over a project, its lines from a pipe."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from tests.cdd_agent.cli.projects import RECORDING, SLUG
+
+
+@pytest.fixture
+def types(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    return monkeypatch
+
+
+def chat(project: Path, lines: str, *flags: str, types: pytest.MonkeyPatch) -> int:
+    types.setattr(sys, "stdin", io.StringIO(lines))
+    return run(["--project", str(project), *flags])
+
+
+def test_lines_are_carried_out_until_they_end(
+    finished: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chat(finished, f"/status\n/exec {SLUG}\n", types=types) == 0
+    assert "nothing is left to do." in capsys.readouterr().out
+
+
+def test_a_line_that_fails_gives_the_exit_code_and_stops_nothing(
+    finished: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chat(finished, "/wat\n/status\n", types=types) == 2
+    output = capsys.readouterr().out
+    assert "There is no command /wat." in output
+    assert SLUG in output
+
+
+def test_with_json_events_go_to_standard_output_and_words_to_standard_error(
+    project: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chat(project, "/spec\n/status\n", "--json", "--replay", str(RECORDING), types=types) == 0
+    output = capsys.readouterr()
+    assert "ToolCalled" in {json.loads(line)["event"] for line in output.out.splitlines()}
+    assert "Minutes without a unit" in output.err
+
+
+def test_the_events_go_to_the_journal_of_the_ticket(project: Path, types: pytest.MonkeyPatch) -> None:
+    chat(project, "/spec\n", "--replay", str(RECORDING), types=types)
+    journal = project / ".cdd" / "journal" / SLUG / "events.jsonl"
+    assert "TurnEnded" in journal.read_text(encoding="utf-8")

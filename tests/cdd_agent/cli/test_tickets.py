@@ -1,0 +1,42 @@
+"""new and status."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from tests.cdd_agent.cli.projects import SLUG
+
+
+def test_a_new_ticket_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(tmp_path), "new", "export-as-csv", "--type", "bug"]) == 0
+    assert "Made tickets/export-as-csv/spec.yaml." in capsys.readouterr().out
+    assert 'title: "Export as csv"\ntype: bug' in (tmp_path / "tickets/export-as-csv/spec.yaml").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("Bad Slug",), "hint: write it as: bad-slug"),
+        (("x", "--type", "bgu"), "did you mean 'bug'?"),
+        ((SLUG,), "hint: go on with: cdd spec minutes-lost"),
+    ],
+)
+def test_a_ticket_that_cannot_be_made_is_refused(
+    arguments: tuple[str, ...], told: str, *, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--project", str(project), "new", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_status_lists_the_tickets_and_shows_one(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(finished), "status"]) == 0
+    assert "1 of 1" in capsys.readouterr().out
+    assert run(["--project", str(finished), "status", SLUG]) == 0
+    assert "✔ completed" in capsys.readouterr().out
+
+
+def test_status_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(tmp_path), "status"]) == 0
+    assert "cdd new SLUG" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,19 @@
+"""A defect of ours leaves a file to report."""
+
+from cdd_agent import __version__
+from cdd_agent.repl import crash
+
+
+def test_the_file_holds_the_traceback_and_the_version() -> None:
+    try:
+        raise ZeroDivisionError("a defect")
+    except ZeroDivisionError as error:
+        path = crash.keep(error)
+        happened, hint = crash.explain(error, path)
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    assert text.startswith(f"cdd {__version__}, Python 3.")
+    assert "Traceback" in text
+    assert "ZeroDivisionError: a defect" in text
+    assert happened == "cdd met a defect of its own: ZeroDivisionError: a defect"
+    assert str(path) in hint

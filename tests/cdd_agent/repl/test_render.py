@@ -1,0 +1,135 @@
+"""Each event as a person reads it."""
+
+from typing import get_args
+
+import pytest
+
+from cdd_agent import events
+from cdd_agent.events import Event
+from cdd_agent.repl.render import Renderer, reason_text
+from tests.cdd_agent.cli.projects import captured
+
+SUITE = events.SuiteFinished(
+    purpose="all tests for the gate", passed=3, failed=1, errors=0, skipped=0, duration_s=1.23, problem=None
+)
+CALL = events.ToolCalled(call_id="1", name="RunTests", subject="tests/test_a.py")
+CLOSED = events.GateJudged(
+    phase="red", attempt=1, open=False, reasons=("already_green: it passes",), evidence="9 passed"
+)
+CASES: list[tuple[Event, str]] = [
+    (events.RunStarted(workflow="exec", ticket="t", model="m", sandbox="none"), "model m, sandbox none\n"),
+    (
+        events.RunFinished(workflow="exec", ticket="t", status="completed", duration_s=9.6),
+        "exec t: completed in 10 s\n",
+    ),
+    (events.RunFinished(workflow="exec", ticket="t", status="in_progress", duration_s=9.6), ""),
+    (events.TextDelta(text="It is **done**.\n"), "It is done.\n"),
+    (events.ThinkingDelta(text="hm"), ""),
+    (CALL, "→ RunTests tests/test_a.py\n"),
+    (events.ToolReturned(call_id="1", name="Read", ok=True, summary="fine"), ""),
+    (events.ToolReturned(call_id="1", name="Read", ok=False, summary="a.py is not there"), "  a.py is not there\n"),
+    (events.SuiteStarted(purpose="tests", targets=()), ""),
+    (SUITE, "→ pytest, all tests for the gate: 3 passed, 1 failed in 1.2 s\n"),
+    (CLOSED, "✘ RED gate closed  9 passed\n  already_green: it passes\n"),
+    (
+        events.GateJudged(phase="green", attempt=1, open=True, reasons=(), evidence="9 passed"),
+        "✔ GREEN gate open  9 passed\n",
+    ),
+    (events.SpecSaved(ticket="t", changed=("open_questions",), missing=()), "✔ spec.yaml saved: open questions\n"),
+    (
+        events.SpecSaved(ticket="t", changed=(), missing=("a title",)),
+        "✔ spec.yaml saved: no change; still missing: a title\n",
+    ),
+    (events.PlanDrafted(ticket="t", number=2, problems=()), "✔ Draft 2 accepted: plan.md saved\n"),
+    (
+        events.PlanDrafted(ticket="t", number=1, problems=("line 3: no title",)),
+        "✘ Draft 1 refused\n  line 3: no title\n",
+    ),
+    (events.StepStarted(number=2, total=3, title="Quotes"), "Step 2/3  Quotes\n"),
+    (events.StepFinished(number=2, status="completed", error=None), "✔ Step 2 completed\n"),
+    (events.StepFinished(number=2, status="failed", error="RED was refused"), "✘ Step 2 failed: RED was refused\n"),
+    (events.StepFinished(number=2, status="skipped", error="by you"), "• Step 2 skipped: by you\n"),
+    (events.AttemptStarted(phase="red", number=1, limit=3), "  RED attempt 1 of 3\n"),
+    (events.Committed(phase="red", commit="0123456789", subject="test: x"), "● 01234567  test: x\n"),
+    (
+        events.RolledBack(checkpoint="a", kept="refs/b", why="it failed"),
+        "↶ Rolled back: it failed. What was there is kept in refs/b\n",
+    ),
+    (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
+    (events.Notice(text="mind this"), "• mind this\n"),
+]
+
+
+def printed(*happened: Event, width: int = 80) -> str:
+    with captured(width) as (screen, shown):
+        renderer = Renderer(screen)
+        for event in happened:
+            renderer.write(event)
+        screen.end_prose()
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize(("event", "told"), CASES, ids=lambda value: type(value).__name__)
+def test_an_event_is_told_so(event: Event, told: str) -> None:
+    assert printed(event) == told
+
+
+def test_every_kind_of_event_is_known() -> None:
+    told = {type(event) for event, _ in CASES} | {events.TurnEnded}
+    assert set(get_args(Event)) <= told
+
+
+def test_what_a_test_run_came_to_stands_below_the_tool_that_ran_it() -> None:
+    told = printed(CALL, SUITE, events.ToolReturned(call_id="1", name="RunTests", ok=True, summary="3 passed"), SUITE)
+    assert told.splitlines() == [
+        "→ RunTests tests/test_a.py",
+        "  3 passed, 1 failed in 1.2 s",
+        "→ pytest, all tests for the gate: 3 passed, 1 failed in 1.2 s",
+    ]
+
+
+def test_a_run_that_cannot_be_judged_says_why() -> None:
+    broken = events.SuiteFinished(
+        purpose="tests", passed=0, failed=0, errors=0, skipped=0, duration_s=1, problem="the tests did not end"
+    )
+    assert printed(broken) == "→ pytest, tests: the tests did not end\n"
+
+
+def test_a_tool_call_takes_one_row() -> None:
+    long = events.ToolCalled(call_id="1", name="Bash", subject="python3 -c 'import csv\nprint(csv)' and more")
+    assert printed(long, width=30) == "→ Bash python3 -c 'import csv…\n"
+
+
+def test_a_step_is_indented_below_its_title() -> None:
+    told = printed(
+        events.StepStarted(number=1, total=2, title="A"),
+        events.AttemptStarted(phase="red", number=1, limit=3),
+        events.TextDelta(text="I read."),
+        events.TurnEnded(
+            agent="e", text="I read.", stop_reason="end_turn", input_tokens=1, output_tokens=1, cache_read_tokens=0
+        ),
+        CLOSED,
+        events.StepFinished(number=1, status="completed", error=None),
+    )
+    assert told.splitlines() == [
+        "Step 1/2  A",
+        "  RED attempt 1 of 3",
+        "    I read.",
+        "    ✘ RED gate closed  9 passed",
+        "      already_green: it passes",
+        "✔ Step 1/2 completed",
+    ]
+
+
+def test_model_and_sandbox_are_said_once() -> None:
+    started = events.RunStarted(workflow="exec", ticket="t", model="m", sandbox="none")
+    assert printed(started, started).count("sandbox") == 1
+
+
+def test_a_reason_without_a_code_is_shown_whole() -> None:
+    assert reason_text("no code here").plain == "no code here"
+
+
+@pytest.mark.parametrize(("event", "_told"), CASES, ids=lambda value: type(value).__name__)
+def test_no_row_is_wider_than_a_narrow_terminal(event: Event, _told: str) -> None:
+    assert max(map(len, printed(event, width=24).splitlines()), default=0) <= 24

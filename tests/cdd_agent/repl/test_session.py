@@ -1,0 +1,225 @@
+"""A sitting at the prompt: what each line does, and what stops it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import ExitCode
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.session import Place, Session
+from cdd_agent.tickets.ticket import Ticket, find
+from cdd_agent.workflows.conversation.socrates import Socrates
+from tests.cdd_agent.cli.projects import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh
+
+
+class Sitting:
+    """A session over a project, its lines given one by one."""
+
+    def __init__(self, project: Path, *, replay: Path | None = RECORDING) -> None:
+        with captured(width=200) as (screen, self._shown):
+            self.screen = screen
+        self.session = Session(ProjectCrew(project, screen=screen, replay=replay), screen=screen, read=self._no_line)
+
+    def says(self, line: str) -> str:
+        """What is printed in answer to ``line``."""
+        before = len(self._shown.getvalue())
+        self.code = self.session.handle(line)
+        return self._shown.getvalue()[before:]
+
+    @staticmethod
+    def _no_line(_: Place) -> str:
+        raise EOFError
+
+
+def run(project: Path, *lines: str | type[BaseException], first: str = "", typed: bool = True) -> tuple[ExitCode, str]:
+    """The exit code of a whole session and what it printed."""
+    given = iter(lines)
+
+    def read(_: Place) -> str:
+        line = next(given, EOFError)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    with captured(width=200) as (screen, shown):
+        session = Session(ProjectCrew(project, screen=screen), screen=screen, read=read, somebody_types=typed)
+        code = session.run(first=first)
+    return code, shown.getvalue()
+
+
+def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
+    sitting = Sitting(project)
+    assert "What should `1h90` be?" in sitting.says("/spec")
+    assert sitting.session.place == Place(agent="spec", ticket=SLUG)
+    answered = sitting.says(ANSWER)
+    assert "✔ The spec of minutes-lost is complete:\n  AC-1  WHEN" in answered
+    assert sitting.session.place == Place(agent="cdd", ticket=SLUG)
+    drafted = sitting.says("/plan")
+    assert "in full in tickets/minutes-lost/plan.md" in drafted
+    assert "or go on: /exec" in drafted
+    assert "Enter runs step 1/1: Minutes after hours need no unit." in sitting.says("/exec")
+    assert sitting.session.place == Place(agent="exec", ticket=SLUG, step="1/1")
+    carried_out = sitting.says("")
+    assert "✘ GREEN gate closed" in carried_out
+    assert "broke_others: " in carried_out
+    assert "✔ Step 1/1 completed" in carried_out
+    assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do.\n")
+    assert sitting.session.place == Place(agent="cdd", ticket=SLUG)
+    log = subprocess.run(["git", "log", "--format=%s"], cwd=project, capture_output=True, text=True, check=True).stdout
+    assert [subject.partition(":")[0] for subject in log.splitlines()] == ["fix", "test", "plan", "first"]
+
+
+def test_a_plan_that_is_there_is_shown_and_not_drafted_again(finished: Path) -> None:
+    before = find(finished, SLUG).plan_path.read_bytes()
+    sitting = Sitting(finished, replay=None)
+    assert "The plan of minutes-lost, in full" in sitting.says("/plan")
+    assert sitting.session.place.agent == "plan"
+    assert find(finished, SLUG).plan_path.read_bytes() == before
+
+
+def test_the_plan_of_an_incomplete_spec_is_refused(project: Path) -> None:
+    sitting = Sitting(project)
+    assert "hint: /spec minutes-lost" in sitting.says("/plan")
+    assert sitting.session.place.agent == "cdd"
+
+
+def test_without_a_model_the_error_says_what_works(project: Path) -> None:
+    sitting = Sitting(project, replay=None)
+    told = sitting.says("/spec")
+    assert sitting.code == ExitCode.ENVIRONMENT
+    assert "ANTHROPIC_API_KEY" in told
+    assert "cdd demo" in told
+    assert sitting.session.place.agent == "cdd"
+
+
+def test_the_only_ticket_need_not_be_named(finished: Path) -> None:
+    assert "is complete" in Sitting(finished).says("/spec")
+
+
+def test_of_several_tickets_one_must_be_named(finished: Path) -> None:
+    sitting = Sitting(finished)
+    sitting.says("/new another-one")
+    assert "✔ The spec of" not in sitting.says("/status")
+    other = Sitting(finished)
+    assert "hint: name one of: another-one, minutes-lost" in other.says("/exec")
+
+
+def test_an_unknown_ticket_names_the_nearest(finished: Path) -> None:
+    sitting = Sitting(finished)
+    assert "the nearest is 'minutes-lost'" in sitting.says("/exec minutes-last")
+    assert sitting.code == ExitCode.USAGE
+
+
+def test_a_new_ticket_is_in_work(project: Path) -> None:
+    sitting = Sitting(project)
+    assert "Made tickets/export-as-csv/spec.yaml" in sitting.says("/new export-as-csv Export it")
+    assert sitting.session.place == Place(ticket="export-as-csv")
+    assert "Export it" in sitting.says("/status")
+    assert "hint: /new export-as-csv" in sitting.says("/new")
+
+
+def test_words_need_somebody_who_listens(project: Path) -> None:
+    sitting = Sitting(project)
+    assert "No agent is listening." in sitting.says("hello")
+    assert sitting.says("   ") == ""
+
+
+def test_a_damaged_state_is_told_and_kept(finished: Path) -> None:
+    path = find(finished, SLUG).state_path
+    path.write_text('{"schema": 1', encoding="utf-8")
+    sitting = Sitting(finished)
+    assert "cut off or damaged" in sitting.says("/exec")
+    assert sitting.code == ExitCode.USAGE
+    assert path.read_text(encoding="utf-8") == '{"schema": 1'
+    assert "not valid" in sitting.says("/status minutes-lost")
+
+
+class BrokenCrew(ProjectCrew):
+    """A crew with a defect, and one that is interrupted."""
+
+    raises: BaseException = ZeroDivisionError("a defect")
+
+    def socrates(self, ticket: Ticket) -> Socrates:
+        raise self.raises
+
+
+def broken(project: Path, screen: Screen, *, raises: BaseException) -> Session:
+    crew = BrokenCrew(project, screen=screen)
+    crew.raises = raises
+    return Session(crew, screen=screen, read=Sitting._no_line)
+
+
+def test_a_defect_leaves_a_file_and_not_the_session(project: Path) -> None:
+    with captured(width=200) as (screen, shown):
+        session = broken(project, screen, raises=ZeroDivisionError("a defect"))
+        code = session.handle("/spec")
+    assert code == ExitCode.INTERNAL
+    assert "Traceback" not in shown.getvalue()
+    report = Path(shown.getvalue().rpartition("please report the file ")[2].strip())
+    assert "ZeroDivisionError: a defect" in report.read_text(encoding="utf-8")
+    report.unlink()
+    assert session.handle("/status") == ExitCode.DONE
+
+
+def test_ctrl_c_ends_the_line_and_not_the_session(project: Path) -> None:
+    with captured() as (screen, shown):
+        session = broken(project, screen, raises=KeyboardInterrupt())
+        code = session.handle("/spec")
+    assert code == ExitCode.INTERRUPTED
+    assert shown.getvalue() == "Stopped; nothing is half done.\n"
+
+
+def test_a_reader_who_has_gone_away_ends_the_session(project: Path) -> None:
+    with captured() as (screen, _), pytest.raises(BrokenPipeError):
+        broken(project, screen, raises=BrokenPipeError()).handle("/spec")
+
+
+def test_ctrl_c_at_the_prompt_says_how_to_leave(project: Path) -> None:
+    code, shown = run(project, KeyboardInterrupt, "/exit", "/status")
+    assert code == ExitCode.DONE
+    assert "Ctrl-D or /exit leaves" in shown
+    assert SLUG not in shown
+
+
+def test_what_was_typed_wrongly_does_not_count_at_the_end(project: Path) -> None:
+    assert run(project, "/wat", "/status", EOFError)[0] == ExitCode.DONE
+
+
+def test_what_fails_in_a_script_counts(project: Path) -> None:
+    code, shown = run(project, "/wat", "/status", EOFError, typed=False)
+    assert code == ExitCode.USAGE
+    assert SLUG in shown
+
+
+def test_ctrl_c_ends_a_script(project: Path) -> None:
+    assert run(project, KeyboardInterrupt, "/status", typed=False)[0] == ExitCode.INTERRUPTED
+
+
+def test_a_session_opened_with_a_line_that_fails_is_over(project: Path) -> None:
+    code, shown = run(project, "/status", first="/exec nothing-like-it")
+    assert code == ExitCode.USAGE
+    assert "ticket      title" not in shown
+
+
+def test_help_shows_every_command(project: Path) -> None:
+    shown = run(project, "/help")[1]
+    assert all(f"/{name}" in shown for name in ("spec", "plan", "exec", "new", "status", "help", "exit"))
+
+
+def test_lines_are_set_off_from_each_other(finished: Path) -> None:
+    shown = run(finished, "/wat", "/wat")[1]
+    assert shown.count("\n\n") == 2
+    assert "\n\n\n" not in shown
+
+
+def test_a_project_outside_of_git_is_told_how_to_begin(tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    fresh(tmp_path / "other").rename(folder)
+    (folder / ".git").rename(tmp_path / "git")
+    sitting = Sitting(folder)
+    sitting.says("/spec")
+    sitting.says(ANSWER)
+    sitting.says("/plan")
+    assert "git init" in sitting.says("/exec")
+    assert sitting.code == ExitCode.ENVIRONMENT
