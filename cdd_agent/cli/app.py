@@ -79,11 +79,7 @@ for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; what went wrong is on standard error."""
     try:
-        with cdd.make_context("cdd", list(arguments)) as context:
-            cdd.invoke(context)
-        sys.stdout.flush()
-    except click.exceptions.Exit as end:
-        return end.exit_code
+        return _carry_out(arguments)
     except CddError as error:
         return _told(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
@@ -91,9 +87,36 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _told("Stopped.", hint="the same command goes on from there", code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return int(ExitCode.INTERRUPTED)
+    except OSError as error:
+        from cdd_agent.repl import crash
+
+        outside = crash.of_the_system(error)
+        if outside is None:
+            raise
+        _drop_output()
+        return _told(outside.happened, hint=outside.hint, code=outside.exit_code)
+
+
+def _carry_out(arguments: Sequence[str]) -> int:
+    """What the command says its exit code is, once all it printed is written."""
+    try:
+        with cdd.make_context("cdd", list(arguments)) as context:
+            cdd.invoke(context)
+    except click.exceptions.Exit as end:
+        sys.stdout.flush()
+        return end.exit_code
+    sys.stdout.flush()
     return int(ExitCode.DONE)
+
+
+def _drop_output() -> None:
+    """Let go of what can no longer be written, so that the end of the process does not try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(happened: str, *, hint: str, code: int) -> int:

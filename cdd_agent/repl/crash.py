@@ -1,5 +1,6 @@
-"""A defect of ours: its traceback goes to a file that can be reported, and never to the screen."""
+"""What nobody expected: a defect of ours leaves its traceback in a file to report, and never on the screen."""
 
+import errno
 import os
 import platform
 import tempfile
@@ -7,6 +8,9 @@ import traceback
 from pathlib import Path
 
 from cdd_agent import __version__
+from cdd_agent.errors import EnvironmentMissing
+
+_OF_THE_SYSTEM = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
 def keep(error: BaseException) -> Path:
@@ -24,3 +28,11 @@ def explain(error: BaseException, report: Path) -> tuple[str, str]:
         f"cdd met a defect of its own: {type(error).__name__}: {error}",
         f"what was saved stays, and the same command goes on from there; please report the file {report}",
     )
+
+
+def of_the_system(error: BaseException) -> EnvironmentMissing | None:
+    """``error`` as one of the environment, if the disk is full or access is denied: that is no defect of ours."""
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_SYSTEM:
+        return None
+    where = f": {error.filename}" if error.filename else ""
+    return EnvironmentMissing(f"{error.strerror}{where}.", hint="make room or grant access, then do it again")

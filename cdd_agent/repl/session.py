@@ -118,18 +118,25 @@ class Session:
                 else:
                     self._speak(line.strip())
         except CddError as error:
-            self._screen.error(error.happened, hint=at_prompt(error.hint))
-            return error.exit_code
+            return self._told(error)
         except KeyboardInterrupt:
             self._stopped()
             return ExitCode.INTERRUPTED
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 (a defect in one command must not end the session)
+            outside = crash.of_the_system(error)
+            if outside is not None:
+                return self._told(outside)
             happened, hint = crash.explain(error, crash.keep(error))
             self._screen.error(happened, hint=hint)
             return ExitCode.INTERNAL
         return ExitCode.DONE
+
+    def _told(self, error: CddError) -> ExitCode:
+        """Say what went wrong; its exit code."""
+        self._screen.error(error.happened, hint=at_prompt(error.hint))
+        return error.exit_code
 
     def _stopped(self) -> None:
         """Say where Ctrl-C leaves the user."""

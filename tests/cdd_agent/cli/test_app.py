@@ -204,6 +204,15 @@ def test_a_reader_who_has_gone_away_is_no_error() -> None:
     assert ended.returncode == 130
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_is_full_is_an_error_of_the_environment(finished: Path) -> None:
+    arguments = [sys.executable, "-m", "cdd_agent", "--project", str(finished), "status"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(arguments, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 4
+    assert ended.stderr == b"error: No space left on device.\nhint: make room or grant access, then do it again\n"
+
+
 def test_with_json_standard_output_holds_event_lines_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_project(project, *REPLAY, "--json", "spec", SLUG) == 1
     output = capsys.readouterr()

@@ -1,6 +1,9 @@
 """A defect of ours leaves a file to report."""
 
+import errno
+
 from cdd_agent import __version__
+from cdd_agent.errors import ExitCode
 from cdd_agent.repl import crash
 
 
@@ -17,3 +20,15 @@ def test_the_file_holds_the_traceback_and_the_version() -> None:
     assert "ZeroDivisionError: a defect" in text
     assert happened == "cdd met a defect of its own: ZeroDivisionError: a defect"
     assert str(path) in hint
+
+
+def test_a_full_disk_is_no_defect_of_ours() -> None:
+    error = crash.of_the_system(OSError(errno.ENOSPC, "No space left on device", "state.json"))
+    assert error is not None
+    assert error.happened == "No space left on device: state.json."
+    assert error.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_other_errors_are() -> None:
+    assert crash.of_the_system(OSError(errno.EBADF, "Bad file descriptor")) is None
+    assert crash.of_the_system(ValueError("a defect")) is None
