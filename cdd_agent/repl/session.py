@@ -118,7 +118,7 @@ class Session:
                 else:
                     self._speak(line.strip())
         except CddError as error:
-            return self._told(error)
+            return _tell(error, screen=self._screen)
         except KeyboardInterrupt:
             self._stopped()
             return ExitCode.INTERRUPTED
@@ -127,16 +127,11 @@ class Session:
         except Exception as error:  # noqa: BLE001 (a defect in one command must not end the session)
             outside = crash.of_the_system(error)
             if outside is not None:
-                return self._told(outside)
+                return _tell(outside, screen=self._screen)
             happened, hint = crash.explain(error, crash.keep(error))
             self._screen.error(happened, hint=hint)
             return ExitCode.INTERNAL
         return ExitCode.DONE
-
-    def _told(self, error: CddError) -> ExitCode:
-        """Say what went wrong; its exit code."""
-        self._screen.error(error.happened, hint=at_prompt(error.hint))
-        return error.exit_code
 
     def _stopped(self) -> None:
         """Say where Ctrl-C leaves the user."""
@@ -220,3 +215,9 @@ class Session:
         self._slug, self._agent = ticket.slug, None
         shown = ticket.spec_path.relative_to(self._crew.root)
         self._screen.line(f"Made {shown}. Write there what you want, or let yourself be asked: /spec", indent=0, hang=2)
+
+
+def _tell(error: CddError, *, screen: Screen) -> ExitCode:
+    """Say what went wrong; its exit code."""
+    screen.error(error.happened, hint=at_prompt(error.hint))
+    return error.exit_code
