@@ -101,9 +101,9 @@ class Cycle:
 
     def _lay_ground(self, phase: Phase) -> Ground:
         """The ground of ``phase``; from here on, files and history may be half-done."""
-        self._position = recovery.position(self._bench.repository)
-        recovery.mark_running(self._item.ticket, self._step, at=self._position, bench=self._bench)
-        laid = ground.lay(self._item, phase, step=self._step, bench=self._bench)
+        self._position = at = recovery.position(self._bench.repository)
+        recovery.mark_running(self._item.ticket, self._step, at=at, bench=self._bench)
+        laid = ground.lay(self._item, phase, step=self._step, at=at, bench=self._bench)
         self._keep(enter_phase(self._state, self._item.number, phase=phase, baseline=laid.baseline_path))
         return laid
 

@@ -27,8 +27,8 @@ class Ground:
     """Files with uncommitted changes of the user's."""
 
 
-def lay(item: WorkItem, phase: Phase, *, step: StepExecution, bench: Workbench) -> Ground:
-    """The ground of ``phase``: found if an attempt was made at it, laid now if not.
+def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, bench: Workbench) -> Ground:
+    """The ground of ``phase``: found if an attempt was made at it, laid now if not; ``at`` is where history stands.
 
     Raises ``EnvironmentMissing`` if the tests cannot be run, or if there are none and the phase adds none.
     """
@@ -46,7 +46,7 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, bench: Workbench) 
         )
     return Ground(
         snapshot=snapshot,
-        position=recovery.position(bench.repository),
+        position=at,
         baseline=baseline,
         baseline_path=path,
         off_limits=recovery.user_files(step, bench=bench),

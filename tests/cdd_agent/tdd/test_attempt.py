@@ -20,7 +20,8 @@ def step(project: Project) -> StepExecution:
 
 @pytest.fixture
 def laid(project: Project, step: StepExecution) -> Ground:
-    return ground.lay(item(), "red", step=step, bench=project.bench(ScriptedModel([])))
+    at = recovery.position(project.repository)
+    return ground.lay(item(), "red", step=step, at=at, bench=project.bench(ScriptedModel([])))
 
 
 def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(

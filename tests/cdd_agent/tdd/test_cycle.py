@@ -8,6 +8,7 @@ from cdd_agent.events import Committed, GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.tdd import recovery
 from cdd_agent.tdd.policy import Kind
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
@@ -24,6 +25,9 @@ from tests.fakes.project import (
     runs,
     writes,
 )
+
+DOCS = item("docs", tests=())
+"""Work of a single phase."""
 
 TIDIES = says(
     call("Read", file_path="discount.py"),
@@ -218,13 +222,13 @@ def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) 
 
 def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_model(project: Project) -> None:
     hook = project.folder / ".git" / "hooks" / "pre-commit"
-    hook.write_text("#!/bin/sh\ngrep -rq licence tests/test_discount.py || { echo 'no licence line'; exit 1; }\n")
+    hook.write_text("#!/bin/sh\ngrep -q licence README.md || { echo 'no licence line'; exit 1; }\n")
     hook.chmod(0o755)
-    model = ScriptedModel([red(), runs(f"echo '# licence' >> {TEST_FILE}"), green(), content_as_it_is()])
-    _, why = project.run(item(), bench=project.bench(model))
+    model = ScriptedModel([writes("README.md", "# Prices\n"), runs("echo licence >> README.md")])
+    _, why = project.run(DOCS, bench=project.bench(model))
     assert why is None
-    assert judged(project)[1] == ("red", False, ["commit_refused"])
-    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert judged(project)[1] == ("green", False, ["commit_refused"])
+    assert project.log == ["docs: Ten percent off"]
     (text,) = model.requests[1].messages[0].content
     assert isinstance(text, Text)
     assert "no licence line" in text.text
@@ -234,64 +238,56 @@ def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project:
     project.git("config", "commit.gpgsign", "true")
     project.git("config", "gpg.program", "/bin/false")
     with pytest.raises(GateClosed, match="The commit was refused"):
-        project.run(item(), bench=project.bench(ScriptedModel([red()])))
-    assert (project.folder / TEST_FILE).read_text() == TEST, "the attempt stays, to be landed by the next run"
+        project.run(DOCS, bench=project.bench(ScriptedModel([writes("README.md", "# Prices\n")])))
+    assert (project.folder / "README.md").exists(), "the attempt stays, to be landed by the next run"
 
 
 class TestGitUsedByTheAgent:
     """What the agent does to the history itself."""
 
     def test_its_commit_of_just_its_work_is_adopted_after_the_gate(self, project: Project) -> None:
-        commits = says(
-            call("Write", file_path=TEST_FILE, content=TEST),
-            call("Bash", command="git add -A && git commit -qm 'wip: my test'"),
-            call("CompleteImplementation", implementation_files=[]),
-        )
-        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
-        step, why = project.run(item(), bench=bench)
+        commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'wip: my words'")
+        step, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
         assert why is None
-        assert project.log == ["wip: my test", "feat: Ten percent off"]
-        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD~1"))
-        assert (note["phase"], note["commit"]) == ("RED", step.commits["red"])
+        assert project.log == ["wip: my words"]
+        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))
+        assert (note["phase"], note["commit"]) == ("GREEN", step.commits["green"])
         assert project.status == ""
 
     def test_its_commit_of_refused_work_is_taken_back(self, project: Project) -> None:
-        commits = runs("echo '# red' >> prices.py && git commit -qam 'sneaky'")
-        bench = project.bench(ScriptedModel([commits, red(), green()]), refactor=False)
-        _, why = project.run(item(), bench=bench)
+        commits = runs("echo '# red' >> tests/test_prices.py && git commit -qam 'sneaky'")
+        bench = project.bench(ScriptedModel([commits, writes("README.md", "# Prices\n")]))
+        _, why = project.run(DOCS, bench=bench)
         assert why is None
-        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.log == ["docs: Ten percent off"]
         assert project.status == ""
         assert any("taken back" in event.text for event in project.seen if isinstance(event, Notice))
         kept = [ref for ref in refs(project, "attempts") if "commits" in ref]
         assert project.git("log", "-1", "--format=%s", kept[0]) == "sneaky"
 
     def test_its_own_branch_is_left_and_the_work_lands_on_the_users(self, project: Project) -> None:
-        commits = says(
-            call("Write", file_path=TEST_FILE, content=TEST),
-            call("Bash", command="git checkout -qb mine && git add -A && git commit -qm wip"),
-            call("CompleteImplementation", implementation_files=[]),
-        )
-        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
-        _, why = project.run(item(), bench=bench)
+        commits = runs("echo '# Prices' > README.md && git checkout -qb mine && git add -A && git commit -qm wip")
+        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
         assert why is None
         assert project.git("symbolic-ref", "--short", "HEAD") == "main"
-        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.log == ["docs: Ten percent off"]
         assert project.status == ""
 
     def test_its_commit_never_takes_the_users_changes_along(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE})
-        commits = says(
-            call("Write", file_path=TEST_FILE, content=TEST),
-            call("Bash", command="git add -A && git commit -qm wip"),
-            call("CompleteImplementation", implementation_files=[]),
-        )
-        bench = project.bench(ScriptedModel([commits, green()]), refactor=False)
-        _, why = project.run(item(), bench=bench)
+        commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm wip")
+        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
         assert why is None
-        assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+        assert project.log == ["docs: Ten percent off"]
         assert project.status == " M prices.py"
         assert (project.folder / "prices.py").read_text() == FILES_MINE
+
+    def test_history_it_threw_away_is_back(self, project: Project) -> None:
+        project.git("commit", "--quiet", "--allow-empty", "-m", "mine")
+        throws = runs("echo '# Prices' > README.md && git reset -q --hard HEAD~1")
+        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([throws])))
+        assert why is None
+        assert project.log == ["mine", "docs: Ten percent off"]
 
 
 FILES_MINE = "def total(prices):\n    return sum(prices)  # mine\n"
@@ -314,9 +310,8 @@ class TestUncommittedChangesOfTheUsers:
 
     def test_an_attempt_that_touches_them_is_refused_and_they_are_put_back(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
-        touches = runs("echo '# agent' >> prices.py")
-        bench = project.bench(ScriptedModel([red(), touches]), max_attempts=1)
-        _, why = project.run(item(), bench=bench)
+        bench = project.bench(ScriptedModel([runs("echo '# agent' >> prices.py")]), max_attempts=1)
+        _, why = project.run(DOCS, bench=bench)
         assert why is not None
         assert "user_file_changed: prices.py" in why
         assert (project.folder / "prices.py").read_text() == FILES_MINE
@@ -324,23 +319,26 @@ class TestUncommittedChangesOfTheUsers:
         assert project.status == " M prices.py"
 
 
-def story() -> ReplayModel:
-    """RED, a GREEN in words only, GREEN, and no refactoring; found by the last line of the prompt."""
-    turns = [
-        ("red attempt 1", red()),
-        ("green attempt 1", says("It is done.")),
-        ("green attempt 2", green()),
-        ("refactor attempt 1", content_as_it_is()),
+def played(phase: str, turns: list[tuple[str, Turn]]) -> list[RecordedTurn]:
+    """Turns of one phase by the number of the attempt, found by the last line of the prompt."""
+    return [
+        RecordedTurn(
+            number=number,
+            content=tuple(block for block in turn.content if isinstance(block, Text | ToolCall)),
+            stop_reason="tool_use" if turn.calls else "end_turn",
+            when=f"^Work: executor sale step 1 {phase} attempt {attempt}$",
+        )
+        for number, (attempt, turn) in enumerate(turns, start=1)
     ]
+
+
+def story() -> ReplayModel:
+    """RED, a GREEN in words only, GREEN, and no refactoring."""
     return ReplayModel(
         [
-            RecordedTurn(
-                number=number,
-                content=tuple(block for block in turn.content if isinstance(block, Text | ToolCall)),
-                stop_reason="tool_use" if turn.calls else "end_turn",
-                when=f"^Work: executor sale step 1 {when}$",
-            )
-            for number, (when, turn) in enumerate(turns, start=1)
+            *played("red", [("1", red())]),
+            *played("green", [("1", says("It is done.")), ("2", green())]),
+            *played("refactor", [("1", content_as_it_is())]),
         ]
     )
 
@@ -356,7 +354,13 @@ def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) 
     assert len(saved) == SAVES
 
 
-@pytest.mark.parametrize("number", range(SAVES))
+ALIKE = {0, 1, 5, 6}
+"""Moments in a phase that the shorter story below has too."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.slow if n in ALIKE else ()) for n in range(SAVES)]
+)
 def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
 
@@ -373,6 +377,44 @@ def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number
     assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
     assert (project.folder / "discount.py").read_text() == CODE
     assert project.status == ""
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(project: Project, number: int) -> None:
+    saved = [project.start()]
+    turns = [("1", says("It is done.")), ("2", writes("README.md", "# Prices\n"))]
+
+    def crash(state: RunState) -> None:
+        if len(saved) > number:
+            raise OSError("No space left on device")
+        saved.append(state)
+
+    with pytest.raises(OSError, match="No space"):
+        project.run(DOCS, bench=project.bench(ReplayModel(played("green", turns))), state=saved[-1], save=crash)
+    step, why = project.run(
+        DOCS, bench=project.bench(ReplayModel(played("green", turns))), state=saved[-1], save=saved.append
+    )
+    assert why is None
+    assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
+
+
+def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Project) -> None:
+    saved = [project.start()]
+    stops = project.bench(ScriptedModel([says("It is done."), KeyboardInterrupt()]))
+    with pytest.raises(KeyboardInterrupt):
+        project.run(DOCS, bench=stops, state=saved[-1], save=saved.append)
+    at = recovery.position(project.repository)
+    recovery.mark_running("sale", saved[-1].execution(1), at=at, bench=stops)
+    project.write({"half.py": "", "README.md": "half\n"})
+    for command in (("checkout", "-qb", "half"), ("add", "-A"), ("commit", "-qm", "half")):
+        project.git(*command)
+    bench = project.bench(ScriptedModel([writes("README.md", "# Prices\n")]))
+    step, why = project.run(DOCS, bench=bench, state=saved[-1])
+    assert why is None
+    assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
+    assert project.git("symbolic-ref", "--short", "HEAD") == "main"
+    (kept,) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
+    assert project.git("show", f"{kept}:README.md") == "half"
 
 
 def interrupted_at(number: int, stop: CddError | KeyboardInterrupt) -> ScriptedModel:

@@ -1,4 +1,4 @@
-"""A small real project for each test; what every run needs is found once."""
+"""A small real project for the tests that take one; what every run in it needs is found once."""
 
 from pathlib import Path
 
