@@ -12,6 +12,7 @@
         +-- RecordingError       4  a recording ran out, does not match or cannot be read
 """
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -65,9 +66,10 @@ class DocumentError(UsageError):
     """A spec, plan, state or settings file is invalid: names the file and every problem in it."""
 
     def __init__(self, path: str, problems: tuple[Problem, ...], *, hint: str) -> None:
-        """``path`` as the user would type it."""
-        listed = "\n".join(f"  {path}: {problem}" for problem in problems)
-        super().__init__(f"{path} is not valid:\n{listed}", hint=hint)
+        """``path`` is shown as the user would type it: relative to the current folder where it lies below that."""
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        shown = path.removeprefix(f"{os.getcwd()}{os.sep}")
+        super().__init__(f"{shown} is not valid:\n{listed}", hint=hint)
         self.path = path
         self.problems = problems
 

@@ -353,10 +353,10 @@ def _protected_changes(run: _Run) -> Iterator[Reason]:
 
 
 def _shown(failure: Failure | None) -> str:
-    """A failure in one line: kind, exception, first of the message, place."""
+    """A failure in one line: kind, exception, first line of the message, place."""
     if failure is None:
         return "no failure on record"
-    message = " ".join(failure.message.split())
+    message = next((line.strip() for line in failure.message.splitlines() if line.strip()), "")
     if len(message) > _SHOWN:
         message = message[:_SHOWN] + "..."
     at = f" ({failure.path}:{failure.line})" if failure.path else ""

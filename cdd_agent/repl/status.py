@@ -124,7 +124,9 @@ def _gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
     verdict = attempts[-1].verdict
     style = "green" if verdict == "open" else "red"
     told = Text(f"{len(attempts)}{screen.symbols[verdict]}", style=style, no_wrap=True)
-    if phase in step.commits and screen.console.width >= _WIDTH_FOR_COMMITS:
+    commits = list(step.commits.values())
+    is_own = phase in step.commits and commits.index(step.commits[phase]) == list(step.commits).index(phase)
+    if is_own and screen.console.width >= _WIDTH_FOR_COMMITS:
         told.append(f" {step.commits[phase][:7]}", style="default")
     return told
 

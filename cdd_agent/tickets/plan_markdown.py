@@ -22,7 +22,7 @@ def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise UsageError(f"there is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
+        raise UsageError(f"There is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
     try:
         if len(data) > _LIMIT_BYTES:
             raise ValueError(f"it has {len(data)} bytes; a plan has at most {_LIMIT_BYTES}")
@@ -70,7 +70,7 @@ def mark_done(text: str, number: int, *, done: bool) -> str:
     found, _ = blocks(read_lines(text)[0])
     steps = [block for block in found if block.name == "step" and block.number == number]
     if not steps:
-        raise UsageError(f"the plan has no step {number}.", hint="list its steps with: cdd status")
+        raise UsageError(f"The plan has no step {number}.", hint="list its steps with: cdd status")
     box = StepReader(steps[0], "feature").box
     if box is None:
         return text

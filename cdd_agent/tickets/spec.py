@@ -93,7 +93,7 @@ def load_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         slug = path.parent.name
-        raise UsageError(f"there is no spec at {path}.", hint=f"make one with: cdd new {slug}") from error
+        raise UsageError(f"There is no spec at {path}.", hint=f"make one with: cdd new {slug}") from error
     except ValueError as error:
         problem = Problem(line=0, message=str(error))
         raise DocumentError(str(path), (problem,), hint="save the spec as UTF-8 text") from error

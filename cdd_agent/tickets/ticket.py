@@ -65,6 +65,10 @@ class Ticket:
         return self.folder / "execution-state.json"
 
 
+MOST_NAMED = 8
+"""Tickets that an error lists."""
+
+
 def find(project: Path, slug: str) -> Ticket:
     """The ticket ``slug`` of ``project``; ``UsageError``, naming the nearest one, if there is none."""
     _check_slug(slug)
@@ -73,10 +77,10 @@ def find(project: Path, slug: str) -> Ticket:
             return Ticket(slug=slug, folder=project / folder / slug)
     slugs = [ticket.slug for ticket in all_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
-    known = (
-        f"the nearest is '{near[0]}'" if near else f"there are {len(slugs)} tickets" if slugs else "there are none yet"
-    )
-    raise UsageError(f"there is no ticket '{slug}' in {project}; {known}.", hint=f"make it with: cdd new {slug}")
+    few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
+    known = f"the nearest is '{near[0]}'" if near else f"there are {few}" if slugs else "there are none yet"
+    meant = f"name {near[0]}, or make" if near else "make"
+    raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=f"{meant} it with: cdd new {slug}")
 
 
 def all_tickets(project: Path) -> tuple[Ticket, ...]:
@@ -102,7 +106,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
     taken = next((ticket for ticket in all_tickets(project) if ticket.slug == slug), None)
     if taken:
-        raise UsageError(f"the ticket '{slug}' is there already: {taken.folder}.", hint=f"go on with: cdd spec {slug}")
+        raise UsageError(f"The ticket '{slug}' is there already: {taken.folder}.", hint=f"go on with: cdd spec {slug}")
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
     text = _TEMPLATE.format(title=quoted(" ".join(title.split())), type=type)
     write_atomic(ticket.spec_path, text.encode())

@@ -137,7 +137,7 @@ class RunState:
         """What became of step ``number``; ``UsageError`` if the run has no such step."""
         if number not in self.step_executions:
             known = ", ".join(str(known) for known in self.step_executions) or "no steps"
-            raise UsageError(f"the run has no step {number}; it has {known}.", hint="see the steps with: cdd status")
+            raise UsageError(f"The run has no step {number}; it has {known}.", hint="see the steps with: cdd status")
         return self.step_executions[number]
 
     def numbers(self, *statuses: Status) -> tuple[int, ...]:
@@ -259,7 +259,7 @@ def _in(state: RunState, number: int, *allowed: Status, verb: str) -> StepExecut
     if step.status not in allowed:
         wanted = " or ".join(status.replace("_", " ") for status in allowed)
         raise UsageError(
-            f"step {number} is {step.status.replace('_', ' ')}; only a step that is {wanted} can be {verb}.",
+            f"Step {number} is {step.status.replace('_', ' ')}; only a step that is {wanted} can be {verb}.",
             hint=f"do it again from the start with: cdd exec {state.ticket_slug} --retry {number}",
         )
     return step

@@ -201,7 +201,7 @@ def test_a_file_that_cannot_be_collected_any_more_is_said_once() -> None:
 
 
 def test_a_message_names_the_test_the_kind_and_what_would_be_right() -> None:
-    why = failure("fixture_missing", message="fixture 'x'\nnot found")
+    why = failure("fixture_missing", message="fixture 'x' not found\navailable: y")
     reason = judge("red", run(case(NEW, "failed", why)), targets=[NEW]).reasons[0]
     assert reason.nodeid == NEW
     for part in (NEW, "fixture_missing", "fixture 'x' not found", "tests/test_a.py:3", "Right would be"):

@@ -86,7 +86,7 @@ def test_an_unknown_slug_is_refused_with_the_nearest_one(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="the nearest is 'csv-export'") as error:
         find(tmp_path, "cvs-export")
 
-    assert error.value.hint == "make it with: cdd new cvs-export"
+    assert error.value.hint == "name csv-export, or make it with: cdd new cvs-export"
 
 
 def test_a_project_without_tickets_says_so(tmp_path: Path) -> None:

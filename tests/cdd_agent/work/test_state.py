@@ -110,7 +110,7 @@ def test_a_skipped_step_is_not_completed() -> None:
 
 
 def test_only_a_step_in_progress_can_be_completed() -> None:
-    with pytest.raises(UsageError, match="step 1 is pending; only a step that is in progress can be completed"):
+    with pytest.raises(UsageError, match="Step 1 is pending; only a step that is in progress can be completed"):
         work.complete_step(new_run(), 1, now="t1")
 
 
@@ -122,7 +122,7 @@ def test_a_failed_step_is_not_started_again_without_a_retry() -> None:
 
 
 def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="the run has no step 9; it has 1, 2"):
+    with pytest.raises(UsageError, match="The run has no step 9; it has 1, 2"):
         work.retry_step(new_run(), 9)
 
 
