@@ -128,7 +128,7 @@ class Repository:
         return tuple(field[3:] for field in fields if field)
 
     def changes(self, before: str, after: str) -> tuple[Change, ...]:
-        """Paths that differ between the trees of two commits, in git's order."""
+        """Paths that differ between two trees, or the trees of two commits, in git's order."""
         fields = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, after, "--").split("\0")
         kinds: dict[str, Literal["created", "modified", "deleted"]] = {"A": "created", "D": "deleted"}
         return tuple(

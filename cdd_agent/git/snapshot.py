@@ -7,6 +7,7 @@ neither kept nor changed, and neither is anything below the folders named as lef
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.git.repository import Change, CommitId, Repository, private_index
@@ -49,7 +50,7 @@ class Snapshots:
 
     def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
         """What differs between the snapshot and the work tree as it is now."""
-        return self._repository.changes(snapshot.commit, self._commit_tree(self._write_tree(), "present"))
+        return self._repository.changes(snapshot.commit, self._write_tree())
 
     def paths_unlike(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
         """Paths whose content in the snapshot is not that of ``commit``, the folders left out excepted."""
@@ -82,10 +83,14 @@ class Snapshots:
             self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=named, variables=index)
         return undone
 
+    @cached_property
+    def _index(self) -> Path:
+        """The user's index, whose knowledge of unchanged files makes a snapshot fast."""
+        return self._repository.root / self._repository.git("rev-parse", "--git-path", "index").strip()
+
     def _write_tree(self) -> str:
         """The id of a tree object that holds the work tree as it is."""
-        git_dir = self._repository.root / self._repository.git("rev-parse", "--git-path", "index").strip()
-        with private_index(git_dir) as index:
+        with private_index(self._index) as index:
             self._repository.git("add", "--all", variables=index)
             for folder in self._left_out:
                 arguments = ("rm", "-r", "--cached", "--force", "--quiet", "--ignore-unmatch", "--", folder)

@@ -69,9 +69,12 @@ def reason_lines(verdict: Verdict) -> tuple[str, ...]:
 def evidence(verdict: Verdict, report: SuiteReport | None) -> str:
     """What a verdict rests on, in one line."""
     if report is None:
-        return "nothing was changed"
-    count = summary(report)
-    told = ", ".join(f"{number} {word}" for word, number in count.items() if number and word in _COUNTED)
+        ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
+        return "the tests did not run to their end" if ran else "nothing was changed"
+    count = {word: number for word, number in summary(report).items() if number and word in _COUNTED}
+    if report.collect_errors:
+        count["not importable"] = len(report.collect_errors)
+    told = ", ".join(f"{number} {word}" for word, number in count.items())
     if verdict.phase == "red" and verdict.open:
         kinds = sorted({case.failure.kind for case in report.tests if case.failure is not None})
         kinds += sorted({error.failure.kind for error in report.collect_errors})

@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice
+from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import attempts_at, make_attempt
 from cdd_agent.tdd.ground import Ground
-from cdd_agent.tdd.handoff import has_hooks, land
+from cdd_agent.tdd.handoff import hand_over, has_hooks, land
 from cdd_agent.tdd.policy import Phase, WorkItem, phases_of
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
@@ -97,7 +98,7 @@ class Cycle:
                 return self._does_without(phase, laid)
             else:
                 attempt = make_attempt(self._item, phase, step=self._step, ground=laid, bench=self._bench)
-                self._keep(record_attempt(self._state, self._item.number, attempt))
+                self._keep(record_attempt(self._state, self._item.number, attempt=attempt))
 
     def _lay_ground(self, phase: Phase) -> Ground:
         """The ground of ``phase``; from here on, files and history may be half-done."""
@@ -115,11 +116,7 @@ class Cycle:
         bench, attempt = self._bench, attempts_at(phase, self._step)[-1]
         paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
         try:
-            commit = (
-                str(land(self._item, attempt, step=self._step, paths=paths, bench=bench))
-                if paths
-                else bench.repository.head() or ""
-            )
+            commit = land(self._item, attempt, step=self._step, paths=paths, bench=bench)
         except GateClosed as error:
             if not has_hooks(bench.repository):
                 raise
@@ -151,6 +148,8 @@ class Cycle:
         self._bench.emit(
             Notice(text="Refactoring was refused each time and is given up; the code is as GREEN left it.")
         )
-        green = self._step.commits["green"]
+        green = CommitId(self._step.commits["green"])
+        last = attempts_at(phase, self._step)[-1]
+        hand_over(self._item, last, step=self._step, commit=green, bench=self._bench)
         self._keep(record_commit(self._state, self._item.number, phase=phase, commit=green))
         return True

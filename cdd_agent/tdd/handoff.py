@@ -25,23 +25,41 @@ def land(
 ) -> CommitId:
     """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
 
-    Does nothing twice: after a crash in the middle, the commit and the note that are there are taken as they are. A
-    commit of just these changes that the agent made itself is adopted: it gets the note. Raises ``GateClosed`` if the
-    user's hooks refuse the commit.
+    A phase that changed nothing hands the step's last commit over once more. Does nothing twice: after a crash in the
+    middle, the commit and the note that are there are taken as they are. A commit of just these changes that the agent
+    made itself is adopted: it gets the note. Raises ``GateClosed`` if the user's hooks refuse the commit.
     """
-    phase: Phase = attempt.phase
+    if paths:
+        commit = _committed(item, attempt.phase, step=step, paths=paths, bench=bench)
+        hand_over(item, attempt, step=step, commit=commit, bench=bench)
+        subject = bench.repository.git("log", "-1", "--format=%s", commit).strip()
+        bench.emit(Committed(phase=attempt.phase, commit=commit, subject=subject))
+    else:
+        commit = CommitId(list(step.commits.values())[-1])
+        hand_over(item, attempt, step=step, commit=commit, bench=bench)
+    return commit
+
+
+def _committed(
+    item: WorkItem, phase: Phase, *, step: StepExecution, paths: tuple[str, ...], bench: Workbench
+) -> CommitId:
+    """The commit of ``paths``, made now unless a run before this one has made it."""
     base = CommitId(step.base_commit) if step.base_commit else None
     identity = handoff_id(item, phase, base=base)
     commit = commits.find_by_trailer(bench.repository, "Handoff-Id", value=identity, since=base)
     if commit is None:
-        commit = commits.commit_paths(bench.repository, _message(item, phase, identity=identity), paths=paths)
-    else:
-        commits.refresh_index(bench.repository, paths)
+        return commits.commit_paths(bench.repository, _message(item, phase, identity=identity), paths=paths)
+    commits.refresh_index(bench.repository, paths)
+    return commit
+
+
+def hand_over(
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, bench: Workbench
+) -> None:
+    """Put the note of a phase on ``commit``."""
+    identity = handoff_id(item, attempt.phase, base=step.base_commit)
     note = _note(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
     notes.append_line(bench.repository, commit, line=note)
-    subject = bench.repository.git("log", "-1", "--format=%s", commit).strip()
-    bench.emit(Committed(phase=phase, commit=commit, subject=subject))
-    return commit
 
 
 def _subject(item: WorkItem, phase: Phase) -> str:
@@ -88,7 +106,7 @@ def _note(
             "checkpoint": step.checkpoint,
             "gate": {
                 "phase": attempt.phase,
-                "open": True,
+                "open": attempt.verdict == "open",
                 "reasons": list(attempt.reasons),
                 "report_sha256": _digest(report),
             },

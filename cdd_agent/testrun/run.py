@@ -54,6 +54,7 @@ class Suite:
             nonce = secrets.token_hex(16)
             result = self._pytest(private, nonce, targets=targets)
             report, problem = self._read_back(private / "report.json", nonce, result=result)
+            shutil.rmtree(self.bytecode / private.relative_to(os.sep), ignore_errors=True)
         if report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             dump(report, keep)

@@ -74,7 +74,7 @@ class AttemptRecord:
     report: str | None = None
     """Path of the report it was judged by."""
     checkpoint: str | None = None
-    """Ref of the work tree the attempt began with."""
+    """Ref of the work tree the attempt left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +177,10 @@ def enter_phase(
     return _with(state, replace(step, phase=phase, checkpoint=checkpoint or step.checkpoint, baseline=baseline))
 
 
-def record_attempt(state: RunState, number: int, *attempts: AttemptRecord) -> RunState:
-    """Step ``number`` with these attempts more, in the phase of the last."""
+def record_attempt(state: RunState, number: int, *, attempt: AttemptRecord) -> RunState:
+    """Step ``number`` with one more attempt."""
     step = _in(state, number, Status.IN_PROGRESS, verb="attempted")
-    phase = attempts[-1].phase if attempts else step.phase
-    return _with(state, replace(step, phase=phase, attempts=(*step.attempts, *attempts)))
+    return _with(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
 
 
 def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> RunState:

@@ -65,13 +65,19 @@ def test_the_history_holds_a_test_before_each_implementation(demo: Demo) -> None
 def test_every_phase_commit_carries_trailers_and_a_note_with_its_evidence(demo: Demo) -> None:
     commits = git(demo.folder, "log", "--reverse", "--format=%H", "HEAD").splitlines()[2:]
     for commit in commits:
-        note = json.loads(git(demo.folder, "notes", "--ref=tdd-handoffs", "show", commit))
-        assert note["commit"] == commit
+        lines = git(demo.folder, "notes", "--ref=tdd-handoffs", "show", commit).splitlines()
+        note = json.loads(lines[0])
+        assert all(json.loads(line)["commit"] == commit for line in lines)
         assert note["gate"]["open"] is True
         assert len(note["gate"]["report_sha256"]) == 64
         body = git(demo.folder, "log", "-1", "--format=%B", commit)
         assert f"Ticket: {demo.name}\nPhase: {note['phase']}\n" in body
         assert f"Handoff-Id: {note['id']}" in body
+
+
+def test_the_last_note_says_that_the_ticket_is_complete(demo: Demo) -> None:
+    last = git(demo.folder, "notes", "--ref=tdd-handoffs", "show", "HEAD").splitlines()[-1]
+    assert json.loads(last)["nextPhase"] == "COMPLETE"
 
 
 def test_the_project_is_clean_and_its_tests_pass(demo: Demo) -> None:

@@ -31,7 +31,7 @@ def shell_tool(sandbox: Sandbox, root: Path) -> Tool:
             result = sandbox.run(
                 ("bash", "-c", inputs.command),
                 cwd=root,
-                variables={},
+                variables={"PYTHONDONTWRITEBYTECODE": "1"},
                 timeout_s=inputs.timeout_s,
                 output_cap=OUTPUT_CAP_BYTES,
             )

@@ -73,7 +73,7 @@ class Executor:
         """Hold the project for this ticket while steps are run; the state is saved however the block ends.
 
         The ticket's files are read again first: another process may have gone on with them since.
-        Raises ``UsageError`` if another process holds it or if there are uncommitted changes that nobody allowed.
+        Raises ``UsageError`` if another process holds it.
         """
         started = self._clock.monotonic()
         lock = private_folder(self._bench.repository.root) / "exec.lock"
@@ -85,11 +85,12 @@ class Executor:
                 if remark not in self._told:
                     self._emit(Notice(text=remark))
             self._told = self.remarks
-            self._begin()
+            found = self.state
             try:
                 yield
             finally:
-                self._save(states.finish(self.state, now=self._clock.now()))
+                if self.state != found:
+                    self._save(states.finish(self.state, now=self._clock.now()))
             status, duration = self.state.status, self._clock.monotonic() - started
             self._emit(RunFinished(workflow="exec", ticket=self.ticket.slug, status=status, duration_s=duration))
 
@@ -110,7 +111,8 @@ class Executor:
     def run_step(self, step: Step) -> bool:
         """Whether ``step`` is completed now; a failed one is rolled back and the state says why.
 
-        Raises ``UsageError`` if a step it depends on is not completed.
+        Raises, before anything is touched, ``UsageError`` if a step it depends on is not completed or if there are
+        uncommitted changes that nobody allowed, and ``ModelError`` if there is no model to ask.
         """
         blocking = [n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED]
         if blocking:
@@ -118,15 +120,17 @@ class Executor:
             hint = f"run that first, or leave this one out: cdd exec {self.ticket.slug} --skip {step.number}"
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
         repository, item = self._bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
+        self._bench.model.check()
         execution = self.state.execution(step.number)
-        if not recovery.is_underway(self.ticket.slug, execution, bench=self._bench):
+        goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
+        if not goes_on:
             require_ready(
                 repository, self.ticket, documents=self.documents, allow_dirty=self._allow_dirty, emit=self._emit
             )
             if execution.status == Status.IN_PROGRESS:
                 self._save(states.retry_step(self.state, step.number))
-        started = states.start_step(self.state, step_key(step), now=self._clock.now(), base_commit=repository.head())
-        self._save(started)
+        state = self._run_facts(goes_on=goes_on)
+        self._save(states.start_step(state, step_key(step), now=self._clock.now(), base_commit=repository.head()))
         self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
         state, why = Cycle(item, self.state, bench=self._bench, save=self._save).run()
         if why is None:
@@ -182,25 +186,17 @@ class Executor:
                 state = states.retry_step(state, dependent)
         self._save(state)
 
-    def _begin(self) -> None:
-        """Make the project ready for the first step and save what the run is carried out with."""
+    def _run_facts(self, *, goes_on: bool) -> RunState:
+        """The state with what the step about to run is carried out with; one that goes on stays on its branch."""
         repository = self._bench.repository
-        steps = self.state.step_executions.values()
-        goes_on = any(recovery.is_underway(self.ticket.slug, step, bench=self._bench) for step in steps)
-        if not goes_on:
-            require_ready(
-                repository, self.ticket, documents=self.documents, allow_dirty=self._allow_dirty, emit=self._emit
-            )
-        self._save(
-            replace(
-                self.state,
-                base_commit=self.state.base_commit or repository.head(),
-                branch=self.state.branch if goes_on else repository.branch(),
-                sandbox=self._bench.suite.sandbox.level,
-                model=self._bench.model.name,
-                plan_sha256=self.documents.plan_sha256,
-                spec_sha256=self.documents.spec_sha256,
-            )
+        return replace(
+            self.state,
+            base_commit=self.state.base_commit or repository.head(),
+            branch=self.state.branch if goes_on else repository.branch(),
+            sandbox=self._bench.suite.sandbox.level,
+            model=self._bench.model.name,
+            plan_sha256=self.documents.plan_sha256,
+            spec_sha256=self.documents.spec_sha256,
         )
 
     def _save(self, state: RunState) -> None:

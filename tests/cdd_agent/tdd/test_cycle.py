@@ -73,7 +73,7 @@ def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Pro
         commit = step.commits[phase]
         trailers = project.git("log", "-1", "--format=%(trailers:only)", commit).splitlines()
         assert trailers[:3] == ["Ticket: sale", f"Phase: {phase.upper()}", "Cycle: 1"]
-        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", commit))
+        note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()[0])
         assert trailers[3] == f"Handoff-Id: {note['id']}"
         assert set(note) == {
             *("v", "seq", "id", "ticket", "phase", "nextPhase", "cycleNumber", "currentTest", "completedTests"),
@@ -91,6 +91,13 @@ def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) ->
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert step.commits["refactor"] == step.commits["green"]
+    lines = project.git("notes", "--ref=tdd-handoffs", "show", step.commits["green"]).splitlines()
+    handoffs = [json.loads(line) for line in lines]
+    assert [(note["phase"], note["nextPhase"]) for note in handoffs] == [
+        ("GREEN", "REFACTOR"),
+        ("REFACTOR", "COMPLETE"),
+    ]
+    assert {note["commit"] for note in handoffs} == {step.commits["green"]}
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("docs", "docs"), ("chore", "chore"), ("refactor", "refactor")])

@@ -18,7 +18,7 @@ def started() -> RunState:
 
 def failed() -> RunState:
     run = work.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
-    run = work.record_commit(work.record_attempt(run, 1, RED), 1, phase="red", commit="c1")
+    run = work.record_commit(work.record_attempt(run, 1, attempt=RED), 1, phase="red", commit="c1")
     return work.fail_step(run, 1, error="no failing test", now="t2")
 
 
@@ -46,7 +46,7 @@ def test_a_transition_leaves_the_state_it_was_given() -> None:
 
 
 def test_a_step_in_progress_goes_on_where_it_was() -> None:
-    run = work.record_attempt(started(), 1, RED)
+    run = work.record_attempt(started(), 1, attempt=RED)
 
     resumed = work.start_step(run, ONE, now="t9", base_commit="c9")
 
@@ -68,7 +68,7 @@ def test_a_phase_keeps_what_undoing_and_judging_it_need() -> None:
 
 
 def test_attempts_and_commits_and_files_and_review_add_up() -> None:
-    run = work.record_attempt(started(), 1, RED)
+    run = work.record_attempt(started(), 1, attempt=RED)
     run = work.record_commit(run, 1, phase="red", commit="c1")
     run = work.record_commit(run, 1, phase="green", commit="c2")
     run = work.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
