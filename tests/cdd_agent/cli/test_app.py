@@ -106,6 +106,7 @@ def test_a_damaged_state_is_told_and_kept(command: str, finished: Path, capsys: 
 
 
 def test_uncommitted_changes_are_refused_with_both_ways_out(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    find(finished, SLUG).state_path.unlink()
     source = finished / "durations" / "reading.py"
     source.write_text(source.read_text(encoding="utf-8") + "# mine\n", encoding="utf-8")
     assert in_project(finished, *REPLAY, "exec", SLUG) == 2
