@@ -1,6 +1,7 @@
 """kill -9 at any moment: running the same command again ends in the same commits, none of them twice."""
 
 import random
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -49,6 +50,29 @@ def check(demo: Demo, folder: Path, home: Path, *, moments: list[float]) -> None
     assert git(folder, "rev-parse", "HEAD^{tree}") == demo.tree
     assert git(folder, "log", "--reverse", "--format=%s").splitlines() == demo.subjects
     assert git(folder, "status", "--porcelain") == ""
+
+
+def test_ctrl_c_in_a_step_says_how_to_go_on_and_leaves_nothing_half_done(
+    demo: Demo, home: Path, tmp_path: Path
+) -> None:
+    folder = planned(demo, tmp_path / "project")
+    recording = str(EXAMPLES / demo.name / "recording.yaml")
+    with subprocess.Popen(
+        command("--replay", recording, "--yes", "--json", "exec", demo.name),
+        cwd=folder,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if b'"GateJudged"' in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert "Stopped" in errors.decode()
+    check(demo, folder, home, moments=[])
 
 
 def test_two_kills_change_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
