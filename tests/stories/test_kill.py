@@ -52,6 +52,11 @@ def check(demo: Demo, folder: Path, home: Path, *, moments: list[float]) -> None
     assert git(folder, "status", "--porcelain") == ""
 
 
+SHORT = pytest.mark.parametrize("demo", ["minutes-lost"], indirect=True)
+"""The longer example is left to the soak."""
+
+
+@SHORT
 def test_ctrl_c_in_a_step_says_how_to_go_on_and_leaves_nothing_half_done(
     demo: Demo, home: Path, tmp_path: Path
 ) -> None:
@@ -75,8 +80,9 @@ def test_ctrl_c_in_a_step_says_how_to_go_on_and_leaves_nothing_half_done(
     check(demo, folder, home, moments=[])
 
 
+@SHORT
 def test_two_kills_change_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
-    check(demo, planned(demo, tmp_path / "project"), home, moments=[2.0, 2.5])
+    check(demo, planned(demo, tmp_path / "project"), home, moments=[1.5, 2.5])
 
 
 @pytest.mark.slow
