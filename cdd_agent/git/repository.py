@@ -83,7 +83,7 @@ class Repository:
         hooks: bool = False,
     ) -> str:
         """What ``git ARGUMENTS`` prints; raises ``GitError`` with git's own words if it fails."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "ANTHROPIC_"))}
         environment |= {
             "LC_ALL": "C",
             "GIT_TERMINAL_PROMPT": "0",

@@ -30,3 +30,9 @@ def test_a_detached_head_has_no_branch(repository: Repository) -> None:
 def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert repository.head() is not None
+
+
+def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary")
+    repository.git("config", "alias.env", "!env")
+    assert "canary" not in repository.git("env")
