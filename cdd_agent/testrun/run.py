@@ -7,6 +7,7 @@ and whole seconds, so an edit within the same second could otherwise be judged b
 """
 
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
 from pytest_tdd_agent.report import ReportError, SuiteReport, dump, load
 
 OUTPUT_CAP_BYTES = 200_000
+_STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class Suite:
         argv = [
             *(str(self.interpreter.path), "-m", "pytest", "-p", package.name),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
-            *("--continue-on-collection-errors", "--color=no", *targets),
+            *("--continue-on-collection-errors", "--maxfail=0", "--color=no", *targets),
         ]
         variables = {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -100,5 +102,15 @@ class Suite:
         if report.nonce != nonce:
             return None, "the report is not of this run"
         if not report.complete:
-            return None, f"the run ended early (pytest status {report.exit_status})"
+            return None, f"the run ended early (pytest status {report.exit_status}){_why_it_stopped(result.output)}"
         return report, None
+
+
+def _why_it_stopped(output: str) -> str:
+    """What pytest said of its stopping, the last line of that kind; options that stop a run are named."""
+    said = _STOP_LINE.findall(output)
+    if not said:
+        return ""
+    is_option = "stopping after" in said[-1] or "continuing from this test" in said[-1]
+    hint = "; take -x, --maxfail and --stepwise out of the tests' configuration" if is_option else ""
+    return f": {said[-1]}{hint}"

@@ -87,3 +87,24 @@ def test_nothing_but_the_plugin_is_put_on_the_projects_path(tmp_path: Path, monk
         f"    assert theirs == {str(tmp_path / 'lib')!r}\n"
     )
     assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "passed"}
+
+
+@pytest.mark.parametrize("option", ["-x", "--maxfail=1"])
+def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(tmp_path: Path, option: str) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {option}\n")
+    (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
+    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
+
+
+def test_a_run_that_something_stops_says_what_stopped_it(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("def pytest_configure(config): config.option.maxfail = 1\n")
+    (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
+    problem = run(tmp_path).problem
+    assert problem is not None
+    assert problem.startswith("the run ended early (pytest status 1): stopping after 1 failures")
+    assert "--maxfail" in problem
+    (tmp_path / "conftest.py").unlink()
+    (tmp_path / "test_a.py").write_text("import pytest\ndef test_one(): pytest.exit('enough')\ndef test_two(): pass\n")
+    problem = run(tmp_path).problem
+    assert problem is not None
+    assert problem.endswith("enough")
