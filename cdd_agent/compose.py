@@ -9,6 +9,7 @@ from pathlib import Path
 from cdd_agent import settings
 from cdd_agent.agent.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
@@ -56,6 +57,8 @@ class Composition:
         """The project's folder: as told, else the enclosing git top level, else the current folder."""
         told = self._options.project or _told(self._environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
         if told is not None:
+            if not told.is_dir():
+                raise UsageError(f"The project's folder {told} does not exist.", hint="correct CDD_PROJECT_ROOT")
             return told.resolve()
         here = Path.cwd()
         return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)

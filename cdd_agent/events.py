@@ -227,7 +227,18 @@ _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Even
 
 def encode(event: Event) -> bytes:
     """One line of JSON, without its newline."""
-    return msgspec.json.encode({"event": type(event).__name__, **asdict(event)})
+    return msgspec.json.encode({"event": type(event).__name__, **_writable(asdict(event))})
+
+
+def _writable(fields: dict[str, Any]) -> dict[str, Any]:
+    """``fields`` with bytes of file names that are not UTF-8 shown as ``\\xNN``, which no JSON could hold."""
+
+    def shown(value: object) -> object:
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return tuple(shown(item) for item in value) if isinstance(value, tuple) else value
+
+    return {name: shown(value) for name, value in fields.items()}
 
 
 def decode(line: bytes) -> Event:

@@ -13,6 +13,7 @@ import msgspec
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
 
+DEFAULT_MODEL = "claude-opus-5-5"
 CONFIG_FILE = Path(".cdd") / "config.yaml"
 
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
@@ -23,7 +24,7 @@ _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RET
 class Settings:
     """Everything a user can turn."""
 
-    model: str = "claude-opus-5-5"
+    model: str = DEFAULT_MODEL
     """Any id the API knows."""
     max_tokens: int = 16_000
     """Of one turn of the model."""
@@ -65,7 +66,7 @@ def load(project: Path, *, environment: Mapping[str, str] = os.environ, model: s
     settings = _read(project / CONFIG_FILE)
     for name, variables in _VARIABLES.items():
         for variable in variables:
-            if variable in environment:
+            if environment.get(variable):
                 settings = _from_variable(settings, name, variable=variable, value=environment[variable])
                 break
     return settings if model is None else replace(settings, model=model)
@@ -81,9 +82,10 @@ def _read(path: Path) -> Settings:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         return msgspec.convert(_known(content), Settings)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        problem = Problem(line=line, message=str(error.problem))
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        message = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+        problem = Problem(line=mark.line + 1 if mark else 0, message=message or str(error).splitlines()[0])
         raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
     except (ValueError, UnicodeDecodeError) as error:
         problem = Problem(line=0, message=str(error))
@@ -105,4 +107,5 @@ def _from_variable(settings: Settings, name: str, *, variable: str, value: str) 
     try:
         return msgspec.convert({**asdict(settings), name: value}, Settings, strict=False)
     except ValueError as error:
-        raise UsageError(f"{variable}={value} is not valid: {error}", hint=f"unset {variable} or correct it") from error
+        told = str(error).partition(" - at ")[0]
+        raise UsageError(f"{variable}={value} is not valid: {told}.", hint=f"unset {variable} or correct it") from error

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ model, no tests), 70 internal error, 130 interrupted."""
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
 def cdd(context: click.Context, /, **given: Any) -> None:
-    """Turn a ticket into reviewed, tested commits.
+    """Turn a ticket into tested commits.
 
     Without a command: the chat prompt in this project. `cdd demo` shows everything from a recording, without a key.
     """
@@ -78,6 +79,8 @@ for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; what went wrong is on standard error."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     try:
         return _carry_out(arguments)
     except CddError as error:
@@ -85,7 +88,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _told(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        return _told("Stopped.", hint="the same command goes on from there", code=ExitCode.INTERRUPTED)
+        hint = "cdd exec goes on from the last checkpoint when it is run again"
+        return _told("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
         _drop_output()
         return int(ExitCode.INTERRUPTED)
@@ -97,6 +101,11 @@ def run(arguments: Sequence[str]) -> int:
             raise
         _drop_output()
         return _told(outside.happened, hint=outside.hint, code=outside.exit_code)
+
+
+def _end(number: int, _frame: object) -> None:
+    """Unwind as for Ctrl-C when the process is told to end: children are ended, files are back at the checkpoint."""
+    raise SystemExit(128 + number)
 
 
 def _carry_out(arguments: Sequence[str]) -> int:

@@ -1,7 +1,9 @@
 """The examples: each a project with a ticket, played in a new folder from spec to commits."""
 
 import os
+import shlex
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,5 +139,7 @@ def _summary(screen: Screen, state: RunState, *, repository: Repository) -> None
                     screen.line(reason_text(reason), indent=4, hang=2)
     screen.gap()
     screen.line(f"The project lies in {repository.root}", style="bold")
-    for command in ("git log --stat", "git notes --ref=tdd-handoffs show HEAD", "python -m pytest -q", "cdd"):
+    python = shlex.quote(sys.executable)
+    commands = ("git log --stat", "git notes --ref=tdd-handoffs show HEAD")
+    for command in (*commands, f"{python} -m pytest -q", f"{python} -m cdd_agent"):
         screen.show(Text(f"  cd {repository.root} && {command}"), wrap=False)

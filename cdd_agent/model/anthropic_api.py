@@ -19,7 +19,8 @@ from cdd_agent.model import failure as failures
 from cdd_agent.model import stream, wire
 from cdd_agent.model.conversation import JSON, AssistantMessage, Turn
 from cdd_agent.model.failure import Failure
-from cdd_agent.model.port import DEFAULT_MODEL, Request
+from cdd_agent.model.port import Request
+from cdd_agent.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     import anthropic

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from cdd_agent.errors import ModelError
-from cdd_agent.model.port import DEFAULT_MODEL
+from cdd_agent.settings import DEFAULT_MODEL
 
 LONGEST_WAIT_S = 60.0
 """A server that asks for a longer pause is told to the user instead of waited for."""

@@ -7,8 +7,6 @@ from typing import Protocol
 from cdd_agent.events import Emit
 from cdd_agent.model.conversation import JSON, Message, Turn
 
-DEFAULT_MODEL = "claude-opus-5-5"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:

@@ -68,11 +68,18 @@ class RecordingModel:
             self._check_form()
 
     def check(self) -> None:
-        """Raise what the inner model raises."""
+        """Raise what the inner model raises, and ``RecordingError`` where the file cannot be written."""
+        folder = self._path.absolute().parent
+        if not os.access(self._path if self._path.exists() else folder, os.W_OK):
+            raise RecordingError(
+                f"The recording {self._path} cannot be written.",
+                hint=f"name a file in a folder that is there: {folder}",
+            )
         self._inner.check()
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The inner model's turn, written down; raises ``RecordingError`` if it holds what must not be saved."""
+        self.check()
         turn = self._inner.reply(request, emit=emit)
         self._save(self._recorded(request, turn))
         return turn
@@ -102,7 +109,13 @@ class RecordingModel:
                     hint="run without --record, or in a project whose paths the model has no need to name",
                 )
         whole = self._with(turn)
-        write_atomic(self._path, whole.encode())
+        try:
+            write_atomic(self._path, whole.encode())
+        except OSError as error:
+            raise RecordingError(
+                f"Turn {turn.number} cannot be written to {self._path}: {error.strerror}.",
+                hint="make room there, or run without --record",
+            ) from error
         self._turns.append(turn)
         self._printed = whole
 

@@ -12,14 +12,14 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 
 
-def question(socrates: Socrates, words: str, *, screen: Screen) -> bool:
-    """Let Socrates answer ``words``, or begin if there are none; whether he goes on listening."""
+def question(socrates: Socrates, words: str, *, screen: Screen) -> None:
+    """Let Socrates answer ``words``, or begin if there are none; a complete spec is shown, and can be talked about."""
     if words:
         socrates.hear(words)
     elif socrates.missing:
         socrates.open(somebody_answers=True)
     if socrates.missing:
-        return True
+        return
     wanted = spec.load(socrates.ticket.spec_path)
     screen.gap()
     screen.line(
@@ -27,8 +27,7 @@ def question(socrates: Socrates, words: str, *, screen: Screen) -> bool:
     )
     for criterion in wanted.acceptance_criteria:
         screen.line(Text.assemble((criterion.id, "bold"), f"  {clean(criterion.text)}"), indent=2, hang=6)
-    screen.line("Next: /plan", style="bold", indent=0)
-    return False
+    screen.line("Say in plain words what to change, or go on: /plan", style="bold", indent=0, hang=2)
 
 
 def plan(planner: Planner, words: str, *, screen: Screen) -> None:

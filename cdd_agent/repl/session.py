@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from cdd_agent.errors import CddError, DocumentError, ExitCode, GateClosed, UsageError
+from cdd_agent.errors import CddError, ExitCode, UsageError
 from cdd_agent.repl import conversation_talk, crash, executor_talk
 from cdd_agent.repl.commands import Command, at_prompt, help_lines, parse
 from cdd_agent.repl.display.screen import Screen
@@ -113,10 +113,11 @@ class Session:
         """Carry out one line; whatever goes wrong becomes a message, and Ctrl-C ends only this line."""
         try:
             with self._screen.working(WAITING):
-                if line.startswith("/"):
-                    self._do(*parse(line))
+                words = line.strip()
+                if words.startswith("/"):
+                    self._do(*parse(words))
                 else:
-                    self._speak(line.strip())
+                    self._speak(words)
         except CddError as error:
             return _tell(error, screen=self._screen)
         except KeyboardInterrupt:
@@ -151,8 +152,8 @@ class Session:
                 self._open_exec(self._ticket(argument))
             case "new":
                 self._new(argument)
-            case "status" if argument or self._slug:
-                show_ticket(find(self._crew.root, argument or self._slug), screen=self._screen)
+            case "status" if argument:
+                show_ticket(find(self._crew.root, argument), screen=self._screen)
             case "status":
                 show_tickets(all_tickets(self._crew.root), screen=self._screen)
             case "help":
@@ -176,17 +177,16 @@ class Session:
     def _open_spec(self, ticket: Ticket) -> None:
         """Begin to question a ticket, or say that it is complete."""
         socrates = self._crew.socrates(ticket)
-        self._agent = socrates if conversation_talk.question(socrates, "", screen=self._screen) else None
+        socrates.check()
+        self._agent = socrates
+        conversation_talk.question(socrates, "", screen=self._screen)
 
     def _open_plan(self, ticket: Ticket) -> None:
         """Draft a plan, or show the one that is there, and stay: the user can say what to change."""
         planner = self._crew.planner(ticket)
-        try:
-            conversation_talk.plan(planner, "", screen=self._screen)
-        except (GateClosed, DocumentError):
-            self._agent = planner
-            raise
+        planner.check()
         self._agent = planner
+        conversation_talk.plan(planner, "", screen=self._screen)
 
     def _open_exec(self, ticket: Ticket) -> None:
         """Say where the plan stands and wait for a word, or show the end of a finished one."""
@@ -197,7 +197,7 @@ class Session:
         """Give plain words to the agent that listens."""
         match self._agent:
             case Socrates() as socrates if words:
-                self._agent = socrates if conversation_talk.question(socrates, words, screen=self._screen) else None
+                conversation_talk.question(socrates, words, screen=self._screen)
             case Planner() as planner if words:
                 conversation_talk.plan(planner, words, screen=self._screen)
             case Executor() as executor:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.errors import DocumentError
+from cdd_agent.errors import UsageError
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.tickets import plan_markdown, spec
@@ -42,8 +42,8 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
     for ticket in tickets:
         try:
             table.add_row(*_cells(ticket))
-        except DocumentError as error:
-            told = f"not valid: {error.path.rpartition('/')[2]}; cdd status {ticket.slug} tells more"
+        except UsageError:
+            told = f"not valid; cdd status {ticket.slug} tells more"
             table.add_row(ticket.slug, Text(told, style="bold red"))
     screen.show(table)
 

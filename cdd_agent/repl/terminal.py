@@ -1,6 +1,9 @@
 """Lines from a terminal: prompt, history, suggestions, completion and the toolbar, by way of prompt_toolkit."""
 
-from collections.abc import Callable
+import contextlib
+import sys
+import termios
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -23,7 +26,7 @@ def terminal_reader(
 ) -> Read:
     """Reads lines at the terminal; without ``history`` they are remembered for this sitting only."""
     session: PromptSession[str] = PromptSession(
-        history=InMemoryHistory() if history is None else FileHistory(str(history)),
+        history=InMemoryHistory() if history is None else _History(str(history)),
         auto_suggest=AutoSuggestFromHistory(),
         completer=CommandCompleter(slugs),
         complete_while_typing=True,
@@ -36,10 +39,33 @@ def terminal_reader(
         def toolbar() -> str:
             return toolbar_text(place, model=model, width=get_app().output.get_size().columns)
 
+        _forget_what_was_typed_ahead()
         name = [("class:agent", place.agent), ("", f" {place.ticket}" if place.ticket else "")]
         return session.prompt(FormattedText([*name, ("class:mark", "> ")]), bottom_toolbar=toolbar)
 
     return read
+
+
+class _History(FileHistory):
+    """A history file that may fail: what cannot be read or written is remembered for this sitting only."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The lines of earlier sittings, newest first."""
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        """Keep a line."""
+        with contextlib.suppress(OSError):
+            super().store_string(string)
+
+
+def _forget_what_was_typed_ahead() -> None:
+    """Drop keys pressed while something ran: an Enter meant for nobody must not start the next step."""
+    with contextlib.suppress(termios.error, OSError, ValueError):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def toolbar_text(place: Place, *, model: str, width: int) -> str:

@@ -1,14 +1,16 @@
 """What a cycle is given and how far it may go: the work item, its phases, the limits."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from cdd_agent.agent.budget import Budget
+from cdd_agent.tickets import plan
+from cdd_agent.work import state
 
-Kind: TypeAlias = Literal["feature", "bug", "refactor", "docs", "chore"]
+Kind: TypeAlias = plan.Kind
 """What a work item changes; decides its phases and the prefix of its commits."""
 
-Phase: TypeAlias = Literal["red", "green", "refactor"]
+Phase: TypeAlias = state.Phase
 """The part of a cycle that one gate judges."""
 
 

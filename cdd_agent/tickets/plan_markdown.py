@@ -62,22 +62,6 @@ def _section_text(found: list[Block], name: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def mark_done(text: str, number: int, *, done: bool) -> str:
-    """``text`` with the box of step ``number`` ticked or emptied and all else as it was.
-
-    A step without a box is left alone. Raises ``UsageError`` if there is no such step.
-    """
-    found, _ = blocks(read_lines(text)[0])
-    steps = [block for block in found if block.name == "step" and block.number == number]
-    if not steps:
-        raise UsageError(f"The plan has no step {number}.", hint="list its steps with: cdd status")
-    box = StepReader(steps[0], "feature").box
-    if box is None:
-        return text
-    marked = re.sub(r"\[[ xX]?\]", "[x]" if done else "[ ]", box.text, count=1)
-    return text[: box.start] + marked + text[box.start + len(box.text) :]
-
-
 def render(plan: Plan) -> str:
     """The plan as Markdown that reads back as the same plan.
 

@@ -137,12 +137,6 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     return changed
 
 
-def with_ids(text: str, *, path: str) -> str:
-    """``text`` with the id of every acceptance criterion written out."""
-    spec = parse(text, path=path)
-    return update(text, {"acceptance_criteria": spec.acceptance_criteria}, path=path)
-
-
 def _tidy(value: Change) -> Change:
     """The value as it reads back: without white space round texts, without empty ones."""
     if isinstance(value, str):

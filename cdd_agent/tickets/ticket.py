@@ -65,6 +65,8 @@ class Ticket:
         return self.folder / "execution-state.json"
 
 
+MOST_SLUG_CHARACTERS = 80
+MOST_TITLE_CHARACTERS = 200
 MOST_NAMED = 8
 """Tickets that an error lists."""
 
@@ -73,7 +75,7 @@ def find(project: Path, slug: str) -> Ticket:
     """The ticket ``slug`` of ``project``; ``UsageError``, naming the nearest one, if there is none."""
     _check_slug(slug)
     for folder in _FOLDERS:
-        if (project / folder / slug).is_dir():
+        if _is_ticket(project / folder / slug):
             return Ticket(slug=slug, folder=project / folder / slug)
     slugs = [ticket.slug for ticket in all_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
@@ -89,7 +91,7 @@ def all_tickets(project: Path) -> tuple[Ticket, ...]:
     for name in _FOLDERS:
         folder = project / name
         for entry in folder.iterdir() if folder.is_dir() else ():
-            if entry.is_dir() and _SLUG.fullmatch(entry.name):
+            if _is_ticket(entry) and _SLUG.fullmatch(entry.name):
                 found.setdefault(entry.name, Ticket(slug=entry.name, folder=entry))
     return tuple(found[slug] for slug in sorted(found))
 
@@ -107,6 +109,11 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     taken = next((ticket for ticket in all_tickets(project) if ticket.slug == slug), None)
     if taken:
         raise UsageError(f"The ticket '{slug}' is there already: {taken.folder}.", hint=f"go on with: cdd spec {slug}")
+    if len(title) > MOST_TITLE_CHARACTERS:
+        raise UsageError(
+            f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.",
+            hint="say it in one line, and the rest in the description",
+        )
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
     text = _TEMPLATE.format(title=quoted(" ".join(title.split())), type=type)
     write_atomic(ticket.spec_path, text.encode())
@@ -116,7 +123,17 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     return ticket
 
 
+def _is_ticket(folder: Path) -> bool:
+    """Whether a folder holds at least one of a ticket's files."""
+    return any((folder / name).exists() for name in ("spec.yaml", "plan.md", "execution-state.json"))
+
+
 def _check_slug(slug: str) -> None:
+    if len(slug) > MOST_SLUG_CHARACTERS:
+        raise UsageError(
+            f"The name of a ticket has at most {MOST_SLUG_CHARACTERS} characters; this one has {len(slug)}.",
+            hint=f"shorten it: {slug[:20]}",
+        )
     if not _SLUG.fullmatch(slug):
         proposed = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-") or "my-ticket"
         raise UsageError(

@@ -203,16 +203,6 @@ def record_files(
     return _with(state, changed)
 
 
-def record_review(state: RunState, number: int, *, decision: str) -> RunState:
-    """Step ``number`` with what the reviewer decided."""
-    return _with(state, replace(state.execution(number), review=decision))
-
-
-def add_usage(state: RunState, usage: UsageTotals) -> RunState:
-    """The run with ``usage`` added to its totals."""
-    return replace(state, usage=state.usage + usage)
-
-
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:
     """Step ``number`` completed, which only a step in progress can be."""
     step = _in(state, number, Status.IN_PROGRESS, verb="completed")

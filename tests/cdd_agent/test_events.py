@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.events import Event, GateJudged, decode, encode
+from cdd_agent.events import Event, GateJudged, Notice, decode, encode
 
 
 @given(st.from_type(Event))  # type: ignore[arg-type]
@@ -20,3 +20,7 @@ def test_an_event_is_one_line_with_its_tag() -> None:
 def test_what_is_no_event_is_a_value_error(line: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (the class is what the reader is promised)
         decode(line)
+
+
+def test_a_file_name_that_is_not_utf_8_can_be_written() -> None:
+    assert decode(encode(Notice(text="caf\udce9"))) == Notice(text="caf\\xe9")

@@ -34,6 +34,7 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
         ("- model\n", "name: value"),
         ("model: [\n", "line"),
         ("base_url: http://elsewhere\n", "base_url"),
+        ("model: a\x00b\n", "special characters"),
     ],
 )
 def test_an_invalid_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
@@ -55,3 +56,7 @@ def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
     (folder / ".gitignore").write_text("the user's\n")
     private_folder(tmp_path)
     assert (folder / ".gitignore").read_text() == "the user's\n"
+
+
+def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
+    assert load(tmp_path, environment={"CDD_MODEL": "", "CDD_MAX_RETRIES": ""}) == Settings()

@@ -91,7 +91,7 @@ class LiveLine:
     def _draw(self, text: str, *, style: str) -> None:
         """Put ``text`` in place of what the line holds, cut to the width."""
         row = Text(text, style=style, no_wrap=True)
-        row.truncate(max(1, self._console.width - 1))
+        row.truncate(max(1, self._console.width - 3))  # room for the ^C that a terminal echoes
         self._console.file.write(_ERASE)
         self._console.print(row, end="", soft_wrap=True)
         self._console.file.flush()

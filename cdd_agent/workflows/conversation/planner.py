@@ -37,6 +37,11 @@ class Planner:
         self._drafts: list[tuple[str, ...]] = []
         self._accepted: Plan | None = None
 
+    def check(self) -> None:
+        """Raise ``ModelError`` if there is no plan yet and no model to draft one."""
+        if not self.ticket.plan_path.exists():
+            self._desk.model.check()
+
     def draft(self, request: str = "") -> Plan:
         """The plan that was accepted and saved; ``request`` is what the developer wants of it.
 

@@ -52,6 +52,11 @@ class Socrates:
         """What the spec on disk lacks to be complete, by the stated rules."""
         return spec.missing(spec.load(self.ticket.spec_path))
 
+    def check(self) -> None:
+        """Raise ``ModelError`` if the spec needs questions and there is no model to ask them."""
+        if self.missing:
+            self._desk.model.check()
+
     def open(self, *, somebody_answers: bool) -> str:
         """What Socrates says first: a question, or, with nobody there, what was inferred."""
         lacks = (

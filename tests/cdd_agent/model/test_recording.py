@@ -151,3 +151,12 @@ def test_the_users_own_places_are_found_by_themselves(tmp_path: Path, monkeypatc
 
 def test_a_home_that_is_the_root_forbids_nothing() -> None:
     assert Private(folders=("/",)).found_in("/usr/bin") is None
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_model_is_asked(tmp_path: Path) -> None:
+    inner = ScriptedModel([says("hello")])
+    model = RecordingModel(inner, tmp_path / "nowhere" / "r.yaml", private=PRIVATE)
+    with pytest.raises(RecordingError, match="cannot be written"):
+        ask(model)
+    assert inner.requests == []
+    assert not (tmp_path / "nowhere").exists()

@@ -54,7 +54,7 @@ def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
     assert sitting.session.place == Place(agent="spec", ticket=SLUG)
     answered = sitting.says(ANSWER)
     assert "✔ The spec of minutes-lost is complete:\n  AC-1  WHEN" in answered
-    assert sitting.session.place == Place(agent="cdd", ticket=SLUG)
+    assert sitting.session.place == Place(agent="spec", ticket=SLUG)
     drafted = sitting.says("/plan")
     assert "in full in tickets/minutes-lost/plan.md" in drafted
     assert "or go on: /exec" in drafted

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.tickets.plan import KINDS, Plan, Step, problems
-from cdd_agent.tickets.plan_markdown import load, mark_done, parse, render
+from cdd_agent.tickets.plan_markdown import load, parse, render
 
 TWO_STEPS = """\
 # Implementation Plan: Export as CSV
@@ -301,30 +301,6 @@ def test_any_sequence_of_lines_is_read_or_refused_and_printed_unchanged(lines: l
     except DocumentError:
         return
     assert render(plan) == text
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_ticking_a_step_changes_one_character(end: str) -> None:
-    text = "\ufeff" + TWO_STEPS.replace("\n", end)
-
-    ticked = mark_done(text, 2, done=True)
-
-    assert [step.done for step in read(ticked).steps] == [False, True]
-    assert sum(a != b for a, b in zip(text, ticked, strict=True)) == 1
-    assert mark_done(ticked, 2, done=False) == text
-
-
-def test_ticking_works_on_a_box_in_the_heading() -> None:
-    assert mark_done("### [ ] Step 1: a [ ]\n", 1, done=True) == "### [x] Step 1: a [ ]\n"
-
-
-def test_ticking_a_step_without_a_box_adds_nothing() -> None:
-    assert mark_done("### Step 1: a\n", 1, done=True) == "### Step 1: a\n"
-
-
-def test_ticking_an_unknown_step_is_refused() -> None:
-    with pytest.raises(UsageError, match="no step 3"):
-        mark_done(TWO_STEPS, 3, done=True)
 
 
 def test_a_plan_is_loaded_from_its_file(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_what_the_user_ignores_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_an_existing_ticket_is_not_created_again(tmp_path: Path) -> None:
     (tmp_path / "specs" / "tickets" / "a").mkdir(parents=True)
+    (tmp_path / "specs" / "tickets" / "a" / "spec.yaml").touch()
 
     with pytest.raises(UsageError, match="is there already"):
         create(tmp_path, "a", title="A", type="chore")
@@ -103,9 +104,23 @@ def test_a_slug_that_is_no_name_is_refused(tmp_path: Path, slug: str) -> None:
 def test_tickets_are_found_in_both_places_by_slug(tmp_path: Path) -> None:
     for folder in ("tickets/b", "specs/tickets/a", "specs/tickets/b", "tickets/Not-one", "tickets/.hidden"):
         (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "spec.yaml").touch()
     (tmp_path / "tickets" / "file").touch()
 
     assert [ticket.folder.relative_to(tmp_path).as_posix() for ticket in all_tickets(tmp_path)] == [
         "specs/tickets/a",
         "tickets/b",
     ]
+
+
+def test_an_empty_folder_is_no_ticket_and_can_become_one(tmp_path: Path) -> None:
+    (tmp_path / "tickets" / "empty").mkdir(parents=True)
+    assert all_tickets(tmp_path) == ()
+    assert create(tmp_path, "empty", title="A", type="chore").spec_path.exists()
+
+
+@pytest.mark.parametrize(("slug", "title"), [("a" * 300, "A"), ("a", "A" * 70_000)])
+def test_what_is_too_long_is_refused_before_anything_is_made(tmp_path: Path, slug: str, title: str) -> None:
+    with pytest.raises(UsageError, match="characters"):
+        create(tmp_path, slug, title=title, type="chore")
+    assert list(tmp_path.iterdir()) == []

@@ -67,14 +67,14 @@ def test_a_phase_keeps_what_undoing_and_judging_it_need() -> None:
     assert (step.phase, step.checkpoint, step.baseline) == ("green", "refs/cdd/1", "reports/2.json")
 
 
-def test_attempts_and_commits_and_files_and_review_add_up() -> None:
+def test_attempts_and_commits_and_files_add_up() -> None:
     run = work.record_attempt(started(), 1, attempt=RED)
     run = work.record_commit(run, 1, phase="red", commit="c1")
     run = work.record_commit(run, 1, phase="green", commit="c2")
     run = work.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
-    step = work.record_review(run, 1, decision="approved").execution(1)
+    step = run.execution(1)
 
-    assert (step.attempts, step.phase, step.review) == ((RED,), "red", "approved")
+    assert (step.attempts, step.phase) == ((RED,), "red")
     assert step.commits == {"red": "c1", "green": "c2"}
     assert (step.files_created, step.files_modified, step.files_deleted) == (("a.py",), ("b.py",), ("c.py",))
 
@@ -155,9 +155,7 @@ def test_a_retry_puts_a_failed_run_back_in_progress() -> None:
 def test_usage_adds_up() -> None:
     first = UsageTotals(input_tokens=1, output_tokens=2, cache_read_tokens=3, cost_usd=0.5)
 
-    run = work.add_usage(work.add_usage(new_run(), first), first)
-
-    assert run.usage == UsageTotals(input_tokens=2, output_tokens=4, cache_read_tokens=6, cost_usd=1.0)
+    assert first + first == UsageTotals(input_tokens=2, output_tokens=4, cache_read_tokens=6, cost_usd=1.0)
 
 
 def test_a_cost_that_is_unknown_in_part_is_unknown() -> None:
