@@ -48,6 +48,7 @@ STRUCTURAL = (
 
 _FAILING = ("failed", "error")
 _NOT_RUN = ("skipped", "xfailed")
+_MARKED = (*_NOT_RUN, "xpassed")
 _SHOWN = 300
 
 
@@ -87,6 +88,8 @@ class _Run:
         self.expects = expects
         self.tests = {case.nodeid: case for case in report.tests}
         self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
+        self.old_failures = set(baseline.old_failures) if baseline else set()
+        """What failed before RED already; all that failed in the baseline, if the phase adds no test."""
         self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
 
     def covered(self, target: str) -> list[Case]:
@@ -104,6 +107,12 @@ class _Run:
     def failed_before(self, case: Case) -> bool:
         old = self.before.get(case.nodeid)
         return old is not None and old.outcome in _FAILING
+
+    def is_old_trouble(self, case: Case) -> bool:
+        """Say whether the test did not pass before the cycle began, or did not count, and is no worse now."""
+        old = self.before.get(case.nodeid)
+        is_mark = old is not None and old.outcome in _MARKED and case.outcome not in _FAILING
+        return is_mark or (case.nodeid in self.old_failures and case.outcome != "passed")
 
     def uncollected(self, nodeid: str) -> CollectError | None:
         """Return the error that kept a test, or the file or folder it is in, from being collected."""
@@ -270,7 +279,7 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
 
 
 def _green(run: _Run) -> Iterator[Reason]:
-    aim = _Aim(run, run.covered)
+    aim = _Aim(run, lambda target: _green_targets(run, target))
     if not run.targets:
         ran = (
             case for case in run.report.tests if case.outcome in ("passed", *_FAILING) and not run.failed_before(case)
@@ -291,6 +300,17 @@ def _green(run: _Run) -> Iterator[Reason]:
     yield from _protected_changes(run)
 
 
+def _green_targets(run: _Run, target: str) -> list[Case]:
+    """The tests that have to pass: the one of that node id, else those the target holds, old trouble spared.
+
+    A target that holds nothing else stands for all it has, as it would prove nothing otherwise.
+    """
+    cases = run.covered(target)
+    if target in run.tests:
+        return cases
+    return [case for case in cases if not run.is_old_trouble(case)] or cases
+
+
 def _not_green(case: Case) -> Iterator[Reason]:
     name = case.nodeid
     if case.outcome in _NOT_RUN:
@@ -303,6 +323,7 @@ def _not_green(case: Case) -> Iterator[Reason]:
 
 
 def _refactor(run: _Run) -> Iterator[Reason]:
+    run.old_failures = {nodeid for nodeid, case in run.before.items() if case.outcome in _FAILING}
     yield from _green(run)
     gone = [nodeid for nodeid, case in run.before.items() if nodeid not in run.tests and case.outcome != "passed"]
     added = [nodeid for nodeid in run.tests if nodeid not in run.before]

@@ -291,6 +291,7 @@ class Closing:
     def _gathered(self, status: int) -> SuiteReport:
         recorder = self._recorder
         tally = recorder.tally
+        baseline = self._options.baseline
         ended = frozenset(tally.cases)
         stopped = recorder.stopped or status in _OWN_STATUSES or recorder.guard.fault is not None
         return SuiteReport(
@@ -307,6 +308,7 @@ class Closing:
             fingerprints=self._fingerprints,
             collected=len(recorder.collected),
             deselected=recorder.deselected,
+            old_failures=() if baseline is None or self._options.gate != "red" else reports.failing(baseline),
         )
 
     def _verdict(self, report: SuiteReport) -> Verdict | None:

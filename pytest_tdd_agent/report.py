@@ -123,6 +123,8 @@ class SuiteReport:
     collected: int = 0
     deselected: int = 0
     gate: Verdict | None = None
+    old_failures: tuple[str, ...] = ()
+    """Of the report of a RED gate: node ids that failed in its baseline, so before the change that RED made."""
 
 
 def to_json(report: SuiteReport) -> dict[str, object]:
@@ -145,6 +147,7 @@ def to_json(report: SuiteReport) -> dict[str, object]:
         ],
         "fingerprints": dict(report.fingerprints),
         "gate": None if gate is None else _verdict_to_json(gate),
+        "old_failures": list(report.old_failures),
     }
 
 
@@ -157,6 +160,11 @@ def summary(report: SuiteReport) -> dict[str, int]:
     counts["deselected"] = report.deselected
     counts["flaky"] = sum(case.outcome == "passed" and case.reruns > 0 for case in report.tests)
     return counts
+
+
+def failing(report: SuiteReport) -> tuple[str, ...]:
+    """Return the node ids of the tests that failed."""
+    return tuple(case.nodeid for case in report.tests if case.outcome in ("failed", "error"))
 
 
 def case_to_json(case: Case) -> dict[str, object]:
@@ -275,6 +283,7 @@ def from_json(value: object) -> SuiteReport:
         raise document["schema"].wrong("a positive integer")
     counts = document["summary"]
     gate = document["gate"]
+    old_failures = document.entries().get("old_failures", _Value([], "$.old_failures"))  # older reports lack it
     report = SuiteReport(
         complete=document["complete"].flag(),
         exit_status=document["exit_status"].integer(),
@@ -293,6 +302,7 @@ def from_json(value: object) -> SuiteReport:
         collected=counts["collected"].integer(),
         deselected=counts["deselected"].integer(),
         gate=None if gate.is_null() else _verdict(gate),
+        old_failures=tuple(nodeid.text() for nodeid in old_failures.items()),
     )
     for name, count in summary(report).items():
         if counts[name].integer() != count:

@@ -266,6 +266,32 @@ def test_green_names_each_protected_file_that_changed_was_added_or_was_removed()
     assert codes(judge("red", replace(after, tests=(case(OLD), case(NEW, "failed"))), baseline=before)) == []
 
 
+@pytest.mark.parametrize("target", ["tests", "tests/test_a.py"])
+def test_green_spares_the_old_trouble_of_a_target_that_holds_several_tests(target: str) -> None:
+    file = "tests/test_a.py::"
+    trouble = (case(file + "s", "skipped"), case(file + "x", "xfailed"), case(file + "p", "xpassed"))
+    old = case(file + "f", "failed")
+    before = run(case(OLD), *trouble, old, case(NEW, "failed"))
+    known = replace(before, old_failures=(old.nodeid,))
+    assert green(run(case(OLD), *trouble, old, case(NEW)), target, baseline=known) == []
+    assert green(run(case(OLD), *trouble, old, case(NEW)), target, baseline=before) == ["target_failed"]
+    assert green(run(case(OLD), *trouble, old, case(NEW, "failed")), target, baseline=known) == ["target_failed"]
+    assert green(run(case(OLD), *trouble, old, case(NEW, "skipped")), target, baseline=known) == ["skipped_target"]
+    worse = case(file + "s", "failed")
+    assert green(run(case(OLD), worse, *trouble[1:], old, case(NEW)), target, baseline=known) == ["target_failed"]
+    assert green(run(case(OLD), *trouble, old, case(NEW)), old.nodeid, baseline=known) == ["target_failed"]
+
+
+def test_green_wants_a_target_of_nothing_but_old_trouble_to_pass() -> None:
+    before = run(case(OLD), case("tests/test_b.py::s", "skipped"))
+    assert green(before, "tests/test_b.py", baseline=before) == ["skipped_target"]
+
+
+def test_refactor_spares_what_failed_in_a_target_before() -> None:
+    before = run(case(OLD), case(NEW, "failed"))
+    assert codes(judge("refactor", before, baseline=before, targets=["tests/test_a.py"])) == []
+
+
 def refactor(report: SuiteReport, baseline: SuiteReport | None = BASELINE) -> list[str]:
     return codes(judge("refactor", report, baseline=baseline))
 

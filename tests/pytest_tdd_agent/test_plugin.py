@@ -58,6 +58,15 @@ def test_a_cycle_of_red_green_and_refactor(project: Project) -> None:
     assert (refactored.status, refactored.codes) == (0, [])
 
 
+def test_the_report_of_red_says_what_failed_before(project: Project) -> None:
+    project.write(test_a="def test_old(): assert 0\n")
+    base = project.pytest(report="base.json")
+    assert base.report.old_failures == ()
+    project.write(test_a="def test_old(): assert 0\ndef test_new(): assert 0\n")
+    args = ("--tdd-agent-gate", "red", "--tdd-agent-baseline", "base.json")
+    assert project.pytest(*args).report.old_failures == ("test_a.py::test_old",)
+
+
 def test_red_accepts_a_file_that_needs_an_expected_module(project: Project) -> None:
     project.write(test_a="from ledger.export import to_csv\ndef test_csv(): assert to_csv([]) == ''\n")
     project.write(test_b="def test_b(): pass\n")

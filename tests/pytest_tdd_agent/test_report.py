@@ -69,6 +69,7 @@ suite_reports = st.builds(
     fingerprints=st.dictionaries(texts, texts, max_size=2),
     collected=counts,
     deselected=counts,
+    old_failures=st.lists(st.text(), max_size=2).map(tuple),
     gate=st.none()
     | st.builds(
         Verdict,
