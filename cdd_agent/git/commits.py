@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
-from cdd_agent.git.repository import CommitId, GitError, Repository, private_index
+from cdd_agent.git.repository import CommitId, GitError, Repository, encoded, private_index
 
 
 def require_identity(repository: Repository) -> None:
@@ -71,4 +71,4 @@ def find_by_trailer(repository: Repository, key: str, *, value: str, since: Comm
 
 def _listed(paths: Iterable[str]) -> bytes:
     """Paths as git reads them from its input."""
-    return "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
+    return encoded("".join(f"{path}\0" for path in paths))

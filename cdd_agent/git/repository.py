@@ -127,6 +127,11 @@ class Repository:
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split("\0")
         return tuple(field[3:] for field in fields if field)
 
+    def ignored(self) -> tuple[str, ...]:
+        """Files that are ignored, and folders (ending in a slash) that an ignore rule names as a whole."""
+        fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
+        return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
+
     def changes(self, before: str, after: str) -> tuple[Change, ...]:
         """Paths that differ between two trees, or the trees of two commits, in git's order."""
         fields = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, after, "--").split("\0")
@@ -135,6 +140,11 @@ class Repository:
             Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
+
+
+def encoded(text: str) -> bytes:
+    """``text`` as git reads it from its input: paths keep the bytes that are no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 @contextlib.contextmanager

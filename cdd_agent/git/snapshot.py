@@ -1,7 +1,8 @@
 """Snapshots: the whole work tree kept as a git commit under ``refs/cdd/``, and brought back from there.
 
 A private index does the work, so the user's index, HEAD, stash and reflog are never touched. Ignored files are
-neither kept nor changed, and neither is anything below the folders named as left out.
+neither kept nor changed, and neither is anything below the folders named as left out, nor what cdd keeps in ``.cdd``.
+What counts as ignored can be held, so that a changed ignore rule does not hand the user's files over.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cdd_agent.git.repository import Change, CommitId, Repository, private_index
+from cdd_agent.git.repository import Change, CommitId, Repository, encoded, private_index
 
 _OURSELVES = {
     "GIT_AUTHOR_NAME": "cdd",
@@ -35,13 +36,28 @@ class Snapshots:
     def __init__(self, repository: Repository, *, left_out: tuple[str, ...] = ()) -> None:
         """Nothing is written before the first ``take``."""
         self._repository = repository
-        self._left_out = left_out
+        self._left_out = tuple(f"{folder}/" for folder in left_out)
+        self._held_folders: tuple[str, ...] = ()
+        self._held_files: frozenset[str] = frozenset()
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
         commit = self._commit_tree(self._write_tree(), message)
         self._repository.git("update-ref", ref, commit)
         return Snapshot(ref=ref, commit=commit)
+
+    def hold_ignored(self, ref: str) -> None:
+        """From now on leave out, whatever the ignore rules become, what was ignored when ``ref`` was first held.
+
+        The list is kept under ``ref``, so that another process leaves out the same.
+        """
+        if not self._repository.git("for-each-ref", ref):
+            listed = "".join(f"{path}\0" for path in self._repository.ignored())
+            held = self._repository.git("hash-object", "-w", "--stdin", stdin=encoded(listed)).strip()
+            self._repository.git("update-ref", ref, held)
+        paths = [path for path in self._repository.git("cat-file", "blob", ref).split("\0") if path]
+        self._held_folders = tuple(path for path in paths if path.endswith("/"))
+        self._held_files = frozenset(paths)
 
     def find(self, ref: str) -> Snapshot | None:
         """The snapshot kept under ``ref``."""
@@ -58,8 +74,8 @@ class Snapshots:
         return tuple(path for path in paths if not self.leaves_out(path))
 
     def leaves_out(self, path: str) -> bool:
-        """Whether ``path`` is in none of the snapshots because it lies in a folder left out."""
-        return path.startswith(tuple(f"{folder}/" for folder in self._left_out))
+        """Whether ``path`` is in none of the snapshots: ignored when that was held, or in a folder left out."""
+        return path in self._held_files or path.startswith((*self._left_out, *self._held_folders)) or _is_private(path)
 
     def forget(self, pattern: str) -> None:
         """Drop the refs that match ``pattern``; git keeps their objects for a while."""
@@ -79,8 +95,7 @@ class Snapshots:
         back = "".join(f"{change.path}\0" for change in undone if change.kind != "created")
         with private_index() as index:
             self._repository.git("read-tree", snapshot.commit, variables=index)
-            named = back.encode("utf-8", "surrogateescape")
-            self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=named, variables=index)
+            self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=encoded(back), variables=index)
         return undone
 
     @cached_property
@@ -91,15 +106,26 @@ class Snapshots:
     def _write_tree(self) -> str:
         """The id of a tree object that holds the work tree as it is."""
         with private_index(self._index) as index:
-            self._repository.git("add", "--all", variables=index)
-            for folder in self._left_out:
-                arguments = ("rm", "-r", "--cached", "--force", "--quiet", "--ignore-unmatch", "--", folder)
-                self._repository.git(*arguments, variables=index)
+            self._repository.git("add", "--update", variables=index)
+            untracked = self._repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
+            added = "".join(f"{path}\0" for path in untracked.split("\0") if path and not self.leaves_out(path))
+            add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+            self._repository.git(*add, stdin=encoded(added), variables=index)
+            tracked = self._repository.git("ls-files", "--cached", "-z", variables=index)
+            dropped = "".join(f"{path}\0" for path in tracked.split("\0") if path and self.leaves_out(path))
+            drop = ("update-index", "--force-remove", "-z", "--stdin")
+            self._repository.git(*drop, stdin=encoded(dropped), variables=index)
             return self._repository.git("write-tree", variables=index).strip()
 
     def _commit_tree(self, tree: str, message: str) -> CommitId:
         """The id of a parentless commit of ``tree``."""
         return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=_OURSELVES).strip())
+
+
+def _is_private(path: str) -> bool:
+    """Whether cdd keeps ``path`` for itself: all of a ``.cdd`` folder but the user's settings."""
+    parts = path.split("/")
+    return ".cdd" in parts[:-1] and parts[-2:] != [".cdd", "config.yaml"]
 
 
 def _remove(root: Path, path: str) -> None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.git.repository import CommitId
+from cdd_agent.settings import private_folder
 from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import attempts_at, make_attempt
 from cdd_agent.tdd.ground import Ground
@@ -80,6 +81,7 @@ class Cycle:
             checkpoint = recovery.begin(self._item.ticket, self._step, bench=self._bench)
             self._keep(enter_phase(self._state, self._item.number, phase=first, checkpoint=checkpoint))
             return
+        recovery.hold_ignored(self._item.ticket, self._step, bench=self._bench)
         killed = recovery.killed_at(self._item.ticket, self._step, branch=self._state.branch, bench=self._bench)
         if killed is None:
             recovery.require_untouched(self._item.ticket, self._step, bench=self._bench)
@@ -98,6 +100,7 @@ class Cycle:
                 return self._does_without(phase, laid)
             else:
                 attempt = make_attempt(self._item, phase, step=self._step, ground=laid, bench=self._bench)
+                private_folder(self._bench.suite.root)
                 self._keep(record_attempt(self._state, self._item.number, attempt=attempt))
 
     def _lay_ground(self, phase: Phase) -> Ground:

@@ -78,11 +78,17 @@ def _free_ref(ticket: str, step: StepExecution, *, word: str, bench: Workbench, 
 def begin(ticket: str, step: StepExecution, *, bench: Workbench) -> str:
     """Keep the work tree as the step finds it, drop what an earlier try at the step left, and return the ref."""
     bench.snapshots.forget(checkpoint_ref(ticket, step, name="*"))
+    hold_ignored(ticket, step, bench=bench)
     for stale in bench.reports.glob(f"{_label(step)}-*.json"):
         stale.unlink()
     return bench.snapshots.take(
         checkpoint_ref(ticket, step, name="start"), message=f"before step {step.step_number}"
     ).ref
+
+
+def hold_ignored(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+    """Judge what is ignored by the rules as they were when the step began, whatever becomes of them in it."""
+    bench.snapshots.hold_ignored(checkpoint_ref(ticket, step, name="ignored"))
 
 
 def mark_running(ticket: str, step: StepExecution, *, at: Position, bench: Workbench) -> None:
@@ -212,6 +218,7 @@ def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str,
     """
     if not is_underway(ticket, step, bench=bench):
         return
+    hold_ignored(ticket, step, bench=bench)
     killed = killed_at(ticket, step, branch=branch, bench=bench)
     if killed is not None:
         return_to_checkpoint(ticket, step, at=killed, bench=bench)

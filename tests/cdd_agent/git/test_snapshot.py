@@ -79,6 +79,38 @@ def test_a_folder_left_out_is_neither_kept_nor_changed(repository: Repository) -
     assert snapshots.paths_unlike(head, kept) == ()
 
 
+def test_what_was_ignored_when_it_was_held_stays_out_whatever_the_rules_become(repository: Repository) -> None:
+    root = repository.root
+    (root / ".gitignore").write_text(".env\nbuild/\n*.pyc\n")
+    commit_paths(repository, "rules", paths=[".gitignore"])
+    (root / ".env").write_text("SECRET\n")
+    for name in ("build/out", "tests/a.pyc"):
+        (root / name).parent.mkdir()
+        (root / name).write_text("made\n")
+    first = Snapshots(repository)
+    first.hold_ignored("refs/cdd/checkpoints/t/ignored")
+    kept = first.take(REF, message="before")
+    (root / ".gitignore").unlink()
+    (root / "tests" / "test_a.py").write_text("new\n")
+    repository.git("add", ".env")
+    later = Snapshots(repository)
+    later.hold_ignored("refs/cdd/checkpoints/t/ignored")
+    assert [change.path for change in later.changes_since(kept)] == [".gitignore", "tests/test_a.py"]
+    later.restore(kept)
+    assert {".env", "build/out", "tests/a.pyc"} < set(content(root))
+    assert later.leaves_out("build/new")
+    assert not Snapshots(repository).leaves_out(".env")
+
+
+def test_what_cdd_keeps_for_itself_is_left_out_but_the_settings(repository: Repository) -> None:
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    (repository.root / ".cdd" / "reports").mkdir(parents=True)
+    for name in ("reports/a.json", "exec.lock", "config.yaml"):
+        (repository.root / ".cdd" / name).write_text("")
+    assert [change.path for change in snapshots.changes_since(kept)] == [".cdd/config.yaml"]
+
+
 def test_only_the_named_paths_are_restored(repository: Repository) -> None:
     root = repository.root
     snapshots = Snapshots(repository)

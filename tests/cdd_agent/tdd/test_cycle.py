@@ -227,6 +227,19 @@ def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) 
     assert project.status == ""
 
 
+def test_an_ignore_rule_that_the_model_changes_hands_no_file_of_the_users_over(project: Project) -> None:
+    project.write({".gitignore": ".env\n"})
+    project.git("add", ".gitignore")
+    project.git("commit", "--quiet", "-m", "rules")
+    project.write({".env": "SECRET=1\n"})
+    bench = project.bench(ScriptedModel([runs("sed -i /.env/d .gitignore; rm .cdd/.gitignore; echo hi > README.md")]))
+    step, why = project.run(DOCS, bench=bench)
+    assert why is None
+    assert files_of(project, step.commits["green"]) == [".gitignore", "README.md"]
+    assert project.status == "?? .env"
+    assert (project.folder / ".env").read_text() == "SECRET=1\n"
+
+
 def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_model(project: Project) -> None:
     hook = project.folder / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\ngrep -q licence README.md || { echo 'no licence line'; exit 1; }\n")
