@@ -1,6 +1,6 @@
 """What a phase stands on: the files, the history and the test results from before its first attempt."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.snapshot import Snapshot
@@ -9,7 +9,7 @@ from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import StepExecution
-from pytest_tdd_agent.report import ReportError, SuiteReport, load
+from pytest_tdd_agent.report import ReportError, SuiteReport, failing, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class Ground:
     position: Position
     """Where HEAD, branch and index were."""
     baseline: SuiteReport
+    """In GREEN with what RED's report cannot say of the tests before the step: see ``with_tests_before``."""
     baseline_path: str
     """Of the report, relative to the work tree."""
     off_limits: frozenset[str]
@@ -34,7 +35,9 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
     """
     ref = recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-0")
     snapshot = bench.snapshots.find(ref) or bench.snapshots.take(ref, message=f"before {phase}")
-    baseline, path = _baseline(phase, step=step, snapshot=snapshot, bench=bench)
+    baseline, path = _baseline(step, snapshot=snapshot, bench=bench)
+    if phase == "green":
+        baseline = _with_the_tests_before(baseline, step=step, bench=bench)
     if phase != "red" and not baseline.tests and not baseline.collect_errors:
         root = bench.suite.root
         raise EnvironmentMissing(
@@ -53,7 +56,7 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
     )
 
 
-def _baseline(phase: Phase, *, step: StepExecution, snapshot: Snapshot, bench: Workbench) -> tuple[SuiteReport, str]:
+def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> tuple[SuiteReport, str]:
     """What the tests said when the last phase landed, or, before the first one, what they say now; and its path.
 
     A report that is lost is made again from the files as they were before the phase.
@@ -77,3 +80,28 @@ def _baseline(phase: Phase, *, step: StepExecution, snapshot: Snapshot, bench: W
             hint=f"make `{bench.suite.interpreter.path} -m pytest` work in {bench.suite.root}",
         )
     return run.report, shown
+
+
+def _with_the_tests_before(baseline: SuiteReport, *, step: StepExecution, bench: Workbench) -> SuiteReport:
+    """``baseline`` with what the step's first report adds; as it is if that one is lost."""
+    try:
+        first = load(recovery.report_path(step, "baseline", bench=bench))
+    except ReportError:
+        return baseline
+    return with_tests_before(baseline, first=first)
+
+
+def with_tests_before(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
+    """RED's report as a baseline of GREEN: with the tests of files that RED's import hides, as they were in ``first``.
+
+    What failed in ``first`` is noted as old, so that GREEN is not asked to mend it.
+    """
+    present = {case.nodeid for case in red.tests}
+    hiding = tuple(_inside(error.nodeid) for error in red.collect_errors)
+    hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
+    return replace(red, tests=(*red.tests, *hidden), old_failures=failing(first))
+
+
+def _inside(nodeid: str) -> str:
+    """What the node ids begin with of the tests in the file, or the package, that could not be collected."""
+    return nodeid.removesuffix("__init__.py") if nodeid.endswith("/__init__.py") else f"{nodeid}::"
