@@ -1,6 +1,6 @@
 """Digests of what a GREEN run may not change: test files, their data, conftest files and pytest's configuration.
 
-The only side effect is reading files.
+The only side effects are reading files and asking git once which it ignores.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
 from hashlib import sha256
 from pathlib import Path
 from typing import Iterator, Mapping
@@ -42,6 +43,8 @@ _SECTIONS = {
     "setup.cfg": ("setup.cfg[tool:pytest]", re.compile(r"\[tool:pytest\]")),
     "tox.ini": ("tox.ini[pytest]", re.compile(r"\[pytest\]")),
 }
+_IGNORED_BY_GIT = ("git", "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+_GIT_TIMEOUT_S = 20.0
 _HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
 _DOTTED_KEY = re.compile(r"(tool\.)?pytest\b")
 
@@ -62,11 +65,14 @@ def digests(root: Path) -> dict[str, str]:
     """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
+    What tests write may lie beside them: files that git ignores are left out, but not Python files and configuration,
+    as pytest would load those.
     """
     found = dict(_configuration_digests(root))
+    ignored = _ignored_by_git(root)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
-        if is_protected(name) and not _LEFTOVER.fullmatch(path.name):
+        if is_protected(name) and not _LEFTOVER.fullmatch(path.name) and not _is_output(name, ignored):
             digest = _digest(path)
             if digest is not None:
                 found[name] = digest
@@ -88,6 +94,32 @@ def _files(root: Path) -> Iterator[Path]:
         ]
         for name in names:
             yield here / name
+
+
+def _ignored_by_git(root: Path) -> frozenset[str]:
+    """Return the files below ``root`` that git ignores, whole folders by name; none without git or a repository."""
+    try:
+        answer = subprocess.run(
+            _IGNORED_BY_GIT,
+            cwd=str(root),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return frozenset()
+    names = answer.stdout.split(b"\0") if answer.returncode == 0 else []
+    return frozenset(os.fsdecode(name).rstrip("/") for name in names if name.rstrip(b"/"))
+
+
+def _is_output(name: str, ignored: frozenset[str]) -> bool:
+    """Say whether a file, or a folder it is in, is ignored, and pytest would not load it."""
+    if name.endswith(".py") or name.rsplit("/", 1)[-1] in _CONFIGURATION:
+        return False
+    parts = name.split("/")
+    return any("/".join(parts[:end]) in ignored for end in range(1, len(parts) + 1))
 
 
 def _digest(path: Path) -> str | None:

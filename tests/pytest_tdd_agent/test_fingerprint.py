@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,31 @@ def test_links_and_special_files_do_not_stop_the_walk(tmp_path: Path) -> None:
     (tmp_path / "tests/lost").symlink_to("nowhere")
     (tmp_path / "tests/loop").symlink_to(".")
     assert set(digests(tmp_path)) == {"tests/real.txt", "tests/lost"}
+
+
+def test_what_git_ignores_is_left_out_unless_pytest_would_load_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    put(tmp_path, ".gitignore", "*.log\nout/\nlocal_*\nconftest.py\n")
+    for name in ("tests/test_a.py", "tests/in.csv", "tests/tracked.log", "tests/sub/in.csv"):
+        put(tmp_path, name)
+    subprocess.run(["git", "add", "--force", "."], cwd=tmp_path, check=True)
+    for name in ("tests/run.log", "tests/out/deep/a.csv", "tests/\u00e9.log", "tests/sub/b.log"):
+        put(tmp_path, name)
+    for name in ("tests/local_test.py", "tests/out/conftest.py", "tests/new.csv", "tests/mixed/new.csv"):
+        put(tmp_path, name)
+    put(tmp_path, "tests/mixed/a.log")
+    kept = ["tests/in.csv", "tests/local_test.py", "tests/mixed/new.csv", "tests/new.csv", "tests/out/conftest.py"]
+    kept += ["tests/sub/in.csv", "tests/test_a.py", "tests/tracked.log"]
+    assert list(digests(tmp_path)) == kept
+    assert "test_a.py" in digests(tmp_path / "tests"), "a folder of the repository"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "tests/run.log" in digests(tmp_path), "without git every file counts"
+
+
+def test_a_project_in_a_folder_that_git_ignores_has_all_its_digests(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    put(tmp_path, ".gitignore", "out/\n")
+    put(tmp_path, "out/project/tests/in.csv")
+    assert list(digests(tmp_path / "out/project")) == ["tests/in.csv"]
