@@ -32,6 +32,18 @@ _QUIET = (
 _NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 
 
+_UNFINISHED = (
+    ("MERGE_HEAD", "a merge", "git merge --continue, or git merge --abort"),
+    ("rebase-merge", "a rebase", "git rebase --continue, or git rebase --abort"),
+    ("rebase-apply", "a rebase", "git rebase --continue, or git rebase --abort (git am: git am --abort)"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue, or git cherry-pick --abort"),
+    ("REVERT_HEAD", "a revert", "git revert --continue, or git revert --abort"),
+    ("sequencer", "a cherry-pick or revert", "git cherry-pick --continue, or git cherry-pick --abort"),
+    ("BISECT_LOG", "a bisect", "git bisect reset"),
+)
+"""Name in git's folder, what is in progress while it is there, and how to end it."""
+
+
 class GitError(CddError):
     """git answered with an error; holds what it said."""
 
@@ -121,6 +133,16 @@ class Repository:
     def common_dir(self) -> Path:
         """The folder that every work tree of this repository shares."""
         return (self.root / self.git("rev-parse", "--git-common-dir").strip()).resolve()
+
+    def unfinished(self) -> tuple[str, str] | None:
+        """What the user has begun with git and not ended, and what ends it; None if nothing."""
+        folder = self.root / self.git("rev-parse", "--git-dir").strip()
+        for name, state, ends in _UNFINISHED:
+            if (folder / name).exists():
+                return state, ends
+        if self.git("ls-files", "--unmerged", "-z"):
+            return "a merge with conflicts", "git add the files once they are right, or git checkout -- them"
+        return None
 
     def uncommitted(self) -> tuple[str, ...]:
         """Paths that are staged, changed or untracked and not ignored, in git's order."""

@@ -44,7 +44,11 @@ class Documents:
 
 
 def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
-    """Raise ``UsageError`` if there are uncommitted changes outside the tickets, unless they are allowed."""
+    """Raise ``UsageError`` if there are uncommitted changes outside the tickets, unless they are allowed.
+
+    A merge, rebase or the like in progress is never allowed: the first commit would conclude it.
+    """
+    require_finished(repository)
     own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
     dirty = [path for path in repository.uncommitted() if not path.startswith(own)]
     if dirty and not allow_dirty:
@@ -54,6 +58,14 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
             f"There are uncommitted changes of yours in this project:{shown}{more}\nNothing was touched.",
             hint="commit or stash them, or run with --allow-dirty: they then stay as they are, and out of all commits",
         )
+
+
+def require_finished(repository: Repository) -> None:
+    """Raise ``UsageError`` while a merge, cherry-pick, revert, rebase or bisect of the user's is in progress."""
+    unfinished = repository.unfinished()
+    if unfinished is not None:
+        state, ends = unfinished
+        raise UsageError(f"In this project {state} is in progress.\nNothing was touched.", hint=f"end it first: {ends}")
 
 
 def require_ready(

@@ -27,6 +27,7 @@ from cdd_agent.work.reconcile import reconcile
 from cdd_agent.work.state import RunState, Status, UsageTotals
 from cdd_agent.workflows.execution.documents import (
     Documents,
+    require_finished,
     require_ready,
     step_key,
     work_item,
@@ -112,7 +113,7 @@ class Executor:
         """Whether ``step`` is completed now; a failed one is rolled back and the state says why.
 
         Raises, before anything is touched, ``UsageError`` if a step it depends on is not completed or if there are
-        uncommitted changes that nobody allowed, and ``ModelError`` if there is no model to ask.
+        uncommitted changes that nobody allowed or a merge in progress, and ``ModelError`` if there is no model to ask.
         """
         blocking = [n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED]
         if blocking:
@@ -122,6 +123,7 @@ class Executor:
         repository, item = self._bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
         self._bench.model.check()
         execution = self.state.execution(step.number)
+        require_finished(repository)
         goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
         if not goes_on:
             require_ready(

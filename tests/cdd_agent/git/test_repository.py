@@ -1,9 +1,11 @@
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import GitError, Repository
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -36,3 +38,39 @@ def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: 
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary")
     repository.git("config", "alias.env", "!env")
     assert "canary" not in repository.git("env")
+
+
+@pytest.mark.parametrize(
+    ("begun", "named"),
+    [
+        (("merge", "--no-commit", "other"), "a merge"),
+        (("cherry-pick", "other"), "a cherry-pick"),
+        (("rebase", "other"), "a rebase"),
+        (("bisect", "start"), "a bisect"),
+    ],
+)
+def test_what_the_user_has_not_finished_is_named(repository: Repository, *, begun: tuple[str, ...], named: str) -> None:
+    assert repository.unfinished() is None
+    for branch in ("other", "main"):
+        repository.git(
+            "checkout", "--quiet", "-B", branch, repository.git("rev-list", "--max-parents=0", "HEAD").strip()
+        )
+        (repository.root / "a.txt").write_text(f"of {branch}\n")
+        commit_paths(repository, branch, paths=["a.txt"])
+    with contextlib.suppress(GitError):
+        repository.git(*begun)
+    unfinished = repository.unfinished()
+    assert unfinished is not None
+    assert unfinished[0] == named
+
+
+def test_conflicts_without_a_merge_are_unfinished_too(repository: Repository) -> None:
+    (repository.root / "a.txt").write_text("stashed\n")
+    repository.git("stash")
+    (repository.root / "a.txt").write_text("committed\n")
+    commit_paths(repository, "other", paths=["a.txt"])
+    with contextlib.suppress(GitError):
+        repository.git("stash", "pop")
+    unfinished = repository.unfinished()
+    assert unfinished is not None
+    assert unfinished[0] == "a merge with conflicts"

@@ -47,6 +47,16 @@ def test_uncommitted_changes_are_listed_with_both_ways_out(project: Project, one
     require_clean(project.repository, one.ticket, allow_dirty=True)
 
 
+def test_a_merge_in_progress_is_refused_even_where_changes_are_allowed(project: Project, one: Work) -> None:
+    project.git("checkout", "--quiet", "-b", "other")
+    project.git("commit", "--quiet", "--allow-empty", "-m", "theirs")
+    project.git("checkout", "--quiet", "main")
+    project.git("merge", "--no-ff", "--no-commit", "other")
+    with pytest.raises(UsageError, match="a merge is in progress") as refused:
+        require_clean(project.repository, one.ticket, allow_dirty=True)
+    assert "git merge --continue, or git merge --abort" in refused.value.hint
+
+
 def test_tickets_are_not_changes_to_the_product_but_a_package_of_that_name_is(project: Project, one: Work) -> None:
     other = tickets.create(project.folder, "other", title="Another", type="bug")
     assert ticket_folders(project.repository, one.ticket) == ("tickets/sale", "tickets/other")
