@@ -61,14 +61,17 @@ def is_protected(path: str) -> bool:
     return not _TEST_FOLDERS.isdisjoint(folders)
 
 
-def digests(root: Path) -> dict[str, str]:
+def digests(root: Path, *, inifile: Path | None = None) -> dict[str, str]:
     """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
+    ``inifile`` is the configuration in use; it counts too if it lies above ``root``, as ``../pyproject.toml[...]``.
     What tests write may lie beside them: files that git ignores are left out, but not Python files and configuration,
     as pytest would load those.
     """
     found = dict(_configuration_digests(root))
+    if inifile is not None and root not in inifile.parents:
+        found.update(_digests_above(inifile, root=root))
     ignored = _ignored_by_git(root)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
@@ -144,6 +147,17 @@ def _configuration_digests(root: Path) -> Iterator[tuple[str, str]]:
         section = _section(text, header)
         if section:
             yield key, sha256(section.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _digests_above(inifile: Path, *, root: Path) -> Iterator[tuple[str, str]]:
+    folder = os.path.relpath(str(inifile.parent), str(root)).replace(os.sep, "/")
+    if inifile.name in _SECTIONS:
+        own = _SECTIONS[inifile.name][0]
+        yield from ((f"{folder}/{key}", digest) for key, digest in _configuration_digests(inifile.parent) if key == own)
+        return
+    whole = _digest(inifile)
+    if whole is not None:
+        yield f"{folder}/{inifile.name}", whole
 
 
 def _section(text: str, header: re.Pattern[str]) -> str:

@@ -269,7 +269,7 @@ class Closing:
         self._report: SuiteReport | None = None
         self._fingerprints: dict[str, str] = {}
         with recorder.guard:
-            self._fingerprints = fingerprint.digests(config.rootpath)
+            self._fingerprints = fingerprint.digests(config.rootpath, inifile=config.inipath)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

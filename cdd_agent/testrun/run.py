@@ -38,7 +38,7 @@ class SuiteRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """The tests of one project and how they are run."""
+    """The tests of one project and how they are run; node ids are relative to it, wherever its configuration lies."""
 
     root: Path
     interpreter: Interpreter
@@ -70,7 +70,7 @@ class Suite:
         argv = [
             *(str(self.interpreter.path), "-m", "pytest", "-p", package.name),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
-            *("--continue-on-collection-errors", "--maxfail=0", "--color=no", *targets),
+            *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *targets),
         ]
         variables = {
             "PYTHONPATH": os.pathsep.join(paths),

@@ -139,3 +139,17 @@ def test_a_project_in_a_folder_that_git_ignores_has_all_its_digests(tmp_path: Pa
     put(tmp_path, ".gitignore", "out/\n")
     put(tmp_path, "out/project/tests/in.csv")
     assert list(digests(tmp_path / "out/project")) == ["tests/in.csv"]
+
+
+def test_the_configuration_in_use_counts_when_it_lies_above_the_root(tmp_path: Path) -> None:
+    put(tmp_path, "pyproject.toml", PYPROJECT)
+    put(tmp_path, "setup.cfg", "[tool:pytest]\na=1\n")
+    put(tmp_path, "pytest.ini", "[pytest]\n")
+    put(tmp_path, "a/conftest.py")
+    root = tmp_path / "a"
+    shared = digests(root, inifile=tmp_path / "pyproject.toml")
+    assert list(shared) == ["../pyproject.toml[tool.pytest]", "conftest.py"]
+    assert list(digests(root, inifile=tmp_path / "pytest.ini")) == ["../pytest.ini", "conftest.py"]
+    put(tmp_path, "pyproject.toml", PYPROJECT.replace("-ra", "-k x"))
+    assert changed(shared, digests(root, inifile=tmp_path / "pyproject.toml")) == ("../pyproject.toml[tool.pytest]",)
+    assert list(digests(tmp_path, inifile=tmp_path / "pytest.ini")) == list(digests(tmp_path))

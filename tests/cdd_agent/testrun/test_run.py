@@ -108,3 +108,19 @@ def test_a_run_that_something_stops_says_what_stopped_it(tmp_path: Path) -> None
     problem = run(tmp_path).problem
     assert problem is not None
     assert problem.endswith("enough")
+
+
+def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_configuration(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\npython_functions = check_*\npythonpath = lib\n")
+    (tmp_path / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef three(): return 3\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/shared_here.py").write_text("THREE = 3\n")
+    member = tmp_path / "packages" / "a"
+    (member / "tests").mkdir(parents=True)
+    (member / "tests/test_a.py").write_text(
+        "from shared_here import THREE\ndef check_one(three): assert three == THREE\ndef test_two(): assert 0\n"
+    )
+    assert outcomes(run(member)) == {"tests/test_a.py::check_one": "passed"}
+    assert outcomes(run(member, "tests/test_a.py::check_one")) == {"tests/test_a.py::check_one": "passed"}
+    (tmp_path / "link").symlink_to(member)
+    assert outcomes(run(tmp_path / "link")) == {"tests/test_a.py::check_one": "passed"}
