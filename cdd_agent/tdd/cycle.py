@@ -86,6 +86,7 @@ class Cycle:
         if killed is None:
             recovery.require_untouched(self._item.ticket, self._step, bench=self._bench)
         else:
+            recovery.require_own_head(self._item.ticket, self._step, bench=self._bench)
             recovery.return_to_checkpoint(self._item.ticket, self._step, at=killed, bench=self._bench)
 
     def _phase(self, phase: Phase) -> bool:

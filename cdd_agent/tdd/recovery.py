@@ -1,7 +1,7 @@
 """Going back: to the last checkpoint after an interruption, to the start of the step after the last failed attempt.
 
 Whatever is undone is kept under a ref of its own first. HEAD moves back only over commits that the program or the
-agent made during the step.
+agent made during the step; where a run was killed, nobody can tell who made them, and they stay.
 """
 
 from dataclasses import dataclass
@@ -162,14 +162,8 @@ def require_untouched(ticket: str, step: StepExecution, *, bench: Workbench) -> 
     snapshot = last_checkpoint(step, bench=bench)
     if snapshot is None:
         return
+    require_own_head(ticket, step, bench=bench)
     changed = [change.path for change in bench.snapshots.changes_since(snapshot)]
-    head, wanted = bench.repository.head(), landed_head(step)
-    if head != wanted and not _is_landing(step, snapshot, bench=bench):
-        raise UsageError(
-            f"Step {step.step_number} was interrupted at commit {str(wanted)[:10]}; HEAD is at {str(head)[:10]} now.",
-            hint=f"git reset --keep {str(wanted)[:10]}, or begin the step anew: "
-            f"cdd exec {ticket} --retry {step.step_number}",
-        )
     if changed:
         shown = "".join(f"\n  {path}" for path in changed[:10])
         more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
@@ -179,13 +173,44 @@ def require_untouched(ticket: str, step: StepExecution, *, bench: Workbench) -> 
         )
 
 
+def require_own_head(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+    """Raise ``UsageError`` if HEAD is at a commit that the step did not make: that is somebody else's work."""
+    if _is_own_head(step, bench=bench):
+        return
+    wanted = str(landed_head(step))[:10]
+    again = f"cdd exec {ticket}"
+    raise UsageError(
+        f"Step {step.step_number} was interrupted at commit {wanted}; HEAD is at {str(bench.repository.head())[:10]} "
+        "now.\nNothing was touched.",
+        hint=f"keep your commits aside: git branch mine && git reset --keep {wanted}, then: {again}; "
+        f"or keep them on the branch and begin the step anew after them: {again} --retry {step.step_number}",
+    )
+
+
+def _is_own_head(step: StepExecution, *, bench: Workbench) -> bool:
+    """Whether HEAD is where the step's landed phases left it, or at the commit that was about to be landed."""
+    if bench.repository.head() == landed_head(step):
+        return True
+    snapshot = last_checkpoint(step, bench=bench)
+    return snapshot is None or _is_landing(step, snapshot, bench=bench)
+
+
 def _is_landing(step: StepExecution, snapshot: Snapshot, *, bench: Workbench) -> bool:
     """Whether HEAD holds just what the gate let pass last and the state does not know yet."""
     last = step.attempts[-1] if step.attempts else None
     if last is None or last.verdict != "open" or last.phase in step.commits:
         return False
     head, base = bench.repository.head(), landed_head(step)
-    return head is not None and base is not None and holds_only(head, snapshot, step=step, base=base, bench=bench)
+    if head is None or base is None:
+        return False
+    return _is_ours(head, base=base, bench=bench) or holds_only(head, snapshot, step=step, base=base, bench=bench)
+
+
+def _is_ours(head: CommitId, *, base: CommitId, bench: Workbench) -> bool:
+    """Whether the program made ``head`` right after ``base``; a hook may have changed what it holds."""
+    shown = bench.repository.git("log", "-1", "--format=%P %(trailers:key=Handoff-Id,valueonly,separator=%x2C)", head)
+    parents, _, identity = shown.strip().partition(" ")
+    return parents == base and bool(identity.strip())
 
 
 def holds_only(head: CommitId, snapshot: Snapshot, *, step: StepExecution, base: CommitId, bench: Workbench) -> bool:
@@ -212,7 +237,7 @@ def undo_step(ticket: str, step: StepExecution, *, why: str, bench: Workbench) -
 
 
 def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str, bench: Workbench) -> None:
-    """Undo a step that is underway, unless HEAD shows that somebody else has gone on from there.
+    """Undo a step that is underway; commits of somebody else's stay where they are, and the files follow them.
 
     Raises ``UsageError`` if there are changes of somebody else's in the files.
     """
@@ -220,12 +245,27 @@ def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str,
         return
     hold_ignored(ticket, step, bench=bench)
     killed = killed_at(ticket, step, branch=branch, bench=bench)
-    if killed is not None:
+    if killed is not None and not _is_own_head(step, bench=bench):
+        _follow_head(ticket, step, why=why, bench=bench)
+    elif killed is not None:
         return_to_checkpoint(ticket, step, at=killed, bench=bench)
     if bench.repository.head() == landed_head(step):
         require_untouched(ticket, step, bench=bench)
         undo_step(ticket, step, why=why, bench=bench)
     clear_mark(ticket, step, bench=bench)
+
+
+def _follow_head(ticket: str, step: StepExecution, *, why: str, bench: Workbench) -> None:
+    """Bring the files to HEAD, the user's own from before the step left out; what was there is kept."""
+    head = bench.repository.head()
+    kept = bench.snapshots.take(_free_ref(ticket, step, word="undone", bench=bench), message=why)
+    if head is None:
+        return
+    theirs = user_files(step, bench=bench)
+    stray = [path for path in bench.snapshots.paths_unlike(head, kept) if path not in theirs]
+    bench.snapshots.restore(Snapshot(ref="HEAD", commit=head), only=stray)
+    bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
+    bench.emit(RolledBack(checkpoint="HEAD", kept=kept.ref, why=why))
 
 
 def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> None:

@@ -426,7 +426,7 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     at = recovery.position(project.repository)
     recovery.mark_running("sale", saved[-1].execution(1), at=at, bench=stops)
     project.write({"half.py": "", "README.md": "half\n"})
-    for command in (("checkout", "-qb", "half"), ("add", "-A"), ("commit", "-qm", "half")):
+    for command in (("checkout", "-qb", "half"), ("add", "-A")):
         project.git(*command)
     bench = project.bench(ScriptedModel([writes("README.md", "# Prices\n")]))
     step, why = project.run(DOCS, bench=bench, state=saved[-1])
@@ -435,6 +435,25 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     assert project.git("symbolic-ref", "--short", "HEAD") == "main"
     (kept,) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
     assert project.git("show", f"{kept}:README.md") == "half"
+
+
+def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
+    state = stopped_in_green(project)
+    step, bench = state.execution(1), project.bench(ScriptedModel([green()]), refactor=False)
+    recovery.mark_running("sale", step, at=recovery.position(project.repository), bench=bench)
+    project.write({"mine.txt": "mine\n", "half.py": ""})
+    for command in (("add", "mine.txt"), ("commit", "-qm", "my own")):
+        project.git(*command)
+    with pytest.raises(UsageError, match=r"HEAD is at (.|\n)*Nothing was touched") as refused:
+        project.run(item(), bench=bench, state=state)
+    assert "git branch mine && git reset --keep" in refused.value.hint
+    assert "--retry 1" in refused.value.hint
+    assert (project.log, project.status) == (["test: Ten percent off", "my own"], "?? half.py")
+    recovery.take_back("sale", step, branch="main", why="anew", bench=bench)
+    assert (project.log, project.status) == (["test: Ten percent off", "my own"], "")
+    assert (project.folder / "mine.txt").read_text() == "mine\n"
+    (*_, kept) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
+    assert "half.py" in project.git("ls-tree", "--name-only", kept)
 
 
 def interrupted_at(number: int, stop: CddError | KeyboardInterrupt) -> ScriptedModel:
