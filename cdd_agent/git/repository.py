@@ -154,9 +154,18 @@ class Repository:
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
         return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
 
-    def changes(self, before: str, after: str) -> tuple[Change, ...]:
+    def apart(self) -> frozenset[str]:
+        """Repositories in the work tree that are not part of it, and submodules that stand at another commit."""
+        nested = self.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+        moved = self.git("diff-files", "--raw", "-z", "--ignore-submodules=dirty").split("\0")
+        submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
+        return frozenset(path for path in nested if path.endswith("/")) | submodules
+
+    def changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
         """Paths that differ between two trees, or the trees of two commits, in git's order."""
-        fields = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, after, "--").split("\0")
+        which = "none" if submodules else "all"
+        compare = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", f"--ignore-submodules={which}")
+        fields = self.git(*compare, before, after, "--").split("\0")
         kinds: dict[str, Literal["created", "modified", "deleted"]] = {"A": "created", "D": "deleted"}
         return tuple(
             Change(path=path, kind=kinds.get(status, "modified"))

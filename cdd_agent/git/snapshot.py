@@ -2,6 +2,7 @@
 
 A private index does the work, so the user's index, HEAD, stash and reflog are never touched. Ignored files are
 neither kept nor changed, and neither is anything below the folders named as left out, nor what cdd keeps in ``.cdd``.
+Repositories inside the work tree, submodules too, are other histories: they are left out and never removed.
 What counts as ignored can be held, so that a changed ignore rule does not hand the user's files over.
 """
 
@@ -12,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.git.repository import Change, CommitId, Repository, encoded, private_index
+
+_SUBMODULE = "160000"
+"""git's mode of an entry that names a commit of another repository."""
 
 _OURSELVES = {
     "GIT_AUTHOR_NAME": "cdd",
@@ -66,11 +70,11 @@ class Snapshots:
 
     def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
         """What differs between the snapshot and the work tree as it is now."""
-        return self._repository.changes(snapshot.commit, self._write_tree())
+        return self._repository.changes(snapshot.commit, self._write_tree(), submodules=False)
 
     def paths_unlike(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
         """Paths whose content in the snapshot is not that of ``commit``, the folders left out excepted."""
-        paths = (change.path for change in self._repository.changes(commit, snapshot.commit))
+        paths = (change.path for change in self._repository.changes(commit, snapshot.commit, submodules=False))
         return tuple(path for path in paths if not self.leaves_out(path))
 
     def leaves_out(self, path: str) -> bool:
@@ -108,11 +112,13 @@ class Snapshots:
         with private_index(self._index) as index:
             self._repository.git("add", "--update", variables=index)
             untracked = self._repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
-            added = "".join(f"{path}\0" for path in untracked.split("\0") if path and not self.leaves_out(path))
+            files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
+            added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
             add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
             self._repository.git(*add, stdin=encoded(added), variables=index)
-            tracked = self._repository.git("ls-files", "--cached", "-z", variables=index)
-            dropped = "".join(f"{path}\0" for path in tracked.split("\0") if path and self.leaves_out(path))
+            tracked = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
+            entries = (entry.partition("\t") for entry in tracked if entry)
+            dropped = "".join(f"{p}\0" for about, _, p in entries if about[:6] == _SUBMODULE or self.leaves_out(p))
             drop = ("update-index", "--force-remove", "-z", "--stdin")
             self._repository.git(*drop, stdin=encoded(dropped), variables=index)
             return self._repository.git("write-tree", variables=index).strip()

@@ -39,6 +39,7 @@ class Cycle:
         self._bench = bench
         self._save = save
         self._position: Position | None = None
+        self._apart: frozenset[str] = frozenset()
 
     def run(self) -> tuple[RunState, str | None]:
         """The state after the cycle, and why the step failed and was rolled back; None if all its phases landed.
@@ -47,6 +48,7 @@ class Cycle:
         Raises ``UsageError`` if they are not as an interrupted run left them.
         """
         self._begin_or_resume()
+        self._apart = self._bench.repository.apart()
         try:
             for phase in phases_of(self._item.kind, self._bench.policy):
                 if phase not in self._step.commits and not self._phase(phase):
@@ -102,7 +104,16 @@ class Cycle:
             else:
                 attempt = make_attempt(self._item, phase, step=self._step, ground=laid, bench=self._bench)
                 private_folder(self._bench.suite.root)
+                self._tell_apart()
                 self._keep(record_attempt(self._state, self._item.number, attempt=attempt))
+
+    def _tell_apart(self) -> None:
+        """Say which repositories inside the work tree are new or moved: they are in no checkpoint and no commit."""
+        now = self._bench.repository.apart()
+        for path in sorted(now - self._apart):
+            text = f"{path} is a git repository of its own, new or at another commit: it stays as it is, uncommitted."
+            self._bench.emit(Notice(text=text))
+        self._apart |= now
 
     def _lay_ground(self, phase: Phase) -> Ground:
         """The ground of ``phase``; from here on, files and history may be half-done."""

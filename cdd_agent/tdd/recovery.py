@@ -220,8 +220,9 @@ def holds_only(head: CommitId, snapshot: Snapshot, *, step: StepExecution, base:
     except GitError:
         return False
     theirs = user_files(step, bench=bench)
-    brought = {change.path for change in bench.repository.changes(base, head)}
-    foreign = any(path in theirs or bench.snapshots.leaves_out(path) for path in brought)
+    brought = bench.repository.changes(base, head)
+    foreign = any(change.path in theirs or bench.snapshots.leaves_out(change.path) for change in brought)
+    foreign = foreign or brought != bench.repository.changes(base, head, submodules=False)
     return not foreign and theirs.issuperset(bench.snapshots.paths_unlike(head, snapshot))
 
 

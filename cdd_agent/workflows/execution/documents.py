@@ -50,7 +50,8 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
     """
     require_finished(repository)
     own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
-    dirty = [path for path in repository.uncommitted() if not path.startswith(own)]
+    apart = repository.apart()
+    dirty = [path for path in repository.uncommitted() if not path.startswith(own) and path not in apart]
     if dirty and not allow_dirty:
         shown = "".join(f"\n  {path}" for path in dirty[:10])
         more = f"\n  and {len(dirty) - 10} more" if len(dirty) > 10 else ""

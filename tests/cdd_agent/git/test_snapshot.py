@@ -111,6 +111,30 @@ def test_what_cdd_keeps_for_itself_is_left_out_but_the_settings(repository: Repo
     assert [change.path for change in snapshots.changes_since(kept)] == [".cdd/config.yaml"]
 
 
+def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Repository) -> None:
+    root = repository.root
+    for name in ("empty", "full", "submodule"):
+        (root / name).mkdir()
+        inner = Repository.create(root / name)
+        (root / name / "x.txt").write_text("x\n")
+        if name != "empty":
+            inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "x")
+    repository.git("add", "submodule")
+    repository.git("commit", "--quiet", "-m", "submodule")
+    head = repository.head()
+    assert head is not None
+    assert repository.apart() == {"empty/", "full/"}
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    assert snapshots.paths_unlike(head, kept) == ()
+    inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "y")
+    repository.git("add", "full")
+    assert snapshots.changes_since(kept) == ()
+    assert snapshots.restore(kept) == ()
+    assert "submodule" in repository.apart()
+    assert all((root / name / "x.txt").exists() for name in ("empty", "full", "submodule"))
+
+
 def test_only_the_named_paths_are_restored(repository: Repository) -> None:
     root = repository.root
     snapshots = Snapshots(repository)

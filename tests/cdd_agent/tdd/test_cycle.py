@@ -240,6 +240,15 @@ def test_an_ignore_rule_that_the_model_changes_hands_no_file_of_the_users_over(p
     assert (project.folder / ".env").read_text() == "SECRET=1\n"
 
 
+def test_a_repository_that_the_model_makes_is_left_as_it_is_and_told(project: Project) -> None:
+    bench = project.bench(ScriptedModel([runs("git init -q inner; echo hi > README.md")]))
+    step, why = project.run(DOCS, bench=bench)
+    assert why is None
+    assert files_of(project, step.commits["green"]) == ["README.md"]
+    assert (project.folder / "inner" / ".git").is_dir()
+    assert any("inner/ is a git repository" in event.text for event in project.seen if isinstance(event, Notice))
+
+
 def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_model(project: Project) -> None:
     hook = project.folder / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\ngrep -q licence README.md || { echo 'no licence line'; exit 1; }\n")
