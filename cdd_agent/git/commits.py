@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
-from cdd_agent.git.repository import CommitId, GitError, Repository, encoded, private_index
+from cdd_agent.git.repository import CommitId, GitError, GitTimeout, Repository, encoded, private_index
 
 
 def require_identity(repository: Repository) -> None:
@@ -35,6 +35,8 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
             return head
         try:
             repository.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
+        except GitTimeout:
+            raise
         except GitError as error:
             raise GateClosed(
                 f"The commit was refused. {error.happened}", hint="mend what the hook names, then retry the step"

@@ -7,9 +7,10 @@ a pager, prompt or hook of the repository takes part, except the user's own comm
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NewType
@@ -20,6 +21,11 @@ CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits."""
 
 TIMEOUT_S = 120.0
+HOOKS_TIMEOUT_S = 1800.0
+"""For a call in which the user's hooks take part: they may run a whole test suite."""
+
+GRACE_S = 2.0
+"""Between asking a call to end and ending it."""
 
 _QUIET = (
     *("-c", "core.fsmonitor=false"),
@@ -46,6 +52,10 @@ _UNFINISHED = (
 
 class GitError(CddError):
     """git answered with an error; holds what it said."""
+
+
+class GitTimeout(GitError):
+    """git, or a hook that it ran, did not end in time; says nothing about what it was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +112,15 @@ class Repository:
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_EDITOR": "true",
         }
-        result = subprocess.run(
-            ["git", *_QUIET, *(() if hooks else _NO_HOOKS), *arguments],
-            cwd=self.root,
-            input=stdin,
-            env=environment | dict(variables or {}),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
+        argv = ["git", *_QUIET, *(() if hooks else _NO_HOOKS), *arguments]
+        limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
+        status, out, err = _run(
+            argv, cwd=self.root, stdin=stdin, env=environment | dict(variables or {}), limit_s=limit_s
         )
-        if result.returncode != 0:
-            said = result.stderr.decode("utf-8", "replace").strip() or f"exit status {result.returncode}"
+        if status != 0:
+            said = err.decode("utf-8", "replace").strip() or f"exit status {status}"
             raise GitError(f"git {arguments[0]} failed: {said}", hint="mend what git names, then try again")
-        return result.stdout.decode("utf-8", "surrogateescape")
+        return out.decode("utf-8", "surrogateescape")
 
     def head(self) -> CommitId | None:
         """The commit that HEAD names, or None before the first commit."""
@@ -171,6 +177,43 @@ class Repository:
             Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
+
+
+def _run(
+    argv: Sequence[str], *, cwd: Path, stdin: bytes, env: Mapping[str, str], limit_s: float
+) -> tuple[int, bytes, bytes]:
+    """Exit status, output and errors of ``argv``, run in a session of its own that does not outlive the call.
+
+    Raises ``GitTimeout`` if it takes longer than ``limit_s``.
+    """
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    try:
+        out, err = process.communicate(stdin, timeout=limit_s)
+    except BaseException as error:
+        _end_group(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            command = " ".join(word for word in argv if word not in {*_QUIET, *_NO_HOOKS})
+            raise GitTimeout(
+                f"{command} did not end within {limit_s:g} seconds and was stopped.",
+                hint="see what holds it, a hook or a lock for example, by running it yourself, then try again",
+            ) from error
+        raise
+    return process.returncode, out, err
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the process and everything that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def encoded(text: str) -> bytes:

@@ -5,7 +5,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.repository import GitError, Repository
+from cdd_agent.git.repository import GitError, GitTimeout, Repository
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -74,3 +74,22 @@ def test_conflicts_without_a_merge_are_unfinished_too(repository: Repository) ->
     unfinished = repository.unfinished()
     assert unfinished is not None
     assert unfinished[0] == "a merge with conflicts"
+
+
+def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = repository.root / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\nsleep 61 &\necho $! > pid\nsleep 60\n")
+    hook.chmod(0o755)
+    monkeypatch.setattr("cdd_agent.git.repository.HOOKS_TIMEOUT_S", 1.0)
+    with pytest.raises(GitTimeout, match=r"git commit (.|\n)*did not end within 1 seconds"):
+        repository.git("commit", "--allow-empty", "-m", "slow", hooks=True)
+    state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdd_agent.git.repository.TIMEOUT_S", 0.2)
+    with pytest.raises(GitError, match="did not end within"):
+        repository.git("-c", "alias.slow=!sleep 30", "slow")
