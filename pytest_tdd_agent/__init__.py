@@ -78,4 +78,4 @@ def pytest_configure(config: pytest.Config) -> None:
         option.tdd_agent_nonce,
     )
     if any(wanted) and not (option.help or option.version):
-        config.pluginmanager.import_plugin("pytest_tdd_agent.plugin")
+        config.pluginmanager.import_plugin(f"{__name__}.plugin")

@@ -1,9 +1,10 @@
 """One run of a project's tests, read back as a report that can be trusted or a reason why it cannot.
 
 The plugin goes onto the project's path as a private folder that holds only that package; it is never installed
-there. Report and plugin lie outside the project, in a folder that is new for every run. Bytecode goes to a cache of
-our own, and what is in it of the project's code is dropped before every run: bytecode is told from its source by size
-and whole seconds, so an edit within the same second could otherwise be judged by the version before.
+there. Its name is new for every run, so that no package of the project can pass for it, not even in xdist's workers.
+Report and plugin lie outside the project, in a folder that is new for every run. Bytecode goes to a cache of our own,
+and what is in it of the project's code is dropped before every run: bytecode is told from its source by size and whole
+seconds, so an edit within the same second could otherwise be judged by the version before.
 """
 
 import os
@@ -65,10 +66,12 @@ class Suite:
     def _pytest(self, private: Path, nonce: str, *, targets: tuple[str, ...]) -> ProcessResult:
         """Run pytest with the plugin and a report in ``private``."""
         package = Path(pytest_tdd_agent.__file__).parent
-        shutil.copytree(package, private / "plugin" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        name = f"tdd_agent_{nonce}"
+        shutil.copytree(package, private / "plugin" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        launcher = shutil.copy(Path(__file__).with_name("launcher.py"), private)
         paths = [str(private / "plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
         argv = [
-            *(str(self.interpreter.path), "-m", "pytest", "-p", package.name),
+            *(str(self.interpreter.path), str(launcher), "-p", f"no:{package.name}", "-p", name),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *targets),
         ]

@@ -83,13 +83,13 @@ def test_nothing_but_the_plugin_is_put_on_the_projects_path(tmp_path: Path, monk
         "import os, sys\n"
         "def test_one():\n"
         "    plugin, theirs = os.environ['PYTHONPATH'].split(os.pathsep)[:2]\n"
-        "    assert os.listdir(plugin) == ['pytest_tdd_agent']\n"
+        "    assert [name[:10] for name in os.listdir(plugin)] == ['tdd_agent_']\n"
         f"    assert theirs == {str(tmp_path / 'lib')!r}\n"
     )
     assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("option", ["-x", "--maxfail=1"])
+@pytest.mark.parametrize("option", ["-x", "--maxfail=1", "--stepwise"])
 def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(tmp_path: Path, option: str) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {option}\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
@@ -124,3 +124,46 @@ def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_conf
     assert outcomes(run(member, "tests/test_a.py::check_one")) == {"tests/test_a.py::check_one": "passed"}
     (tmp_path / "link").symlink_to(member)
     assert outcomes(run(tmp_path / "link")) == {"tests/test_a.py::check_one": "passed"}
+
+
+LIAR = """
+import pytest
+def pytest_addoption(parser):
+    for name in ("--tdd-agent-report", "--tdd-agent-nonce"):
+        parser.addoption(name)
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    outcome.get_result().outcome = "passed"
+"""
+
+
+@pytest.mark.parametrize("configuration", ["", "addopts = -n2\n", "addopts = -n2\npythonpath = .\n"])
+def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
+    tmp_path: Path, configuration: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{configuration}")
+    (tmp_path / "pytest_tdd_agent").mkdir()
+    (tmp_path / "pytest_tdd_agent/__init__.py").write_text(LIAR)
+    if "-n" not in configuration:  # a worker of xdist is started in the current folder, and dies of it
+        (tmp_path / "pytest.py").write_text("raise SystemExit(0)\n")
+    (tmp_path / "test_a.py").write_text(
+        "import pytest_tdd_agent\n"
+        "def test_one(): assert 1 == 2\n"
+        "def test_two(): assert pytest_tdd_agent.pytest_addoption\n"
+    )
+    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
+
+
+def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path) -> None:
+    (tmp_path / "code_here.py").write_text("def child(): return 3\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(
+        "import multiprocessing, sys\n"
+        "from code_here import child\n"
+        "def test_one(): assert sys.argv[0].endswith('__main__.py') and 'pytest' in sys.argv[0]\n"
+        "def test_two():\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        assert pool.apply(child) == 3\n"
+    )
+    assert set(outcomes(run(tmp_path)).values()) == {"passed"}
