@@ -8,6 +8,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.repository import Repository
+from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
@@ -78,9 +79,15 @@ def require_ready(
 
 
 def commit_documents(repository: Repository, ticket: Ticket, *, documents: Documents, emit: Emit) -> None:
-    """Commit spec and plan, where they differ from HEAD, as the first commit of the run."""
+    """Commit spec and plan, where they differ from HEAD, as the first commit of the run; never the state of runs."""
     require_identity(repository)
-    uncommitted = [path for path in repository.uncommitted() if path.startswith(_own_paths(repository, ticket))]
+    folder = ticket_folder(repository, ticket)
+    ignore = ticket.folder.parent / ".gitignore"
+    if not ignore.exists():
+        write_atomic(ignore, b"execution-state.json*\n")
+    own = {f"{folder}/{path.name}" for path in (ticket.spec_path, ticket.plan_path)}
+    own.add(f"{folder.rpartition('/')[0]}/.gitignore".lstrip("/"))
+    uncommitted = [path for path in repository.uncommitted() if path in own]
     if not uncommitted:
         return
     subject = f"plan: {documents.plan.title}"

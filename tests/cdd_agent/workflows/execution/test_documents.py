@@ -84,6 +84,19 @@ def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Proj
     assert [event.phase for event in project.seen if isinstance(event, Committed)] == ["plan"]
 
 
+def test_the_state_of_a_ticket_made_by_hand_is_not_committed(project: Project, one: Work) -> None:
+    (one.ticket.folder.parent / ".gitignore").unlink(missing_ok=True)
+    project.write({"tickets/sale/execution-state.json": "{}", "tickets/sale/sketch.txt": "mine\n"})
+    documents = Documents.read(one.ticket)
+    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    assert project.git("show", "--format=", "--name-only").splitlines() == [
+        "tickets/.gitignore",
+        "tickets/sale/plan.md",
+        "tickets/sale/spec.yaml",
+    ]
+    assert project.status == "?? tickets/sale/sketch.txt"
+
+
 def test_git_has_to_know_who_commits(project: Project, *, one: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("name", "email"):
         project.git("config", "--unset", f"user.{key}")
