@@ -121,8 +121,15 @@ def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
 
 
 def ticket_folder(repository: Repository, ticket: Ticket) -> str:
-    """The ticket's folder relative to the work tree."""
-    return ticket.folder.resolve().relative_to(repository.root.resolve()).as_posix()
+    """The ticket's folder relative to the work tree; raises ``UsageError`` if a link leads it out of there."""
+    folder, root = ticket.folder.resolve(), repository.root.resolve()
+    if not folder.is_relative_to(root):
+        raise UsageError(
+            f"The ticket {ticket.slug} lies in {folder}, outside the work tree {root}: "
+            "spec and plan cannot be committed.",
+            hint=f"make {ticket.folder.parent} a folder of the project instead of a link",
+        )
+    return folder.relative_to(root).as_posix()
 
 
 def ticket_folders(repository: Repository, ticket: Ticket) -> tuple[str, ...]:

@@ -97,6 +97,14 @@ def test_the_state_of_a_ticket_made_by_hand_is_not_committed(project: Project, o
     assert project.status == "?? tickets/sale/sketch.txt"
 
 
+def test_a_ticket_that_a_link_leads_out_of_the_project_is_refused(project: Project, one: Work) -> None:
+    folder = one.ticket.folder.parent
+    outside = folder.rename(project.folder.parent / "elsewhere")
+    folder.symlink_to(outside)
+    with pytest.raises(UsageError, match="outside the work tree"):
+        ticket_folders(project.repository, one.ticket)
+
+
 def test_git_has_to_know_who_commits(project: Project, *, one: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("name", "email"):
         project.git("config", "--unset", f"user.{key}")
