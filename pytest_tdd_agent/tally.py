@@ -54,10 +54,6 @@ class Tally:
             draft.outcome = outcome
             draft.failure = failure
 
-    def subtest_failed(self, nodeid: str, failure: Failure | None) -> None:
-        """Note that a part of a test failed."""
-        self.phase(nodeid, "call", outcome="failed", duration_s=0.0, failure=failure)
-
     def rerun(self, nodeid: str) -> int:
         """Void what a test came to, as it will be run again; return how often it has been."""
         draft = self._drafts[nodeid]
