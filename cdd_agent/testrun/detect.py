@@ -33,7 +33,7 @@ def find_interpreter(project: Path, *, environment: Mapping[str, str] = os.envir
     reason to judge the project with another environment's packages.
     """
     origin, path = next(_candidates(project, environment))
-    found = _probe(path)
+    found = _probe(path, _python_path(project, environment))
     if found is None:
         raise EnvironmentMissing(
             f"pytest cannot be imported by the project's interpreter {path} ({origin}).",
@@ -64,18 +64,26 @@ def _in_folder(origin: str, folder: Path) -> Iterator[tuple[str, Path]]:
         yield origin, python
 
 
-def _probe(python: Path) -> tuple[str, str] | None:
+def _python_path(project: Path, environment: Mapping[str, str]) -> str:
+    """The user's PYTHONPATH as a run in ``project`` sees it."""
+    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(str(project / entry) for entry in entries if entry)
+
+
+def _probe(python: Path, python_path: str) -> tuple[str, str] | None:
     """Versions of Python and pytest there, or None; asked outside the project so that no file of it shadows pytest."""
-    answer = _output([str(python), "-c", _PROBE], Path(os.sep))
+    variables = {"PYTHONPATH": python_path} if python_path else {}
+    answer = _output([str(python), "-c", _PROBE], Path(os.sep), variables=variables)
     if not answer:
         return None
     version, pytest_version = json.loads(answer.splitlines()[-1])
     return version, pytest_version
 
 
-def _output(argv: list[str], folder: Path) -> str:
+def _output(argv: list[str], folder: Path, *, variables: Mapping[str, str] | None = None) -> str:
     """What a program prints, or nothing if it fails or takes too long."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ANTHROPIC"))}
+    environment |= variables or {}
     try:
         result = subprocess.run(
             argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False

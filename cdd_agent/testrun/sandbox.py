@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "TERM")
-"""All that a child gets of this process's environment: no key, no PYTEST_ADDOPTS, no PYTHONPATH."""
+"""All that a child gets of this process's environment unless the caller adds it: no key, no PYTEST_ADDOPTS.
+
+PYTHONPATH is added by ``testrun.run`` for test runs."""
 
 GRACE_S = 1.0
 """From the polite signal to the one that cannot be caught."""

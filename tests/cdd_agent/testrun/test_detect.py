@@ -66,3 +66,9 @@ def test_a_file_of_the_project_named_pytest_does_not_pass_for_it(tmp_path: Path,
     (tmp_path / "pytest.py").write_text("__version__ = '9'\n")
     with pytest.raises(EnvironmentMissing):
         find_interpreter(tmp_path, environment={})
+
+
+def test_pytest_on_the_users_path_is_found_as_in_a_run(tmp_path: Path, bare_environment: Path) -> None:
+    (tmp_path / ".venv").symlink_to(bare_environment)
+    (tmp_path / "lib").symlink_to(Path(pytest.__file__).parent.parent)
+    assert find_interpreter(tmp_path, environment={"PYTHONPATH": "lib"}).pytest == pytest.__version__
