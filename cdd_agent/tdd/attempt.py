@@ -90,6 +90,5 @@ def _judge(
         judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
     offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits)
     if offences:
-        locked = verdict.locked_paths(phase, changes, off_limits=ground.off_limits)
-        recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=locked, bench=bench)
-    return verdict.joined(judged, offences), run.report
+        recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
+    return verdict.joined(judged, tuple(offences.values())), run.report

@@ -23,21 +23,16 @@ def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str]) -> str |
     return None
 
 
-def locked_paths(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> tuple[str, ...]:
-    """The changed paths that this phase may not change."""
-    return tuple(change.path for change in changes if lock_reason(phase, change.path, off_limits=off_limits))
-
-
-def trespasses(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> tuple[Reason, ...]:
-    """A reason for every changed path that this phase may not change."""
-    found = []
+def trespasses(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> dict[str, Reason]:
+    """Changed path that this phase may not change -> the reason it gives."""
+    found = {}
     for change in changes:
         why = lock_reason(phase, change.path, off_limits=off_limits)
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
             message = f"{change.path} was {change.kind} and has been put back. {why}"
-            found.append(Reason(code=code, nodeid=None, message=message))
-    return tuple(found)
+            found[change.path] = Reason(code=code, nodeid=None, message=message)
+    return found
 
 
 _LOCK_CODE: dict[Phase, str] = {
