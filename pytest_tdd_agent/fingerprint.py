@@ -53,12 +53,13 @@ def is_protected(path: str) -> bool:
     """Say whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
 
     ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` are not, as most of each is the product's: ``digests`` covers
-    pytest's section of them.
+    pytest's section of them. ``testing`` is a test folder only in the root; elsewhere it is what a package offers its
+    users.
     """
     *folders, name = path.split("/")
     if name in _CONFIGURATION or _TEST_FILE.fullmatch(name):
         return True
-    return not _TEST_FOLDERS.isdisjoint(folders)
+    return folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders)
 
 
 def digests(root: Path, *, inifile: Path | None = None) -> dict[str, str]:

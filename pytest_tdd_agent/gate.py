@@ -220,8 +220,14 @@ def _missing_in_red(run: _Run, target: str) -> Reason:
 
 def _missing(run: _Run, target: str) -> Reason:
     neighbors = [case.nodeid for case in run.covered(target.split("::", 1)[0])]
-    there = f"its file has {_listed(neighbors)}" if neighbors else "no test of its file was collected"
-    return Reason("target_missing", target, f"{target} is not in the run: {there}. Check the name, and that it ran.")
+    if neighbors:
+        there = f"its file has {_listed(neighbors)}. Check the name, and that it ran."
+    else:
+        there = (
+            "pytest collected no test of its file. Check the name; if all tests were run, `testpaths` or "
+            "`python_files` of pytest's configuration may leave the file out."
+        )
+    return Reason("target_missing", target, f"{target} is not in the run: {there}")
 
 
 def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:

@@ -17,6 +17,7 @@ from pytest_tdd_agent.fingerprint import changed, digests, is_protected
         "pytest.toml",
         "tests/data/in.csv",
         "src/pkg/test/make.py",
+        "testing/data/in.csv",
     ],
 )
 def test_tests_their_data_and_the_configuration_are_protected(path: str) -> None:
@@ -24,7 +25,17 @@ def test_tests_their_data_and_the_configuration_are_protected(path: str) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["src/a.py", "pyproject.toml", "setup.cfg", "tox.ini", "src/contest.py", "testing.py", "src/latest.py"]
+    "path",
+    [
+        "src/a.py",
+        "pyproject.toml",
+        "setup.cfg",
+        "tox.ini",
+        "src/contest.py",
+        "testing.py",
+        "src/latest.py",
+        "src/testing/a.py",
+    ],
 )
 def test_the_product_is_not_protected(path: str) -> None:
     assert not is_protected(path)

@@ -138,6 +138,8 @@ def test_red_names_a_target_that_is_not_there_and_its_neighbors() -> None:
     assert codes(verdict) == ["target_missing"]
     assert verdict.reasons[0].nodeid == NEW + "er"
     assert OLD in verdict.reasons[0].message
+    elsewhere = judge("red", run(case(OLD)), baseline=BASELINE, targets=["checks/test_b.py::test_b"])
+    assert "`testpaths`" in elsewhere.reasons[0].message
 
 
 def test_red_wants_a_new_test() -> None:
