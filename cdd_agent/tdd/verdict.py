@@ -1,6 +1,6 @@
 """The verdict on one attempt: first what the changes themselves say, then the gate's rules over the test run. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
@@ -9,25 +9,38 @@ from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
 
-def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str]) -> str | None:
+def named_test_files(item: WorkItem) -> tuple[str, ...]:
+    """The files and folders that the step's ``Tests`` name, whatever they are called, relative to the project.
+
+    Not those its ``Files`` name too: a module with doctests is the product's.
+    """
+    names = dict.fromkeys(nodeid.split("::", 1)[0].rstrip("/") for nodeid in item.tests)
+    return tuple(name for name in names if name not in item.sources)
+
+
+def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str], tests: Collection[str] = ()) -> str | None:
     """Why ``path`` may not be written in this phase, as a sentence; None if it may.
 
-    The tools say it beforehand, the verdict afterwards.
+    The tools say it beforehand, the verdict afterwards. ``tests``: what else belongs to the tests, as
+    ``named_test_files`` says, relative to the same folder as ``path``.
     """
+    is_test = is_protected(path) or any(path == name or path.startswith(f"{name}/") for name in tests)
     if path in off_limits:
         return "It has uncommitted changes of the user's and stays as it is."
-    if phase == "red" and not is_protected(path):
+    if phase == "red" and not is_test:
         return "RED changes tests only; sources wait for GREEN."
-    if phase != "red" and is_protected(path):
+    if phase != "red" and is_test:
         return f"Tests, conftest files and the pytest configuration are locked in {phase.upper()}."
     return None
 
 
-def trespasses(phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str]) -> dict[str, Reason]:
+def trespasses(
+    phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str], tests: Collection[str] = ()
+) -> dict[str, Reason]:
     """Changed path that this phase may not change -> the reason it gives."""
     found = {}
     for change in changes:
-        why = lock_reason(phase, change.path, off_limits=off_limits)
+        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests)
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
             message = f"{change.path} was {change.kind} and has been put back. {why}"

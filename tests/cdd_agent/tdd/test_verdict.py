@@ -33,6 +33,17 @@ def test_the_users_uncommitted_files_are_locked_in_every_phase(phase: Phase) -> 
         assert "user" in reason
 
 
+def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called() -> None:
+    work = item(tests=("checks/prices.py::check_total", "specs/", "discount.py::discount.discount"))
+    named = verdict.named_test_files(work)
+    assert named == ("checks/prices.py", "specs"), "a source with doctests stays a source"
+    changes = [Change(path=path, kind="modified") for path in ("checks/prices.py", "specs/a.txt", "checks/b.py")]
+    none = frozenset[str]()
+    assert list(verdict.trespasses("red", changes, off_limits=none, tests=named)) == ["checks/b.py"]
+    found = verdict.trespasses("green", changes, off_limits=none, tests=named)
+    assert list(found) == ["checks/prices.py", "specs/a.txt"]
+
+
 def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> None:
     changes = (
         Change(path="prices.py", kind="modified"),
