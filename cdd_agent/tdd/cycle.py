@@ -12,6 +12,7 @@ from typing import TypeAlias
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.git.repository import CommitId
+from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.settings import private_folder
 from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import attempts_at, make_attempt
@@ -20,7 +21,7 @@ from cdd_agent.tdd.handoff import hand_over, has_hooks, land
 from cdd_agent.tdd.policy import Phase, WorkItem, phases_of
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work.state import RunState, StepExecution, enter_phase, record_attempt, record_commit
+from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, enter_phase, record_attempt, record_commit
 
 Save: TypeAlias = Callable[[RunState], None]
 """Keeps the state durably before the cycle goes on."""
@@ -137,6 +138,7 @@ class Cycle:
                 raise
             self._close(phase, laid, why=error.happened)
             return False
+        _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
         self._keep(record_commit(self._state, self._item.number, phase=phase, commit=commit))
         return True
 
@@ -168,3 +170,24 @@ class Cycle:
         hand_over(self._item, last, step=self._step, commit=green, bench=self._bench)
         self._keep(record_commit(self._state, self._item.number, phase=phase, commit=green))
         return True
+
+
+def _keep_what_hooks_made(
+    attempt: AttemptRecord, *, commit: CommitId, paths: tuple[str, ...], bench: Workbench
+) -> None:
+    """Bring the attempt's checkpoint up to what a commit hook made of ``paths``: later phases go on from there.
+
+    Its report is put aside, as it tells of other files; the next phase runs the tests again for its baseline.
+    """
+    ref = attempt.checkpoint or ""
+    checkpoint = bench.snapshots.find(ref) if ref else None
+    if checkpoint is None:
+        return
+    made = [path for path in bench.snapshots.paths_unlike(commit, checkpoint) if path in paths]
+    if made:
+        bench.snapshots.restore(Snapshot(ref="HEAD", commit=commit), only=made)
+        bench.snapshots.take(ref, message="as a commit hook left it")
+        report = bench.repository.root / (attempt.report or "")
+        if report.is_file():
+            report.replace(report.with_suffix(".gate.json"))
+        bench.emit(Notice(text=f"A commit hook changed files after the gate had seen them: {', '.join(made)}"))

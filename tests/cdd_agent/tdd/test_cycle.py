@@ -465,6 +465,19 @@ def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project
     assert "half.py" in project.git("ls-tree", "--name-only", kept)
 
 
+def test_what_a_commit_hook_reformats_is_where_the_next_phase_goes_on_from(project: Project) -> None:
+    hook = project.folder / ".git" / "hooks" / "pre-commit"
+    hook.write_text(f"#!/bin/sh\necho '# formatted' >> {TEST_FILE}\ngit add {TEST_FILE}\n")
+    hook.chmod(0o755)
+    state = stopped_in_green(project)
+    assert project.status == ""
+    assert any("A commit hook changed files" in event.text for event in project.seen if isinstance(event, Notice))
+    hook.unlink()
+    bench = project.bench(ScriptedModel([green()]), refactor=False)
+    assert project.run(item(), bench=bench, state=state)[1] is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+
+
 def interrupted_at(number: int, stop: CddError | KeyboardInterrupt) -> ScriptedModel:
     turns: list[Turn | CddError | KeyboardInterrupt] = [
         says(call("Write", file_path=TEST_FILE, content=TEST)),
