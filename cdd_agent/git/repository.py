@@ -7,7 +7,6 @@ a pager, prompt or hook of the repository takes part, except the user's own comm
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NewType
 
 from cdd_agent.errors import CddError, EnvironmentMissing
+from cdd_agent.processes import end_group
 
 CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits."""
@@ -24,8 +24,6 @@ TIMEOUT_S = 120.0
 HOOKS_TIMEOUT_S = 1800.0
 """For a call in which the user's hooks take part: they may run a whole test suite."""
 
-GRACE_S = 2.0
-"""Between asking a call to end and ending it."""
 
 _QUIET = (
     *("-c", "core.fsmonitor=false"),
@@ -191,7 +189,11 @@ def _run(
     try:
         out, err = process.communicate(stdin, timeout=limit_s)
     except BaseException as error:
-        _end_group(process)
+        end_group(process)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
         if isinstance(error, subprocess.TimeoutExpired):
             command = " ".join(word for word in argv if word not in {*_QUIET, *_NO_HOOKS})
             raise GitTimeout(
@@ -200,20 +202,6 @@ def _run(
             ) from error
         raise
     return process.returncode, out, err
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=GRACE_S)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
 
 
 def encoded(text: str) -> bytes:

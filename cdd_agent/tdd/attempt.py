@@ -33,7 +33,7 @@ def make_attempt(
     conversation = Conversation(briefing.system_prompt(bench.role, item, phase=phase, attempt=number))
     failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
     conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing))
-    tools = tools_for(phase, bench, off_limits=ground.off_limits)
+    tools = tools_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
     run_agent(conversation, tools, model=bench.model, budget=bench.policy.budget, emit=bench.emit, agent="executor")
 
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
@@ -76,6 +76,11 @@ def _failing(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground
     return briefing.failures(ground.baseline) if phase == "green" else ""
 
 
+def _named_tests(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
+    """The test files that the item names, as the repository names them: tests whatever they are called."""
+    return tuple(bench.in_repository(path) for path in verdict.named_test_files(item))
+
+
 def _judge(
     item: WorkItem, phase: Phase, *, step: StepExecution, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
@@ -88,7 +93,8 @@ def _judge(
         judged = verdict.not_run(phase, run.problem or "no report")
     else:
         judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
-    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits)
+    named = _named_tests(item, bench)
+    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits, tests=named)
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
     return verdict.joined(judged, tuple(offences.values())), run.report

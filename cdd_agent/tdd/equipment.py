@@ -1,5 +1,7 @@
 """The tools of one attempt, with the locks of its phase."""
 
+from collections.abc import Collection
+
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
@@ -13,7 +15,9 @@ from cdd_agent.tdd.workbench import Workbench
 from pytest_tdd_agent.report import summary
 
 
-def tools_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str]) -> tuple[Tool, ...]:
+def tools_for(
+    phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]
+) -> tuple[Tool, ...]:
     """Read, Write, Edit, Bash, Glob, Grep, RunTests and CompleteImplementation, always in the same order."""
 
     def run_tests(targets: tuple[str, ...]) -> str:
@@ -23,13 +27,11 @@ def tools_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str]) -> 
         count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
         return f"{count or 'no test was collected'}\n\n{briefing.failures(run.report)}".rstrip()
 
-    inside = bench.workspace.root.resolve().relative_to(bench.repository.root.resolve()).as_posix()
-
     def locked(path: str) -> str | None:
-        path = path if inside == "." else f"{inside}/{path}"
+        path = bench.in_repository(path)
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        return lock_reason(phase, path, off_limits=off_limits)
+        return lock_reason(phase, path, off_limits=off_limits, tests=tests)
 
     return (
         *file_tools(bench.workspace, locked),

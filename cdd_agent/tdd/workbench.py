@@ -29,6 +29,11 @@ class Workbench:
     """Folder for the evidence of the ticket in work."""
     emit: Emit
 
+    def in_repository(self, path: str) -> str:
+        """A path of the project as the repository names it: the project may be a folder inside the work tree."""
+        inside = self.workspace.root.resolve().relative_to(self.repository.root.resolve()).as_posix()
+        return path if inside == "." else f"{inside}/{path}"
+
     def run_suite(self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = ()) -> SuiteRun:
         """Run tests and say so before and after; files they leave behind, or change, are put back as they were.
 

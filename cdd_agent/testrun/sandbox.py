@@ -4,9 +4,7 @@
 wall clock and capped output. It confines no file and no network access, and its level says so.
 """
 
-import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -15,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from cdd_agent.processes import end_group
+
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "TERM")
 """All that a child gets of this process's environment unless the caller adds it: no key, no PYTEST_ADDOPTS.
 
 PYTHONPATH is added by ``testrun.run`` for test runs."""
-
-GRACE_S = 1.0
-"""From the polite signal to the one that cannot be caught."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +90,7 @@ class ProcessSandbox:
             except subprocess.TimeoutExpired:
                 timed_out = True
             finally:
-                _end_group(process)
+                end_group(process)
             output, dropped = _capped(sink, output_cap)
         return ProcessResult(
             exit_status=process.returncode,
@@ -102,22 +99,6 @@ class ProcessSandbox:
             timed_out=timed_out,
             duration_s=time.monotonic() - started,
         )
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the whole process group, the leader and whatever it left behind."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=GRACE_S)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline:  # the kernel ends them in its own time
-            os.killpg(process.pid, 0)
-            time.sleep(0.005)
-    process.wait()
 
 
 def _capped(stream: IO[bytes], cap: int) -> tuple[str, int]:

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.tool import Tool
+from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.equipment import tools_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel
@@ -17,12 +18,12 @@ def named(tools: tuple[Tool, ...], name: str) -> Tool:
 def test_every_phase_has_the_same_tools_in_the_same_order(project: Project) -> None:
     bench = project.bench(ScriptedModel([]))
     for phase in ("red", "green", "refactor"):
-        assert [tool.spec.name for tool in tools_for(phase, bench, off_limits=frozenset())] == NAMES
+        assert [tool.spec.name for tool in tools_for(phase, bench, off_limits=frozenset(), tests=())] == NAMES
 
 
 def test_what_the_phase_or_the_user_locks_cannot_be_written(project: Project) -> None:
     bench = project.bench(ScriptedModel([]), left_out=("tickets/sale",))
-    write = named(tools_for("green", bench, off_limits=frozenset({"mine.py"})), "Write")
+    write = named(tools_for("green", bench, off_limits=frozenset({"mine.py"}), tests=()), "Write")
     for path, why in (
         ("tests/test_new.py", "locked in GREEN"),
         ("mine.py", "uncommitted changes of the user's"),
@@ -39,7 +40,7 @@ def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project
     inner = project.folder / "services" / "sale"
     inner.mkdir(parents=True)
     bench = replace(project.bench(ScriptedModel([])), workspace=Workspace(inner))
-    write = named(tools_for("green", bench, off_limits=frozenset({"services/sale/mine.py"})), "Write")
+    write = named(tools_for("green", bench, off_limits=frozenset({"services/sale/mine.py"}), tests=()), "Write")
     assert write.run({"file_path": "mine.py", "content": "x"}).is_error
     assert not write.run({"file_path": "theirs.py", "content": "x = 1\n"}).is_error
     assert (inner / "theirs.py").exists()
@@ -47,7 +48,7 @@ def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project
 
 def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> None:
     project.write({"tests/test_more.py": "def test_more():\n    assert 1 == 2\n"})
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "RunTests")
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     text = run.run({}).text
     assert text.startswith("1 passed, 1 failed")
     assert "tests/test_more.py::test_more: assertion" in text
@@ -55,10 +56,19 @@ def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> No
 
 def test_tests_that_cannot_run_show_what_pytest_said(project: Project) -> None:
     project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "RunTests")
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "--no-such-option" in run.run({}).text
 
 
 def test_commands_run_in_the_project(project: Project) -> None:
-    bash = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset()), "Bash")
+    bash = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "Bash")
     assert Path(bash.run({"command": "pwd"}).text.splitlines()[-1]) == project.folder
+
+
+def test_a_test_file_that_the_step_names_is_one_whatever_it_is_called(project: Project) -> None:
+    bench = project.bench(ScriptedModel([]))
+    red = named(tools_for("red", bench, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
+    green = named(tools_for("green", bench, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
+    fields: dict[str, JSON] = {"file_path": "checks/check_a.py", "content": "def check_a(): assert False\n"}
+    assert not red.run(fields).is_error
+    assert "locked in GREEN" in green.run({**fields, "content": ""}).text
