@@ -68,8 +68,21 @@ class Demo:
         return git(self.folder, "log", "--reverse", "--format=%s").splitlines()
 
 
-@pytest.fixture(scope="session", params=["csv-export", "minutes-lost"])
-def demo(request: pytest.FixtureRequest, cdd: Cdd, tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """Each example, played from its recording."""
-    folder = tmp_path_factory.mktemp("demo") / request.param
-    return Demo(request.param, folder, result=cdd("demo", request.param, "--keep", str(folder)))
+@pytest.fixture(scope="session")
+def demos(cdd: Cdd, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Demo]:
+    """Each example played from its recording, once for all tests that look at it."""
+    played: dict[str, Demo] = {}
+
+    def play(name: str) -> Demo:
+        if name not in played:
+            folder = tmp_path_factory.mktemp("demo") / name
+            played[name] = Demo(name, folder, result=cdd("demo", name, "--keep", str(folder)))
+        return played[name]
+
+    return play
+
+
+@pytest.fixture(params=["csv-export", "minutes-lost"])
+def demo(request: pytest.FixtureRequest, demos: Callable[[str], Demo]) -> Demo:
+    """A finished demo."""
+    return demos(request.param)

@@ -4,11 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.stories.conftest import Cdd, Demo, git
-
-pytestmark = pytest.mark.xdist_group("stories")
 
 REFUSALS = {
     "csv-export": {

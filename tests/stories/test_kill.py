@@ -10,8 +10,6 @@ import pytest
 
 from tests.stories.conftest import EXAMPLES, Demo, command, environment, git
 
-pytestmark = pytest.mark.xdist_group("stories")
-
 LONGEST_S = 8.0
 """About how long the whole of ``cdd exec`` takes on the example."""
 

@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from cdd_agent.model import recorded
 from tests.fakes.messages_server import MessagesServer
 from tests.stories.conftest import EXAMPLES, Cdd, Demo
-
-pytestmark = pytest.mark.xdist_group("stories")
 
 KEY = "sk-ant-canary-0123456789"
 

@@ -138,7 +138,7 @@ def pytest_runtest_makereport(item, call):
 """
 
 
-@pytest.mark.parametrize("configuration", ["", "addopts = -n2\n", "addopts = -n2\npythonpath = .\n"])
+@pytest.mark.parametrize("configuration", ["", "addopts = -n2\npythonpath = .\n"])
 def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
     tmp_path: Path, configuration: str
 ) -> None:
