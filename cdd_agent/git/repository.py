@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NewType
 
-from cdd_agent.errors import CddError, EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.processes import end_group
 
 CommitId = NewType("CommitId", str)
@@ -54,6 +54,8 @@ class GitError(CddError):
 
 class GitTimeout(GitError):
     """git, or a hook that it ran, did not end in time; says nothing about what it was asked."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

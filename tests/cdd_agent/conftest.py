@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from tests.cdd_agent.cli.projects import build_finished, copied
 from tests.fakes.project import Project
 
 
@@ -21,3 +22,13 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
     return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode)
+
+
+@pytest.fixture(scope="session")
+def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_finished(tmp_path_factory)
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    return copied(finished_once, tmp_path / "finished")
