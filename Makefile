@@ -50,8 +50,9 @@ suite: $(READY) ## the tests
 bench: $(READY) ## what start-up and the plugin cost, as ratios
 	$(BIN)/python -m tests.bench
 
-soak: $(READY) ## the slow tests: kill -9 at random moments
+soak: $(READY) ## the slow tests: kill -9 at random moments, laws by random search
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m "not slow" --hypothesis-profile=searching $$(grep -rl --include='test_*.py' '@given' tests)
 
 format: $(READY) ## put the sources into their form
 	$(BIN)/ruff format $(SOURCES)
