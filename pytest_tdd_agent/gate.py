@@ -5,11 +5,12 @@ No rule looks at exit codes or prose of a run; each looks at single tests, their
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Iterator, Sequence
 
+from .comparison import FAILING, NOT_RUN, Aim, Comparison
 from .failure import MISSING_KINDS, covers
 from .fingerprint import changed
-from .report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
+from .report import Case, Failure, Reason, SuiteReport, Verdict
 
 CODES = {
     "run_incomplete": "The run ended before every collected test had run, so nothing it says counts.",
@@ -46,9 +47,6 @@ STRUCTURAL = (
 )
 """Kinds that show that the code is not there yet; right only for a name that was expected to be missing."""
 
-_FAILING = ("failed", "error")
-_NOT_RUN = ("skipped", "xfailed")
-_MARKED = (*_NOT_RUN, "xpassed")
 _SHOWN = 300
 
 
@@ -66,69 +64,12 @@ def judge(
     ``expects`` are the dotted or plain names whose absence is a right reason to fail in RED.
     """
     rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
-    run = _Run(report, baseline=baseline, targets=targets, expects=expects)
+    run = Comparison(report, baseline=baseline, targets=targets, expects=expects)
     reasons = tuple(_unfit(phase, run)) or tuple(rules(run))
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
 
 
-class _Run:
-    """A report beside its baseline, with what the gate is asked."""
-
-    def __init__(
-        self,
-        report: SuiteReport,
-        *,
-        baseline: SuiteReport | None,
-        targets: Sequence[str],
-        expects: Sequence[str],
-    ) -> None:
-        self.report = report
-        self.baseline = baseline
-        self.targets = targets
-        self.expects = expects
-        self.tests = {case.nodeid: case for case in report.tests}
-        self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
-        self.old_failures = set(baseline.old_failures) if baseline else set()
-        """What failed before RED already; all that failed in the baseline, if the phase adds no test."""
-        self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
-
-    def covered(self, target: str) -> list[Case]:
-        """Return the tests that a target names."""
-        exact = self.tests.get(target)
-        if exact is not None:
-            return [exact]
-        inside = (target + "[", target + "::", target.rstrip("/") + "/")
-        return [case for case in self.report.tests if case.nodeid.startswith(inside)]
-
-    def is_new(self, case: Case) -> bool:
-        """Say whether the baseline lacks the test."""
-        return case.nodeid not in self.before
-
-    def failed_before(self, case: Case) -> bool:
-        old = self.before.get(case.nodeid)
-        return old is not None and old.outcome in _FAILING
-
-    def is_old_trouble(self, case: Case) -> bool:
-        """Say whether the test did not pass before the cycle began, or did not count, and is no worse now."""
-        old = self.before.get(case.nodeid)
-        is_mark = old is not None and old.outcome in _MARKED and case.outcome not in _FAILING
-        return is_mark or (case.nodeid in self.old_failures and case.outcome != "passed")
-
-    def uncollected(self, nodeid: str) -> CollectError | None:
-        """Return the error that kept a test, or the file or folder it is in, from being collected."""
-        file = nodeid.split("::", 1)[0]
-        for error in self.report.collect_errors:
-            held_back = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
-            if held_back or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
-                return error
-        return None
-
-    def new_collect_errors(self) -> Iterator[CollectError]:
-        """What could be collected in the baseline, or was not there."""
-        return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
-
-
-def _unfit(phase: str, run: _Run) -> Iterator[Reason]:
+def _unfit(phase: str, run: Comparison) -> Iterator[Reason]:
     """What makes reports unfit for any judgment."""
     report, baseline = run.report, run.baseline
     if not report.complete:
@@ -151,34 +92,8 @@ def _unfit(phase: str, run: _Run) -> Iterator[Reason]:
         )
 
 
-class _Aim:
-    """What a gate has to judge of a run."""
-
-    def __init__(self, run: _Run, pick: Callable[[str], list[Case]]) -> None:
-        self.cases: dict[str, Case] = {}
-        self.blocked: dict[str, CollectError] = {}
-        self.missing: list[str] = []
-        for target in run.targets:
-            cases = pick(target)
-            error = None if cases else run.uncollected(target)
-            self.cases.update((case.nodeid, case) for case in cases)
-            if error is not None:
-                self.blocked[error.nodeid] = error
-            elif not cases:
-                self.missing.append(target)
-
-    def take(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
-        """Judge these, as no target says what."""
-        self.cases.update((case.nodeid, case) for case in cases)
-        self.blocked.update((error.nodeid, error) for error in errors)
-
-    def is_empty(self) -> bool:
-        """Say that there is nothing to judge."""
-        return not (self.cases or self.blocked or self.missing)
-
-
-def _red(run: _Run) -> Iterator[Reason]:
-    aim = _Aim(run, lambda target: _red_targets(run, target))
+def _red(run: Comparison) -> Iterator[Reason]:
+    aim = Aim(run, lambda target: _red_targets(run, target))
     if not run.targets:
         aim.take(filter(run.is_new, run.report.tests), run.new_collect_errors())
     if aim.is_empty():
@@ -195,7 +110,7 @@ def _red(run: _Run) -> Iterator[Reason]:
         yield from _new_failures(run, aim, code="untargeted_failure")
 
 
-def _red_targets(run: _Run, target: str) -> list[Case]:
+def _red_targets(run: Comparison, target: str) -> list[Case]:
     """The tests that have to fail: the one of that node id, else the new ones among those the target holds.
 
     A function without new parameters stands for all it has: it is the test that was changed.
@@ -208,7 +123,7 @@ def _red_targets(run: _Run, target: str) -> list[Case]:
     return cases if is_function and not new else new
 
 
-def _missing_in_red(run: _Run, target: str) -> Reason:
+def _missing_in_red(run: Comparison, target: str) -> Reason:
     if run.covered(target):
         message = (
             f"Every test in {target} is in the baseline already. Write a new test there, or name the changed one "
@@ -218,7 +133,7 @@ def _missing_in_red(run: _Run, target: str) -> Reason:
     return _missing(run, target)
 
 
-def _missing(run: _Run, target: str) -> Reason:
+def _missing(run: Comparison, target: str) -> Reason:
     neighbors = [case.nodeid for case in run.covered(target.split("::", 1)[0])]
     if neighbors:
         there = f"its file has {_listed(neighbors)}. Check the name, and that it ran."
@@ -239,7 +154,7 @@ def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
             f"{name} passes although nothing has been implemented. Write a test that fails until the new behavior "
             "is there.",
         )
-    elif case.outcome in _NOT_RUN:
+    elif case.outcome in NOT_RUN:
         yield Reason("skipped_target", name, f"{name} is {case.outcome}. Remove the mark so that it runs and fails.")
     elif case.failure is None:
         yield Reason("wrong_reason", name, f"{name} failed, and the report does not say why.")
@@ -284,11 +199,11 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
         )
 
 
-def _green(run: _Run) -> Iterator[Reason]:
-    aim = _Aim(run, lambda target: _green_targets(run, target))
+def _green(run: Comparison) -> Iterator[Reason]:
+    aim = Aim(run, lambda target: _green_targets(run, target))
     if not run.targets:
         ran = (
-            case for case in run.report.tests if case.outcome in ("passed", *_FAILING) and not run.failed_before(case)
+            case for case in run.report.tests if case.outcome in ("passed", *FAILING) and not run.failed_before(case)
         )
         aim.take(ran, run.new_collect_errors())
     if aim.is_empty():
@@ -306,7 +221,7 @@ def _green(run: _Run) -> Iterator[Reason]:
     yield from _protected_changes(run)
 
 
-def _green_targets(run: _Run, target: str) -> list[Case]:
+def _green_targets(run: Comparison, target: str) -> list[Case]:
     """The tests that have to pass: the one of that node id, else those the target holds, old trouble spared.
 
     A target that holds nothing else stands for all it has, as it would prove nothing otherwise.
@@ -319,7 +234,7 @@ def _green_targets(run: _Run, target: str) -> list[Case]:
 
 def _not_green(case: Case) -> Iterator[Reason]:
     name = case.nodeid
-    if case.outcome in _NOT_RUN:
+    if case.outcome in NOT_RUN:
         yield Reason("skipped_target", name, f"{name} is {case.outcome}. It has to run and pass.")
     elif case.outcome == "xpassed":
         yield Reason("target_failed", name, f"{name} passes but is marked as an expected failure. Remove the mark.")
@@ -328,8 +243,8 @@ def _not_green(case: Case) -> Iterator[Reason]:
         yield Reason("target_failed", name, f"{name} fails{where}: {_shown(case.failure)}. Make it pass.")
 
 
-def _refactor(run: _Run) -> Iterator[Reason]:
-    run.old_failures = {nodeid for nodeid, case in run.before.items() if case.outcome in _FAILING}
+def _refactor(run: Comparison) -> Iterator[Reason]:
+    run.old_failures = {nodeid for nodeid, case in run.before.items() if case.outcome in FAILING}
     yield from _green(run)
     gone = [nodeid for nodeid, case in run.before.items() if nodeid not in run.tests and case.outcome != "passed"]
     added = [nodeid for nodeid in run.tests if nodeid not in run.before]
@@ -339,7 +254,7 @@ def _refactor(run: _Run) -> Iterator[Reason]:
         yield Reason("tests_differ", nodeid, f"{nodeid} is not in the baseline. A refactoring adds no test.")
 
 
-def _losses(run: _Run, aim: _Aim) -> Iterator[Reason]:
+def _losses(run: Comparison, aim: Aim) -> Iterator[Reason]:
     """What passed in the baseline and does not now, targets apart; a file that cannot be collected is said once."""
     for old in run.before.values():
         now = run.tests.get(old.nodeid)
@@ -357,15 +272,15 @@ def _losses(run: _Run, aim: _Aim) -> Iterator[Reason]:
             yield Reason("collect_error", error.nodeid, message)
 
 
-def _new_failures(run: _Run, aim: _Aim, *, code: str) -> Iterator[Reason]:
+def _new_failures(run: Comparison, aim: Aim, *, code: str) -> Iterator[Reason]:
     for case in run.report.tests:
-        if run.is_new(case) and case.outcome in _FAILING and case.nodeid not in aim.cases:
+        if run.is_new(case) and case.outcome in FAILING and case.nodeid not in aim.cases:
             message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
             todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
             yield Reason(code, case.nodeid, f"{message} {todo}")
 
 
-def _protected_changes(run: _Run) -> Iterator[Reason]:
+def _protected_changes(run: Comparison) -> Iterator[Reason]:
     if run.baseline is None:
         return
     before, after = run.baseline.fingerprints, run.report.fingerprints

@@ -18,12 +18,12 @@ from typing import Sequence
 
 import pytest
 
-from . import failure, fingerprint, gate
+from . import codec, failure, fingerprint, gate
 from . import report as reports
+from .recording.stream import Stream
+from .recording.tally import Tally
+from .recording.witness import ATTRIBUTE, Guard, Witness
 from .report import CollectError, Failure, SuiteReport, Verdict
-from .stream import Stream
-from .tally import Tally
-from .witness import ATTRIBUTE, Guard, Witness
 
 _DEFAULT_REPORT = Path(".tdd-agent", "report.json")
 _ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
@@ -64,8 +64,8 @@ def read_options(config: pytest.Config) -> Options:
     baseline = None
     if option.tdd_agent_baseline:
         try:
-            baseline = reports.load(config.invocation_params.dir / option.tdd_agent_baseline)
-        except reports.ReportError as error:
+            baseline = codec.load(config.invocation_params.dir / option.tdd_agent_baseline)
+        except codec.ReportError as error:
             raise pytest.UsageError(f"--tdd-agent-baseline: {error}") from error
     return Options(
         report=report,
@@ -191,7 +191,7 @@ class Recorder:
             with self.guard:
                 found = _failure_of(report, "collect")
                 self.collect_errors[report.nodeid] = CollectError(report.nodeid, found)
-                self.stream.send("collect_error", nodeid=report.nodeid, failure=reports.failure_to_json(found))
+                self.stream.send("collect_error", nodeid=report.nodeid, failure=codec.failure_to_json(found))
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         """Say which test begins: if the process dies in it, this line names it."""
@@ -215,7 +215,7 @@ class Recorder:
             duration = 0.0 if is_subtest else report.duration
             self.tally.phase(report.nodeid, when, outcome=outcome, duration_s=duration, failure=found)
             if outcome != "passed":
-                document = None if found is None else reports.failure_to_json(found)
+                document = None if found is None else codec.failure_to_json(found)
                 self.stream.send("phase", nodeid=report.nodeid, when=when, outcome=outcome, failure=document)
             if when != report.when:
                 self.pytest_runtest_logfinish(report.nodeid)  # its worker died, so nobody else says so
@@ -252,7 +252,7 @@ def outcome_of(report: pytest.TestReport) -> str:
 def _failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> Failure:
     attached: str | None = report.__dict__.get(ATTRIBUTE)
     text = str(report.longrepr)  # without the line on the worker that longreprtext puts before it
-    found = failure.from_text(text, phase) if attached is None else reports.failure_from_json(loads(attached))
+    found = failure.from_text(text, phase) if attached is None else codec.failure_from_json(loads(attached))
     return replace(found, text=text[-failure.TEXT_CAP :])
 
 
@@ -284,7 +284,7 @@ class Closing:
             report = self._gathered(status)
             verdict = self._verdict(report)
             self._report = replace(report, gate=verdict)
-            reports.dump(self._report, self._options.report)
+            codec.dump(self._report, self._options.report)
             if verdict is not None and verdict.open:
                 session.exitstatus = 0
 

@@ -12,7 +12,8 @@ from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from pytest_tdd_agent.report import ReportError, SuiteReport, Verdict, load
+from pytest_tdd_agent.codec import ReportError, load
+from pytest_tdd_agent.report import SuiteReport, Verdict
 
 
 def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:

@@ -9,7 +9,8 @@ from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import StepExecution
-from pytest_tdd_agent.report import ReportError, SuiteReport, failing, load
+from pytest_tdd_agent.codec import ReportError, load
+from pytest_tdd_agent.report import SuiteReport, failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

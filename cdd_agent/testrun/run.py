@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest_tdd_agent
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
-from pytest_tdd_agent.report import ReportError, SuiteReport, dump, load
+from pytest_tdd_agent.codec import ReportError, dump, load
+from pytest_tdd_agent.report import SuiteReport
 
 OUTPUT_CAP_BYTES = 200_000
 _STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.report import Case, SuiteReport, Verdict, load
+from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.report import Case, SuiteReport, Verdict
 
 ROOT = Path(__file__).parent.parent.parent
 XDIST = ("-p", "xdist", "-n2")

@@ -211,7 +211,7 @@ def test_options_that_cannot_be_followed_are_a_usage_error(
 
 def test_a_fault_of_the_plugin_closes_the_gate_and_breaks_nothing(project: Project) -> None:
     project.write(
-        conftest="import pytest_tdd_agent.tally as t\nt.Tally.finish = lambda self, nodeid: 1 / 0\n",
+        conftest="import pytest_tdd_agent.recording.tally as t\nt.Tally.finish = lambda self, nodeid: 1 / 0\n",
         test_a="def test_a(): pass\n",
     )
     free, gated = project.pytest(), project.pytest("--tdd-agent-gate", "green")

@@ -5,7 +5,8 @@ import pytest
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite, SuiteRun
 from cdd_agent.testrun.sandbox import ProcessSandbox
-from pytest_tdd_agent.report import load, summary
+from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.report import summary
 
 
 def run(folder: Path, *targets: str, timeout_s: float = 60, keep: Path | None = None) -> SuiteRun:

@@ -1,8 +1,8 @@
 import pytest
 
-from pytest_tdd_agent.witness import Guard
+from pytest_tdd_agent.recording.witness import Guard
 
-from .conftest import XDIST, Project
+from ..conftest import XDIST, Project
 
 SUITE = """
 import unittest

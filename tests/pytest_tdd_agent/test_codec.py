@@ -6,23 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tdd_agent import report as reports
-from pytest_tdd_agent.report import (
-    OUTCOMES,
-    PHASES,
-    Case,
-    CollectError,
-    Failure,
-    Frame,
-    Reason,
-    ReportError,
-    SuiteReport,
-    Verdict,
-    dump,
-    from_json,
-    load,
-    to_json,
-)
+from pytest_tdd_agent import codec
+from pytest_tdd_agent.codec import ReportError, dump, from_json, load, to_json
+from pytest_tdd_agent.report import OUTCOMES, PHASES, Case, CollectError, Failure, Frame, Reason, SuiteReport, Verdict
 
 seconds = st.floats(min_value=0, max_value=1e6)
 texts = st.text(max_size=20)
@@ -144,7 +130,7 @@ def test_a_newer_schema_is_refused_and_unknown_keys_are_not() -> None:
         ({"exit_status": True}, r"\$\.exit_status: expected an integer, found True"),
         ({"duration_s": float("nan")}, r"\$\.duration_s: expected a number, found nan"),
         ({"tests": {}}, r"\$\.tests: expected a list, found {}"),
-        ({"tests": [{}]}, r"\$\.tests\[0\]: the key 'failure' is missing"),
+        ({"tests": [{}]}, r"\$\.tests\[0\]: the key 'nodeid' is missing"),
         ({"tests": []}, r"\$\.summary\.passed: expected 0, as the tests say, found 1"),
         ({"fingerprints": {"a": 1}}, r"\$\.fingerprints\.a: expected a string, found 1"),
         ({"gate": {"phase": "blue", "open": True, "reasons": []}}, r"\$\.gate\.phase: expected one of red, green"),
@@ -175,4 +161,4 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_failure_alone_comes_back_from_json() -> None:
     failure = replace(Failure("call", "assertion", "test", "AssertionError", "é \ud800"), line=3)
-    assert reports.failure_from_json(json.loads(json.dumps(reports.failure_to_json(failure)))) == failure
+    assert codec.failure_from_json(json.loads(json.dumps(codec.failure_to_json(failure)))) == failure

@@ -1,7 +1,7 @@
 import pytest
 
+from pytest_tdd_agent.recording.tally import Tally
 from pytest_tdd_agent.report import Failure
-from pytest_tdd_agent.tally import Tally
 
 FIRST = Failure("call", "assertion", "test", "AssertionError", "first")
 SECOND = Failure("teardown", "exception", "test", "ValueError", "second")

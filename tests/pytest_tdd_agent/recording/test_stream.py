@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.stream import Stream
+from pytest_tdd_agent.recording.stream import Stream
 
 
 def lines(path: Path) -> list[object]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Generator, Sequence
 
 import pytest
 
-from . import failure
-from . import report as reports
+from .. import codec, failure
 
 if TYPE_CHECKING:
     from pluggy import Result
@@ -81,7 +80,7 @@ class Witness:
 
         test_file = report.nodeid.split("::", 1)[0]
         found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
-        report.__dict__[ATTRIBUTE] = dumps(reports.failure_to_json(found))
+        report.__dict__[ATTRIBUTE] = dumps(codec.failure_to_json(found))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Count for the controlling process, which under xdist is not told."""

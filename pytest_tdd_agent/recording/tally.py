@@ -5,7 +5,7 @@ The worst phase counts, never the last; a failed subtest fails its test; a run a
 
 from __future__ import annotations
 
-from .report import Case, Failure
+from ..report import Case, Failure
 
 _SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, "error": 3}
 
