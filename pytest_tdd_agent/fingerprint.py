@@ -1,4 +1,4 @@
-"""Digests of what a GREEN run may not change: test files, their data, conftest files and pytest's configuration.
+"""Digests of what a GREEN run may not change: tests, their data, pytest's configuration, what could shadow pytest.
 
 The only side effects are reading files and asking git once which it ignores.
 """
@@ -37,12 +37,19 @@ IGNORED_FOLDERS = frozenset(
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})
 _TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
+_RUNNER = (
+    "pytest|_pytest|pluggy|iniconfig|py|exceptiongroup|xdist|execnet|unittest|doctest|pytest_tdd_agent|"
+    "sitecustomize|usercustomize"
+)
+_SHADOW = re.compile(rf"(?:src/)?(?:(?:{_RUNNER})(?:/__init__)?(?:\.py[cd]?|(?:\.[\w-]+)?\.(?:so|pyd))|[^/]+\.pth)")
+_STARTUP = re.compile(r"(?:src/)?(?:[^/]+\.pth|(?:site|user)customize\b.*)")
 _LEFTOVER = re.compile(r".*\.py[co]|\.coverage.*|\.DS_Store")
 _SECTIONS = {
     "pyproject.toml": ("pyproject.toml[tool.pytest]", re.compile(r"\[+\s*tool\s*\.\s*pytest\b")),
     "setup.cfg": ("setup.cfg[tool:pytest]", re.compile(r"\[tool:pytest\]")),
     "tox.ini": ("tox.ini[pytest]", re.compile(r"\[pytest\]")),
 }
+_PRESENT = sha256(b"present").hexdigest()
 _IGNORED_BY_GIT = ("git", "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 _GIT_TIMEOUT_S = 20.0
 _HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
@@ -62,11 +69,21 @@ def is_protected(path: str) -> bool:
     return folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders)
 
 
+def shadows_runner(path: str) -> bool:
+    """Say whether a file could stand in for pytest, what runs the tests with it, or what Python loads when it starts.
+
+    Only in the folders that are commonly on the import path, the root and ``src``: ``src/pkg/pytest.py`` is the
+    product's. ``path`` is posix and relative to the root.
+    """
+    return _SHADOW.fullmatch(path) is not None
+
+
 def digests(root: Path, *, inifile: Path | None = None) -> dict[str, str]:
     """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
     ``inifile`` is the configuration in use; it counts too if it lies above ``root``, as ``../pyproject.toml[...]``.
+    Of a module that shadows the runner no more counts than that it is there: a project may be one of these modules.
     What tests write may lie beside them: files that git ignores are left out, but not Python files and configuration,
     as pytest would load those.
     """
@@ -76,8 +93,10 @@ def digests(root: Path, *, inifile: Path | None = None) -> dict[str, str]:
     ignored = _ignored_by_git(root)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
-        if is_protected(name) and not _LEFTOVER.fullmatch(path.name) and not _is_output(name, ignored):
-            digest = _digest(path)
+        is_shadow = shadows_runner(name)
+        is_test = is_protected(name) and not _LEFTOVER.fullmatch(path.name) and not _is_output(name, ignored)
+        if is_shadow or is_test:
+            digest = _PRESENT if is_shadow and not _STARTUP.fullmatch(name) else _digest(path)
             if digest is not None:
                 found[name] = digest
     return dict(sorted(found.items()))

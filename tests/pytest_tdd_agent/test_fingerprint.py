@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.fingerprint import changed, digests, is_protected
+from pytest_tdd_agent.fingerprint import changed, digests, is_protected, shadows_runner
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,62 @@ def test_the_configuration_in_use_counts_when_it_lies_above_the_root(tmp_path: P
     put(tmp_path, "pyproject.toml", PYPROJECT.replace("-ra", "-k x"))
     assert changed(shared, digests(root, inifile=tmp_path / "pyproject.toml")) == ("../pyproject.toml[tool.pytest]",)
     assert list(digests(tmp_path, inifile=tmp_path / "pytest.ini")) == list(digests(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "pytest.py",
+        "src/pytest.py",
+        "pytest/__init__.py",
+        "_pytest/__init__.py",
+        "pluggy.cpython-311-x86_64-linux-gnu.so",
+        "pytest.pyc",
+        "unittest.pyd",
+        "sitecustomize.py",
+        "src/usercustomize/__init__.py",
+        "hook.pth",
+        "src/hook.pth",
+    ],
+)
+def test_what_python_would_load_instead_of_the_runner_is_known(path: str) -> None:
+    assert shadows_runner(path)
+    assert not is_protected(path), "RED may change what is protected, and no phase may add these"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/pkg/pytest.py",
+        "src/pkg/json.py",
+        "py/tool/__init__.py",
+        "py/tool.py",
+        "types.py",
+        "pytest_plugin.py",
+        "pytest.ini",
+        "pytest.md",
+        "data/hook.pth",
+        "unittest/test_a.py",
+    ],
+)
+def test_a_product_may_have_modules_of_such_names_elsewhere(path: str) -> None:
+    assert not shadows_runner(path)
+
+
+def test_a_shadow_of_the_runner_closes_when_it_comes_not_when_a_project_develops_it(tmp_path: Path) -> None:
+    put(tmp_path, "src/pluggy/__init__.py", "1")
+    put(tmp_path, "sitecustomize.py", "1")
+    before = digests(tmp_path)
+    assert list(before) == ["sitecustomize.py", "src/pluggy/__init__.py"]
+    put(tmp_path, "src/pluggy/__init__.py", "2")
+    assert changed(before, digests(tmp_path)) == ()
+    put(tmp_path, "pytest.pyc", "1")
+    put(tmp_path, "sitecustomize.py", "2")
+    assert changed(before, digests(tmp_path)) == ("pytest.pyc", "sitecustomize.py")
+
+
+def test_git_ignoring_a_shadow_of_the_runner_does_not_hide_it(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    put(tmp_path, ".gitignore", "*.pth\n")
+    put(tmp_path, "a.pth")
+    assert list(digests(tmp_path)) == ["a.pth"]
