@@ -1,18 +1,19 @@
-"""Which interpreter runs a project's tests: found by fixed rules, then asked whether it has pytest."""
+"""Which interpreter runs a project's tests: the first that the rules find, asked whether it can."""
 
-import json
 import os
-import shutil
-import subprocess
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.testrun import environments
+from cdd_agent.testrun.environments import Candidate
+from cdd_agent.testrun.probe import Answer, Probe
 
-PROBE_TIMEOUT_S = 30.0
-_PROBE = "import json, sys, pytest; print(json.dumps(['%d.%d.%d' % sys.version_info[:3], pytest.__version__]))"
+OLDEST_PYTHON = (3, 8)
+OLDEST_PYTEST = (7, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,67 +28,55 @@ class Interpreter:
 
 
 def find_interpreter(project: Path, *, environment: Mapping[str, str] = os.environ) -> Interpreter:
-    """The interpreter of ``project``: its own environment folder, uv's, poetry's, the active one, this one.
+    """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first.
 
     The first that exists is the project's; if pytest is missing there, that is an ``EnvironmentMissing``, never a
-    reason to judge the project with another environment's packages.
+    reason to judge the project with another environment's packages. Only where no rule finds one, it is the
+    ``python`` that the user would get by typing so, and if that has no pytest, the interpreter that runs cdd.
     """
-    origin, path = next(_candidates(project, environment))
-    found = _probe(path, _python_path(project, environment))
-    if found is None:
+    probe = Probe(project, environment)
+    for candidate in environments.candidates(project, environment):
+        answer = probe.ask(candidate.path)
+        if candidate.is_guess and not _fits(answer):
+            continue
+        return _interpreter(candidate, answer)
+    this = Candidate(rule="the interpreter that runs cdd", path=Path(sys.executable))
+    return _interpreter(this, probe.ask(this.path))
+
+
+def _fits(answer: Answer | str) -> bool:
+    """Whether the versions are new enough for the plugin."""
+    return not isinstance(answer, str) and all(
+        tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= oldest
+        for version, oldest in ((answer.python, OLDEST_PYTHON), (answer.pytest, OLDEST_PYTEST))
+    )
+
+
+def _interpreter(candidate: Candidate, answer: Answer | str) -> Interpreter:
+    """The interpreter, or an error that says what was found, by which rule, and what to type."""
+    named = f"the project's interpreter {candidate.path} ({candidate.rule})"
+    otherwise = "set CDD_PYTHON to another interpreter"
+    if isinstance(answer, str):
+        if "No module named 'pytest'" in answer:
+            raise EnvironmentMissing(
+                f"pytest cannot be imported by {named}.", hint=f"{_install(candidate.path)} pytest, or {otherwise}"
+            )
         raise EnvironmentMissing(
-            f"pytest cannot be imported by the project's interpreter {path} ({origin}).",
-            hint=f"{path} -m pip install pytest",
+            f"Pytest does not start in {named}: {answer}", hint=f"make that environment anew, or {otherwise}"
         )
-    return Interpreter(path=path, origin=origin, python=found[0], pytest=found[1])
+    if not _fits(answer):
+        raise EnvironmentMissing(
+            f"{named[0].upper()}{named[1:]} is Python {answer.python} with pytest {answer.pytest}; "
+            "tests are run with Python 3.8 and pytest 7.0, or newer.",
+            hint=f"{_install(candidate.path)} 'pytest>=7', or {otherwise}",
+        )
+    return Interpreter(path=candidate.path, origin=candidate.rule, python=answer.python, pytest=answer.pytest)
 
 
-def _candidates(project: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Rule and interpreter, in the order in which they count."""
-    if "UV_PROJECT_ENVIRONMENT" in environment:
-        yield from _in_folder("UV_PROJECT_ENVIRONMENT", project / environment["UV_PROJECT_ENVIRONMENT"])
-    for name in (".venv", "venv", "env"):
-        yield from _in_folder(name, project / name)
-    if (project / "poetry.lock").exists() and (poetry := shutil.which("poetry")):
-        folder = _output([poetry, "env", "info", "--path"], project)
-        if folder:
-            yield from _in_folder("poetry", Path(folder))
-    if "VIRTUAL_ENV" in environment:
-        yield from _in_folder("VIRTUAL_ENV", Path(environment["VIRTUAL_ENV"]))
-    yield "the interpreter that runs cdd", Path(sys.executable)
-
-
-def _in_folder(origin: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The interpreter of the virtual environment at ``folder``, if it is one."""
-    python = folder / "bin" / "python"
-    if (folder / "pyvenv.cfg").exists() and python.exists():
-        yield origin, python
-
-
-def _python_path(project: Path, environment: Mapping[str, str]) -> str:
-    """The user's PYTHONPATH as a run in ``project`` sees it."""
-    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(str(project / entry) for entry in entries if entry)
-
-
-def _probe(python: Path, python_path: str) -> tuple[str, str] | None:
-    """Versions of Python and pytest there, or None; asked outside the project so that no file of it shadows pytest."""
-    variables = {"PYTHONPATH": python_path} if python_path else {}
-    answer = _output([str(python), "-c", _PROBE], Path(os.sep), variables=variables)
-    if not answer:
-        return None
-    version, pytest_version = json.loads(answer.splitlines()[-1])
-    return version, pytest_version
-
-
-def _output(argv: list[str], folder: Path, *, variables: Mapping[str, str] | None = None) -> str:
-    """What a program prints, or nothing if it fails or takes too long."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ANTHROPIC"))}
-    environment |= variables or {}
+def _install(python: Path) -> str:
+    """The command that installs a package for ``python``; environments that uv makes have no pip."""
     try:
-        result = subprocess.run(
-            argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return result.stdout.strip() if result.returncode == 0 else ""
+        is_uvs = "\nuv = " in (python.parent.parent / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        is_uvs = False
+    return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"

@@ -1,0 +1,151 @@
+"""Where a project's interpreter can be: the rules, in the order in which they count.
+
+What a tool says of its environments is asked of the tool on the user's PATH, and only in ways in which the tool runs
+no code of the project.
+"""
+
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.testrun.probe import printed
+
+FOLDERS = (".venv", "venv", "env")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An interpreter that may be the project's."""
+
+    rule: str
+    """What found it, as an error names it."""
+    path: Path
+    """Absolute; a link is left as it is, since by it Python knows its environment."""
+    is_guess: bool = False
+    """Nothing says that it is the project's; the next one may be tried."""
+
+
+def candidates(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
+    """All that is there, found while it is asked for."""
+    project = project.absolute()
+    folders = _up_to_repository(project)
+    if told := environment.get("CDD_PYTHON"):
+        yield Candidate(rule="CDD_PYTHON", path=Path(told).absolute())
+    active = Path(environment["VIRTUAL_ENV"]) if environment.get("VIRTUAL_ENV") else None
+    if active is not None and active.resolve().is_relative_to(folders[-1].resolve()):
+        yield from _virtual("VIRTUAL_ENV", active)
+    if uvs := environment.get("UV_PROJECT_ENVIRONMENT"):
+        for folder in folders:
+            yield from _virtual("UV_PROJECT_ENVIRONMENT", folder / uvs)
+    for folder in folders:
+        for name in FOLDERS:
+            yield from _virtual(os.path.relpath(folder / name, project), folder / name)
+    yield from _pdm(project)
+    yield from _asked(project, environment)
+    yield from _plain(".pixi/envs/default", project / ".pixi" / "envs" / "default")
+    yield from _newest(project)
+    if environment.get("CONDA_PREFIX") and environment.get("CONDA_DEFAULT_ENV") != "base":
+        yield from _plain("CONDA_PREFIX", Path(environment["CONDA_PREFIX"]))
+    if active is not None:
+        yield from _virtual("VIRTUAL_ENV", active)
+    yield from _on_path(project, environment)
+
+
+def _up_to_repository(project: Path) -> tuple[Path, ...]:
+    """``project`` and its parents up to the git work tree's top; only itself outside of any."""
+    upwards = (project, *project.parents)
+    for number, folder in enumerate(upwards, 1):
+        if (folder / ".git").exists():
+            return upwards[:number]
+    return (project,)
+
+
+def _virtual(rule: str, folder: Path) -> Iterator[Candidate]:
+    """The interpreter of the virtual environment at ``folder``, if it is one; it may be a link to what is gone."""
+    python = folder.absolute() / "bin" / "python"
+    if (folder / "pyvenv.cfg").exists() and (python.exists() or python.is_symlink()):
+        yield Candidate(rule=rule, path=python)
+
+
+def _plain(rule: str, folder: Path) -> Iterator[Candidate]:
+    """The interpreter in an environment of conda's kind."""
+    python = folder / "bin" / "python"
+    if python.exists():
+        yield Candidate(rule=rule, path=python)
+
+
+def _pdm(project: Path) -> Iterator[Candidate]:
+    """What ``.pdm-python`` names, if by its name it is a Python: it is a file of the project like any other."""
+    try:
+        python = Path((project / ".pdm-python").read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return
+    if python.is_absolute() and python.name.startswith("python") and python.is_file():
+        yield Candidate(rule=".pdm-python", path=python)
+
+
+def _asked(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
+    """The environments that poetry, hatch and pipenv keep outside the project."""
+    tools = _table(_table(_toml(project / "pyproject.toml"), "tool"), "hatch") | _toml(project / "hatch.toml")
+    poetry = "poetry" in _table(_toml(project / "pyproject.toml"), "tool")
+    questions = (
+        (poetry or (project / "poetry.lock").exists(), ("poetry", "--no-plugins", "env", "info", "--path")),
+        ("envs" in tools and not _runs_code(tools), ("hatch", "--no-color", "env", "find")),
+        (any((project / name).exists() for name in ("Pipfile", "Pipfile.lock")), ("pipenv", "--venv")),
+    )
+    for is_used, argv in questions:
+        tool = shutil.which(argv[0], path=environment.get("PATH", "")) if is_used else None
+        if tool is not None:
+            answer = printed([tool, *argv[1:]], project, environment=environment).splitlines()
+            if answer and Path(answer[-1]).is_absolute():
+                yield from _virtual(argv[0], Path(answer[-1]))
+
+
+def _toml(path: Path) -> dict[str, object]:
+    """The content of ``path``, empty if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _table(table: Mapping[str, object], name: str) -> dict[str, object]:
+    """The table ``name`` in ``table``, or an empty one."""
+    value = table.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _runs_code(settings: object) -> bool:
+    """Whether hatch would load a file of the project: its plugins are named ``custom``, its version may be ``code``."""
+    match settings:
+        case dict():
+            return any(key in ("custom", "code") or _runs_code(value) for key, value in settings.items())
+        case list():
+            return any(map(_runs_code, settings))
+    return settings in ("custom", "code")
+
+
+def _newest(project: Path) -> Iterator[Candidate]:
+    """The environment of tox or nox with pytest that was made last."""
+    found = [
+        folder.parent
+        for tool in (".tox", ".nox")
+        for folder in project.glob(f"{tool}/*/pyvenv.cfg")
+        if any(folder.parent.glob("lib/python3*/site-packages/pytest"))
+    ]
+    if found:
+        newest = max(found, key=lambda folder: ((folder / "pyvenv.cfg").stat().st_mtime_ns, folder.name))
+        yield from _virtual(newest.relative_to(project).as_posix(), newest)
+
+
+def _on_path(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
+    """``python`` and ``python3`` as typed in the project; such a name can stand for a version chosen by folder."""
+    for name in ("python", "python3"):
+        typed = shutil.which(name, path=environment.get("PATH", ""))
+        where = ["-I", "-S", "-c", "import sys; print(sys.executable)"]
+        meant = printed([typed, *where], project, environment=environment) if typed else ""
+        if meant:
+            yield Candidate(rule=f"{name} on PATH", path=Path(meant), is_guess=True)
