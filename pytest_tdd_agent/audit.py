@@ -1,0 +1,398 @@
+"""Signs that something in the process bends what tests come to: hooks of the project, patched functions, other bodies.
+
+Code under test shares the process with pytest, so a sign is evidence, never proof, and what matters is which signs a
+run has that its baseline has not. So a sign says the same in every run of the same code, and does not name the test
+where the project does the same to all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from functools import lru_cache, partial
+from json import dumps, loads
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Collection, Generator, Iterator, Sequence
+
+import pytest
+
+from .fingerprint import IGNORED_FOLDERS
+from .report import Sign
+
+if TYPE_CHECKING:
+    from pluggy import Result
+
+    from .recording.witness import Guard
+
+SIGNS = {
+    "outcome_overridden": "An exception left a test, and the report says that it passed.",
+    "project_hook": "A hook of pytest that can bend what tests come to is implemented in the project.",
+    "patched_runner": "A function of pytest, of what it stands on, or of this plugin has been replaced.",
+    "replaced_body": "A test ran other code than the function that was collected.",
+    "body_not_called": "A test passed although its function was never called.",
+    "item_dropped": "Collected tests were left out without pytest being told.",
+}
+"""Code of a sign -> what it means; a closed list."""
+
+SIGNS_CAP = 100
+"""So many signs a report has at most."""
+
+_HANDED_OVER = "tdd_agent_audit"
+"""Where an xdist worker puts its findings, as JSON text."""
+
+_HARMLESS_HOOKS = frozenset(
+    {
+        "pytest_addhooks",
+        "pytest_addoption",
+        "pytest_assertrepr_compare",
+        "pytest_configure",
+        "pytest_generate_tests",
+        "pytest_make_parametrize_id",
+        "pytest_markeval_namespace",
+        "pytest_report_collectionfinish",
+        "pytest_report_header",
+        "pytest_terminal_summary",
+    }
+)
+"""They configure, add or show. What they patch or register is seen for itself."""
+
+_OWN_PACKAGE = __name__.split(".", 1)[0]
+_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "unittest", "doctest", "xdist", _OWN_PACKAGE})
+_INSTALLED = IGNORED_FOLDERS | {"site-packages", "dist-packages"}
+_STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
+_CACHED = type(lru_cache(maxsize=None)(len))
+
+
+def register(config: pytest.Config, guard: Guard) -> Auditor:
+    """Watch this process, from now on; return who knows the signs when the run ends."""
+    auditor = Auditor(config, guard)
+    config.pluginmanager.register(auditor, "tdd-agent-auditor")
+    config.pluginmanager.register(Completion(auditor.bodies), "tdd-agent-completion")
+    return auditor
+
+
+class Places:
+    """Where code lies, as the user knows it."""
+
+    def __init__(self, root: str) -> None:
+        """Relate to the root directory of the run."""
+        self._roots = tuple({path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root))})
+        self._known: dict[str, str | None] = {}
+
+    def of_user(self, file: str) -> str | None:
+        """Return the place of a file that is not installed: below the root its path, elsewhere only its name."""
+        if file not in self._known:
+            self._known[file] = self._of_user(file)
+        return self._known[file]
+
+    def of_project(self, file: str) -> str | None:
+        """Return the place of a file below the root that is not installed there."""
+        return self.of_user(file) if file.startswith(self._roots) else None
+
+    def _of_user(self, file: str) -> str | None:
+        if not os.path.isabs(file) or file.startswith(_OWN_FOLDER):
+            return None
+        inside = next((file[len(root) :] for root in self._roots if file.startswith(root)), None)
+        parts = (file if inside is None else inside).split(os.sep)
+        if not _INSTALLED.isdisjoint(parts[:-1]):
+            return None
+        if inside is None:
+            return None if file.startswith(_STANDARD_LIBRARY) else parts[-1]
+        return "/".join(parts)
+
+
+def codes_of(value: object) -> tuple[CodeType, ...]:
+    """Return the code that runs when a value is called, or read as a property; of a wrapper also what it wraps.
+
+    Nothing of the value is asked but what Python itself keeps of its own types.
+    """
+    found: list[CodeType] = []
+    pending = [value]
+    while pending and len(found) < 10:
+        one = pending.pop()
+        if type(one) is FunctionType:
+            found.append(one.__code__)
+            pending.append(one.__dict__.get("__wrapped__"))
+        elif type(one) is MethodType or type(one) is staticmethod or type(one) is classmethod:
+            pending.append(one.__func__)
+        elif type(one) is property:
+            pending += [one.fget, one.fset, one.fdel]
+        elif type(one) is partial:
+            pending.append(one.func)
+        elif type(one) is _CACHED:
+            pending.append(one.__wrapped__)
+        elif one is not None and not issubclass(type(one), type):
+            found += [one.__code__ for one in [vars(type(one)).get("__call__")] if type(one) is FunctionType]
+    return tuple(found)
+
+
+class Runner:
+    """The functions of pytest and its like, as they were when the run began."""
+
+    def __init__(self, places: Places) -> None:
+        """Note them all."""
+        self._places = places
+        self._before = {name: codes for name, value in self._values(_RUNNERS) for codes in [codes_of(value)] if codes}
+
+    def patches(self, packages: frozenset[str] = _RUNNERS) -> Iterator[tuple[str, str]]:
+        """Yield each function that has been replaced, by its dotted name, and what is there now."""
+        for name, value in self._values(packages):
+            now = self._replacement(name, value)
+            if now is not None:
+                yield name.replace(_OWN_PACKAGE, "pytest_tdd_agent", 1), now
+
+    def is_patched_here(self) -> bool:
+        """Say whether functions of this plugin itself have been replaced."""
+        return any(True for _ in self.patches(frozenset({_OWN_PACKAGE})))
+
+    def _replacement(self, name: str, value: object) -> str | None:
+        if issubclass(type(value), type):
+            place = self._place_of_module(str(vars(value).get("__module__")))
+            return None if place is None else f"a class of {place}"
+        codes = codes_of(value)
+        for code in codes:
+            place = self._places.of_user(code.co_filename)
+            if place is not None:
+                return f"{code.co_name} of {place}"
+        before = self._before.get(name, codes)
+        if codes == before or (type(value) is FunctionType and os.path.isabs(codes[0].co_filename)):
+            return None  # as it was, or the work of an installed plugin
+        return f"{codes[0].co_name}, made while the tests ran" if codes else f"{type(value).__name__}, not a function"
+
+    def _values(self, packages: frozenset[str]) -> Iterator[tuple[str, object]]:
+        for name, module in list(sys.modules.items()):
+            is_runner = name.split(".", 1)[0] in packages and isinstance(module, ModuleType)
+            if not is_runner or self._place_of_module(name) is not None:
+                continue  # a project may be one of these modules itself
+            for key, value in list(vars(module).items()):
+                yield f"{name}.{key}", value
+                if issubclass(type(value), type) and vars(value).get("__module__") == name:
+                    for attribute, member in list(vars(value).items()):
+                        if not issubclass(type(member), type):
+                            yield f"{name}.{key}.{attribute}", member
+
+    def _place_of_module(self, name: str) -> str | None:
+        module = sys.modules.get(name)
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        return self._places.of_user(file) if isinstance(file, str) else None
+
+
+class Bodies:
+    """What became of the functions of the tests of one process."""
+
+    def __init__(self, places: Places) -> None:
+        """Begin before collection."""
+        self.running: pytest.Item | None = None
+        self.raised: set[str] = set()
+        """Node ids of tests that an exception has left, unless they were run again without one."""
+        self.replaced: set[str] = set()
+        self.not_called: set[str] = set()
+        self._places = places
+        self._collected: dict[int, CodeType | None] = {}
+
+    def collect(self, items: Sequence[pytest.Item]) -> None:
+        """Note the functions of the tests."""
+        self._collected = {id(item): _code_of(item) for item in items}
+
+    def begin(self, item: pytest.Item) -> None:
+        """Note that a test is about to run."""
+        self.settle()
+        self.running = item
+
+    def complete(self, item: pytest.Item) -> None:
+        """Note that a test has run and no exception left it, and look at what ran."""
+        if not item.__dict__.get("_excinfo"):  # where pytest keeps what a unittest method raised
+            self.running = None
+            if self.raised:
+                self.raised.discard(item.nodeid)
+        if _code_of(item) is not self._collected.get(id(item)):
+            self._look_at(item)
+
+    def settle(self) -> None:
+        """Note that the last test, if it has not completed, was left by an exception."""
+        if self.running is not None:
+            self.raised.add(self.running.nodeid)
+            self.running = None
+
+    def code(self, item: pytest.Item) -> CodeType | None:
+        """Return the code of the function that was collected."""
+        return self._collected.get(id(item))
+
+    def _look_at(self, item: pytest.Item) -> None:
+        function = item.__dict__.get("_obj")
+        before = self._collected.get(id(item))
+        if function is None or before is None:
+            return
+        codes = codes_of(function)
+        shown = [(code.co_name, self._places.of_user(code.co_filename)) for code in codes]
+        own = next((f"{name} of {place}" for name, place in shown if place is not None), None)
+        if own is not None:
+            self.replaced.add(own)
+        elif not codes or not os.path.isabs(codes[0].co_filename):
+            self.replaced.add("code made while the tests ran")
+
+
+def _code_of(item: pytest.Item) -> CodeType | None:
+    """Return the code of a test's function; None if it is something else that can be called."""
+    target = item.__dict__.get("_obj")
+    if type(target) is MethodType:
+        target = target.__func__
+    return target.__code__ if type(target) is FunctionType else None
+
+
+class Completion:
+    """The last hook to be called when a test runs: it is reached only if no exception left the test."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        """Tell these."""
+        self._bodies = bodies
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Note that the test has completed."""
+        self._bodies.complete(item)
+
+
+class BodyWatch:
+    """Sees whether a test's function is called, where a hook of the project may answer in its place."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        """Tell these."""
+        self._bodies = bodies
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, Result[object], None]:
+        """Watch for the first call of the function, in this thread and those it starts."""
+        code = self._bodies.code(pyfuncitem)
+        if code is None or sys.getprofile() is not None:
+            yield
+            return
+        called = False
+
+        def watch(frame: FrameType, event: str, _: object) -> None:
+            nonlocal called
+            called = called or (event == "call" and frame.f_code is code)
+            if called:
+                sys.setprofile(None)
+
+        threading.setprofile(watch)
+        sys.setprofile(watch)
+        outcome = yield
+        sys.setprofile(None)
+        threading.setprofile(None)
+        if not called and outcome.excinfo is None:
+            self._bodies.not_called.add(pyfuncitem.nodeid)
+
+
+class Auditor:
+    """The hooks of every process that runs tests, and of the one that controls them."""
+
+    def __init__(self, config: pytest.Config, guard: Guard) -> None:
+        """Take pytest's functions for granted as they are now."""
+        self._config = config
+        self._guard = guard
+        self._places = Places(str(config.rootpath))
+        self._before: list[pytest.Item] = []
+        self._deselected: set[int] = set()
+        self._found: set[tuple[str, str | None, str]] = set()
+        self._raised: set[str] = set()
+        self.bodies = Bodies(self._places)
+        with guard:
+            self._runner = Runner(self._places)
+            self._is_patched_here = self._runner.is_patched_here
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """Note what was collected, before any hook can leave something out."""
+        self._before = list(items)
+        with self._guard:
+            self.bodies.collect(items)
+        yield
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Note what is left out openly."""
+        self._deselected.update(map(id, items))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note what was left out in silence, and watch the tests' functions where the project may not call them."""
+        with self._guard:
+            left = self._deselected.union(map(id, session.items))
+            if any(id(item) not in left for item in self._before):
+                self._found.add(("item_dropped", None, "collected tests are left out of the run, and no hook is told"))
+            self._before, self._deselected = [], set()
+            answers = self._config.pluginmanager.hook.pytest_pyfunc_call.get_hookimpls()
+            if any(self._place_of(impl) is not None for impl in answers if not impl.hookwrapper):
+                self._config.pluginmanager.register(BodyWatch(self.bodies), "tdd-agent-body-watch")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Note that a test is about to run."""
+        self.bodies.begin(item)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Let the test that was running go: it has no outcome."""
+        self.bodies.running = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take over the findings of an xdist worker."""
+        with self._guard:
+            output: dict[str, str] = getattr(node, "workeroutput", {})
+            raised, found = loads(output.get(_HANDED_OVER, "[[], []]"))
+            self._raised.update(raised)
+            self._found.update((code, nodeid, message) for code, nodeid, message in found)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Hand over a worker's findings; in the end, let no gate be open that replaced functions have opened."""
+        output: dict[str, object] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            with self._guard:
+                self._look()
+                output[_HANDED_OVER] = dumps([sorted(self._raised), sorted(self._found, key=str)[:SIGNS_CAP]])
+        yield
+        with self._guard:
+            is_gate = output is None and self._config.option.tdd_agent_gate is not None
+            if is_gate and session.exitstatus == 0 and self._is_patched_here():
+                session.exitstatus = 1
+
+    def signs(self, not_passed: Collection[str]) -> tuple[Sign, ...]:
+        """Return all signs of the run, sorted; the report says of these node ids that they did not pass."""
+        with self._guard:
+            self._look()
+            message = "an exception left the test, and the report says that it passed"
+            self._found.update(
+                ("outcome_overridden", nodeid, message) for nodeid in self._raised.difference(not_passed)
+            )
+        return tuple(Sign(*found) for found in sorted(self._found, key=str)[:SIGNS_CAP])
+
+    def _look(self) -> None:
+        """Gather what this process shows."""
+        self.bodies.settle()
+        self._raised |= self.bodies.raised
+        for what in self.bodies.replaced:
+            self._found.add(("replaced_body", None, f"tests run {what} instead of the function that was collected"))
+        for nodeid in self.bodies.not_called:
+            self._found.add(("body_not_called", nodeid, "a hook answered for the test and did not call its function"))
+        for name, now in self._runner.patches():
+            self._found.add(("patched_runner", None, f"{name} is {now}"))
+        for hook, place in self._project_hooks():
+            self._found.add(("project_hook", None, f"{hook} is implemented in {place}"))
+
+    def _project_hooks(self) -> Iterator[tuple[str, str]]:
+        for name, caller in list(vars(self._config.pluginmanager.hook).items()):
+            if name.startswith("pytest_") and name not in _HARMLESS_HOOKS:
+                for impl in caller.get_hookimpls():
+                    place = self._place_of(impl)
+                    if place is not None:
+                        yield name, place
+
+    def _place_of(self, impl: object) -> str | None:
+        """Return where in the project a hook implementation lies, None if it is not the project's."""
+        codes = codes_of(getattr(impl, "function", None))
+        places = (self._places.of_project(code.co_filename) for code in codes)
+        return next((place for place in places if place is not None), None)
