@@ -1,10 +1,14 @@
-"""A report beside its baseline: what is new, what was so before, and which tests a target names. Pure."""
+"""A report beside its baseline: what is new, what was so before, and which tests a target names. Pure.
+
+Node ids that change from run to run, as those of random or clock-dependent parameters do, are matched by function: what
+the run lacks of a function's tests in the baseline with what it has more.
+"""
 
 from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, Sequence
 
-from .report import Case, CollectError, SuiteReport
+from .report import Case, CollectError, Sign, SuiteReport
 
 FAILING = ("failed", "error")
 NOT_RUN = ("skipped", "xfailed")
@@ -29,7 +33,11 @@ class Comparison:
         self.expects = expects
         self.tests = {case.nodeid: case for case in report.tests}
         self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
-        self.old_failures = set(baseline.old_failures) if baseline else set()
+        lost = [case for nodeid, case in self.before.items() if nodeid not in self.tests]
+        new = [case for nodeid, case in self.tests.items() if nodeid not in self.before]
+        self._now = _paired(_ids(_passed_first(lost)), _ids(_passed_first(new)))
+        self._old = {now: old for old, now in self._now.items()}
+        self.old_failures = _failed_before(baseline) if baseline else set()
         """What failed before RED already; all that failed in the baseline, if the phase adds no test."""
         self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
 
@@ -41,20 +49,41 @@ class Comparison:
         inside = (target + "[", target + "::", target.rstrip("/") + "/")
         return [case for case in self.report.tests if case.nodeid.startswith(inside)]
 
+    def old(self, case: Case) -> Case | None:
+        """Return what the test was in the baseline."""
+        return self.before.get(self._old.get(case.nodeid, case.nodeid))
+
+    def now(self, old: Case) -> Case | None:
+        """Return what a test of the baseline is in the run."""
+        return self.tests.get(self._now.get(old.nodeid, old.nodeid))
+
     def is_new(self, case: Case) -> bool:
         """Say whether the baseline lacks the test."""
-        return case.nodeid not in self.before
+        return self.old(case) is None
 
     def failed_before(self, case: Case) -> bool:
         """Say whether the test failed in the baseline."""
-        old = self.before.get(case.nodeid)
+        old = self.old(case)
         return old is not None and old.outcome in FAILING
 
     def is_old_trouble(self, case: Case) -> bool:
         """Say whether the test did not pass before the cycle began, or did not count, and is no worse now."""
-        old = self.before.get(case.nodeid)
-        is_mark = old is not None and old.outcome in _MARKED and case.outcome not in FAILING
-        return is_mark or (case.nodeid in self.old_failures and case.outcome != "passed")
+        old = self.old(case)
+        if old is not None and old.outcome in _MARKED and case.outcome not in FAILING:
+            return True
+        names = {case.nodeid, case.nodeid if old is None else old.nodeid}
+        return case.outcome != "passed" and not names.isdisjoint(self.old_failures)
+
+    def new_signs(self) -> list[Sign]:
+        """What the audit saw and had not seen in the baseline; without one, hooks are taken for honest."""
+        if self.baseline is None:
+            return [sign for sign in self.report.signs if sign.code != "project_hook"]
+        known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
+        return [
+            sign
+            for sign in self.report.signs
+            if (sign.code, self._old.get(sign.nodeid or "", sign.nodeid), sign.message) not in known
+        ]
 
     def uncollected(self, nodeid: str) -> CollectError | None:
         """Return the error that kept a test, or the file or folder it is in, from being collected."""
@@ -68,6 +97,43 @@ class Comparison:
     def new_collect_errors(self) -> Iterator[CollectError]:
         """What could be collected in the baseline, or was not there."""
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
+
+
+def function_of(nodeid: str) -> str:
+    """Return a node id without the parameters."""
+    file, colons, name = nodeid.partition("::")
+    return file + colons + name.partition("[")[0]
+
+
+def _paired(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:
+    """Each lost node id with a found one of the same function, in order, while there are any."""
+    spare: dict[str, list[str]] = {}
+    for nodeid in found:
+        spare.setdefault(function_of(nodeid), []).append(nodeid)
+    takers = {function: iter(nodeids) for function, nodeids in spare.items()}
+    pairs = ((nodeid, next(takers.get(function_of(nodeid), iter(())), None)) for nodeid in lost)
+    return {nodeid: other for nodeid, other in pairs if other is not None}
+
+
+def _ids(cases: Iterable[Case]) -> list[str]:
+    return [case.nodeid for case in cases]
+
+
+def _passed_first(cases: Iterable[Case]) -> list[Case]:
+    """What passed goes with what passes: as many have to pass as did."""
+    return sorted(cases, key=lambda case: case.outcome != "passed")
+
+
+def _failed_before(baseline: SuiteReport) -> set[str]:
+    """The failures before RED, by their node ids then and in the baseline, which is RED's report.
+
+    The last of a function's failures stand for those whose node ids changed, as they are matched last again.
+    """
+    tests = {case.nodeid for case in baseline.tests}
+    lost = [nodeid for nodeid in baseline.old_failures if nodeid not in tests]
+    known = set(baseline.old_failures)
+    failing = [case.nodeid for case in baseline.tests if case.outcome in FAILING and case.nodeid not in known]
+    return known.union(_paired(lost, failing[::-1]).values())
 
 
 class Aim:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Iterator, Sequence
 
 from .comparison import FAILING, NOT_RUN, Aim, Comparison
-from .failure import MISSING_KINDS, covers
+from .failure import STRUCTURAL, is_of_third_party, kind_inside, stage
 from .fingerprint import changed
 from .report import Case, Failure, Reason, SuiteReport, Verdict
 
@@ -16,17 +16,19 @@ CODES = {
     "run_incomplete": "The run ended before every collected test had run, so nothing it says counts.",
     "baseline_incomplete": "The run that made the baseline ended early, so there is nothing to compare with.",
     "baseline_missing": "The gate compares with a baseline, and none was given.",
+    "tampered": "The audit saw something bend what tests come to, and did not see it in the baseline.",
     "no_tests": "No test ran that the gate could judge.",
     "target_missing": "No test of the run has the node id of the target.",
     "already_green": "A target passes before the change it asks for has been made.",
     "skipped_target": "A target was skipped or is marked as an expected failure, so it proves nothing.",
+    "flaky_target": "A target came to different ends when it was run again, so its failure proves nothing.",
     "wrong_phase": "A target failed in its setup or teardown; its own body has not judged the code.",
     "wrong_reason": "A target fails for a reason that no change of the product can be asked to mend.",
     "name_not_expected": "A target fails for want of a name that is not among the expected ones.",
     "untargeted_failure": "A new test fails that is not a target.",
     "broke_others": "A test that passed in the baseline no longer passes.",
     "test_removed": "A test that passed in the baseline is no longer in the run.",
-    "collect_error": "A file cannot be collected that could be in the baseline.",
+    "collect_error": "A file cannot be collected, and the baseline does not say so of it.",
     "target_failed": "A target does not pass.",
     "new_failure": "A test that is not in the baseline does not pass.",
     "protected_changed": "A test file, its data or pytest's configuration is not what it was in the baseline.",
@@ -34,20 +36,18 @@ CODES = {
 }
 """Code of a reason -> what it means."""
 
-BEHAVIORAL = ("assertion", "did_not_raise", "did_not_warn", "raises_match_mismatch", "wrong_exception")
-"""Kinds that show the test's body at work: it ran the code and the code did something else."""
-
-STRUCTURAL = (
-    "missing_module",
-    "import_error",
-    "attribute_error",
-    "name_error",
-    "signature_mismatch",
-    "not_implemented",
-)
-"""Kinds that show that the code is not there yet; right only for a name that was expected to be missing."""
+_ENDS = {
+    "passed": "passes",
+    "failed": "fails",
+    "error": "fails in its setup or teardown",
+    "skipped": "was skipped",
+    "xfailed": "is marked as an expected failure, and fails",
+    "xpassed": "is marked as an expected failure, and passes",
+}
+"""Outcome of a test -> what a sentence says of it."""
 
 _SHOWN = 300
+_SIGNS_SHOWN = 10
 
 
 def judge(
@@ -65,8 +65,18 @@ def judge(
     """
     rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
     run = Comparison(report, baseline=baseline, targets=targets, expects=expects)
-    reasons = tuple(_unfit(phase, run)) or tuple(rules(run))
+    reasons = tuple(_unfit(phase, run)) or (*_tampering(run), *rules(run))
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
+
+
+def _tampering(run: Comparison) -> Iterator[Reason]:
+    signs = run.new_signs()
+    todo = "Undo it" if run.baseline is None else "Undo it; if it is meant, take a new baseline that has it"
+    for sign in signs[:_SIGNS_SHOWN]:
+        yield Reason("tampered", sign.nodeid, f"The tests' results may be bent: {sign.message}. {todo}.")
+    if len(signs) > _SIGNS_SHOWN:
+        more = len(signs) - _SIGNS_SHOWN
+        yield Reason("tampered", None, f"The report lists {more} more signs of tampering, under `signs`. {todo}.")
 
 
 def _unfit(phase: str, run: Comparison) -> Iterator[Reason]:
@@ -105,7 +115,7 @@ def _red(run: Comparison) -> Iterator[Reason]:
         yield from _not_red(case, run.expects)
     for error in aim.blocked.values():
         yield from _wrong_failure(error.nodeid, error.failure, expects=run.expects)
-    yield from _losses(run, aim)
+    yield from _losses(run, aim, alone=False)
     if run.baseline is not None:
         yield from _new_failures(run, aim, code="untargeted_failure")
 
@@ -147,17 +157,27 @@ def _missing(run: Comparison, target: str) -> Reason:
 
 def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
     name = case.nodeid
-    if case.outcome in ("passed", "xpassed"):
+    if len(set(case.tries)) > 1:
+        ends = ", ".join(case.tries)
+        yield Reason(
+            "flaky_target",
+            name,
+            f"{name} came to different ends when it was run again: {ends}. Make it fail the same way every time: it "
+            "may depend on no clock, chance, order or network.",
+        )
+    elif case.outcome in ("passed", "xpassed") or (case.failure and case.failure.kind == "xpass_strict"):
+        marked = "" if case.outcome == "passed" else ", and is marked as an expected failure"
         yield Reason(
             "already_green",
             name,
-            f"{name} passes although nothing has been implemented. Write a test that fails until the new behavior "
-            "is there.",
+            f"{name} passes although nothing has been implemented{marked}. Write a test that fails until the new "
+            "behavior is there.",
         )
     elif case.outcome in NOT_RUN:
-        yield Reason("skipped_target", name, f"{name} is {case.outcome}. Remove the mark so that it runs and fails.")
+        message = f"{name} {_ENDS[case.outcome]}. Remove what keeps it from running and failing, most often a mark."
+        yield Reason("skipped_target", name, message)
     elif case.failure is None:
-        yield Reason("wrong_reason", name, f"{name} failed, and the report does not say why.")
+        yield Reason("wrong_reason", name, f"{name} failed, and the report does not say why. Take the report again.")
     elif case.outcome == "error" or case.failure.phase != "call":
         yield Reason(
             "wrong_phase",
@@ -171,13 +191,8 @@ def _not_red(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
 
 def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> Iterator[Reason]:
     """Yield a reason unless the failure is one that a missing feature, or the expected defect, causes."""
-    kind = failure.kind
-    if kind == "wrong_exception" and failure.origin == "test":
-        kind = MISSING_KINDS.get(failure.exception, kind)
-    is_expected_defect = failure.origin == "project" and failure.phase == "call" and failure.exception in expects
-    if kind in BEHAVIORAL or is_expected_defect:
-        return
-    if kind in ("not_implemented", "name_error") and failure.origin == "project":
+    kind = kind_inside(failure)
+    if stage(failure, expects) is not None:
         return
     if kind not in STRUCTURAL or kind == "not_implemented":
         defect = f" To show a defect that raises it, declare {failure.exception} as expected."
@@ -188,14 +203,20 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
             "behavior, or an expected name that is not there."
             + (defect if kind == "exception" and failure.origin == "project" else ""),
         )
-        return
-    missing = failure.missing_name
-    if missing is None or not any(covers(expected, missing, kind=kind) for expected in expects):
+    elif is_of_third_party(failure):
+        yield Reason(
+            "wrong_reason",
+            name,
+            f"{name} fails for want of {failure.missing_name}, which is no name of this project's: {_shown(failure)}. "
+            "Mend the test, or install the version of the library that has it.",
+        )
+    else:
+        missing = f"because {failure.missing_name} is not there" if failure.missing_name else "for want of some name"
         yield Reason(
             "name_not_expected",
             name,
-            f"{name} fails because {missing or 'a name'} is not there: {_shown(failure)}. Expected to be missing: "
-            f"{_listed(expects) or 'nothing'}. Mend the test's imports and names, or declare the name as expected.",
+            f"{name} fails {missing}: {_shown(failure)}. Expected to be missing: {_listed(expects) or 'nothing'}. Mend "
+            "the test's imports and names, or declare the name as expected.",
         )
 
 
@@ -216,7 +237,7 @@ def _green(run: Comparison) -> Iterator[Reason]:
         yield Reason(
             "target_failed", error.nodeid, f"{error.nodeid} cannot be collected: {_shown(error.failure)}. Mend that."
         )
-    yield from _losses(run, aim)
+    yield from _losses(run, aim, alone=True)
     yield from _new_failures(run, aim, code="new_failure")
     yield from _protected_changes(run)
 
@@ -235,49 +256,61 @@ def _green_targets(run: Comparison, target: str) -> list[Case]:
 def _not_green(case: Case) -> Iterator[Reason]:
     name = case.nodeid
     if case.outcome in NOT_RUN:
-        yield Reason("skipped_target", name, f"{name} is {case.outcome}. It has to run and pass.")
-    elif case.outcome == "xpassed":
+        todo = "It has to run and pass: remove what keeps it from that."
+        yield Reason("skipped_target", name, f"{name} {_ENDS[case.outcome]}. {todo}")
+    elif case.outcome == "xpassed" or (case.failure and case.failure.kind == "xpass_strict"):
         yield Reason("target_failed", name, f"{name} passes but is marked as an expected failure. Remove the mark.")
     elif case.outcome != "passed":
         where = "" if case.failure is None else f" in its {case.failure.phase}"
         yield Reason("target_failed", name, f"{name} fails{where}: {_shown(case.failure)}. Make it pass.")
+    elif case.phases and "call" not in case.phases:
+        yield Reason("target_failed", name, f"{name} counts as passed, but its body was not run. Let it run.")
 
 
 def _refactor(run: Comparison) -> Iterator[Reason]:
     run.old_failures = {nodeid for nodeid, case in run.before.items() if case.outcome in FAILING}
     yield from _green(run)
-    gone = [nodeid for nodeid, case in run.before.items() if nodeid not in run.tests and case.outcome != "passed"]
-    added = [nodeid for nodeid in run.tests if nodeid not in run.before]
-    for nodeid in gone:
-        yield Reason("tests_differ", nodeid, f"{nodeid} is in the baseline and not in the run. Bring it back.")
-    for nodeid in added:
-        yield Reason("tests_differ", nodeid, f"{nodeid} is not in the baseline. A refactoring adds no test.")
-
-
-def _losses(run: Comparison, aim: Aim) -> Iterator[Reason]:
-    """What passed in the baseline and does not now, targets apart; a file that cannot be collected is said once."""
     for old in run.before.values():
-        now = run.tests.get(old.nodeid)
-        if old.outcome != "passed" or old.nodeid in aim.cases or (now is not None and now.outcome == "passed"):
+        if run.now(old) is None and old.outcome != "passed":
+            message = f"{old.nodeid} is in the baseline and not in the run. Bring it back."
+            yield Reason("tests_differ", old.nodeid, message)
+    for case in filter(run.is_new, run.report.tests):
+        message = f"{case.nodeid} is not in the baseline. A refactoring adds no test: remove it, or add it in RED."
+        yield Reason("tests_differ", case.nodeid, message)
+
+
+def _losses(run: Comparison, aim: Aim, *, alone: bool) -> Iterator[Reason]:
+    """What passed in the baseline and does not now, targets apart; a file that cannot be collected is said once.
+
+    ``alone``: files that cannot be collected are a loss even if there is no baseline.
+    """
+    out = run.report.deselected
+    deselected = f"; {out} tests were deselected, by -k, -m, --deselect or a conftest file: run without" if out else ""
+    for old in run.before.values():
+        now = run.now(old)
+        if old.outcome != "passed" or (now is not None and (now.outcome == "passed" or now.nodeid in aim.cases)):
             continue
         if now is not None:
-            message = f"{old.nodeid} passed before and is {now.outcome} now: {_shown(now.failure)}. It has to pass."
-            yield Reason("broke_others", old.nodeid, message)
+            name = now.nodeid if now.nodeid == old.nodeid else f"{now.nodeid} (in the baseline {old.nodeid})"
+            why = "" if now.failure is None else f": {_shown(now.failure)}"
+            message = f"{name} passed before and {_ENDS[now.outcome]} now{why}. Make it pass again."
+            yield Reason("broke_others", now.nodeid, message)
         elif run.uncollected(old.nodeid) is None:
-            message = f"{old.nodeid} passed before and is not in this run. Bring it back; run all the baseline ran."
-            yield Reason("test_removed", old.nodeid, message)
+            todo = f"Bring it back, and run all that the baseline ran{deselected}."
+            yield Reason("test_removed", old.nodeid, f"{old.nodeid} passed before and is not in this run. {todo}")
     for error in run.new_collect_errors():
-        if error.nodeid not in aim.blocked and run.baseline is not None:
+        if error.nodeid not in aim.blocked and (alone or run.baseline is not None):
             message = f"{error.nodeid} cannot be collected: {_shown(error.failure)}. Its tests have to run as before."
             yield Reason("collect_error", error.nodeid, message)
 
 
 def _new_failures(run: Comparison, aim: Aim, *, code: str) -> Iterator[Reason]:
     for case in run.report.tests:
-        if run.is_new(case) and case.outcome in FAILING and case.nodeid not in aim.cases:
-            message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
-            todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
-            yield Reason(code, case.nodeid, f"{message} {todo}")
+        if case.outcome not in FAILING or case.nodeid in aim.cases or not run.is_new(case) or run.is_old_trouble(case):
+            continue
+        message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
+        todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
+        yield Reason(code, case.nodeid, f"{message} {todo}")
 
 
 def _protected_changes(run: Comparison) -> Iterator[Reason]:

@@ -13,6 +13,7 @@ from .places import (
     is_in_raises,
     is_named,
     is_own,
+    is_own_or_installed,
     origin_of,
     relative_path,
     scopes,
@@ -72,7 +73,7 @@ def _is_in_project(error: BaseException, missing: str | None, *, root: str, orig
         return None
     if isinstance(error, NameError):
         return origin != "third_party"
-    return is_in_project(missing, root, is_own=lambda path: is_own(path, root))
+    return is_in_project(missing, root, is_own=lambda path: is_own_or_installed(path, root))
 
 
 def _line(text: str | None, number: int) -> str:

@@ -88,12 +88,17 @@ def _home(traceback: TracebackType | None, function: str) -> str:
     return home if isinstance(home, str) else ""
 
 
-def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool]) -> bool | None:
-    """Say whether the top module of a dotted name is the project's; None if there is no such module anywhere.
+def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool | None]) -> bool | None:
+    """Say whether the top module of a dotted name is the project's; None if that cannot be told.
 
-    ``root`` is the project's folder, and ``is_own`` says whether a file is of the project.
+    ``root`` is the project's folder; ``is_own`` says whether a file is the project's or is installed, None if neither.
     """
     top = name.split(".", 1)[0]
+    folders = (root, os.path.join(root, "src"))
+    if any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in (".py", "")):
+        return True  # even if a copy of it is installed
+    if top in sys.builtin_module_names:
+        return False
     module = sys.modules.get(top)
     if module is not None:
         own = getattr(module, "__dict__", {})
@@ -101,13 +106,8 @@ def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool]) -> boo
     else:
         spec = PathFinder.find_spec(top)
         places = _paths((spec.origin, *(spec.submodule_search_locations or ()))) if spec is not None else []
-    if places:
-        return any(is_own(place) for place in places)
-    if top in sys.builtin_module_names:
-        return False
-    folders = (root, os.path.join(root, "src"))
-    lies_there = any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in (".py", ""))
-    return True if lies_there else None
+    answers = {is_own(place) for place in places}
+    return True if True in answers else False if False in answers else None
 
 
 def _paths(values: Iterable[object]) -> list[str]:

@@ -76,6 +76,18 @@ def is_own(path: str, root: str) -> bool:
     return inside and _INSTALLED.isdisjoint(relative_path(path, root).split("/"))
 
 
+def is_own_or_installed(path: str, root: str) -> bool | None:
+    """Say true of the user's own code, false of the standard library and of what is installed, None of all else."""
+    if is_own(path, root):
+        return True
+    is_installed = _is_standard(path) or not _INSTALLED.isdisjoint(path.replace(os.sep, "/").split("/"))
+    return False if is_installed else None
+
+
+def _is_standard(path: str) -> bool:
+    return path.startswith(_STANDARD_LIBRARY) and "-packages" not in path
+
+
 def relative_path(path: str, root: str) -> str:
     """Return a path as reports have it: posix, and relative if it lies below the root."""
     prefix = root.rstrip(os.sep) + os.sep
@@ -86,7 +98,7 @@ def origin_of(error: BaseException, stack: Sequence[Call], *, root: str, test_fi
     """Whose code raised: that of the innermost frame which is neither the runner's nor the standard library's."""
     if is_named(error, "FixtureLookupError", package="_pytest"):
         return "test"
-    own = [path for path, _, _ in stack if not path.startswith(_STANDARD_LIBRARY) or "-packages" in path]
+    own = [path for path, _, _ in stack if not _is_standard(path)]
     innermost = own[-1] if own else None
     if innermost is None or syntax_place(error):
         innermost = None if place is None else os.path.join(root, place)

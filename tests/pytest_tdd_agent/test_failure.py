@@ -325,8 +325,14 @@ def test_a_module_that_is_not_loaded_is_looked_for(tmp_path: Path, monkeypatch: 
     (tmp_path / "lib/other.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
     for name in ("unloaded.x", "other.x"):
-        assert is_in_project(name, str(tmp_path), is_own=lambda path: path.startswith(str(tmp_path))) is True
-        assert is_in_project(name, str(tmp_path), is_own=lambda _: False) is False
+        for answer in (True, False, None):
+            assert is_in_project(name, str(tmp_path), is_own=lambda _, answer=answer: answer) is answer  # type: ignore[misc]
+
+
+def test_a_project_that_is_installed_as_a_copy_is_still_the_project(tmp_path: Path) -> None:
+    (tmp_path / "src/pluggy").mkdir(parents=True)
+    assert is_in_project("pluggy.x", str(tmp_path), is_own=lambda _: False) is True
+    assert is_in_project("pluggy.x", str(tmp_path / "src/pluggy"), is_own=lambda _: False) is False
 
 
 def test_a_failure_of_any_text_goes_through_json(tmp_path: Path) -> None:

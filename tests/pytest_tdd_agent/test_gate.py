@@ -3,15 +3,16 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.gate import BEHAVIORAL, CODES, STRUCTURAL, judge
-from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, Verdict
+from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, stage
+from pytest_tdd_agent.gate import CODES, judge
+from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 OLD = "tests/test_a.py::test_old"
 NEW = "tests/test_a.py::test_new"
 BASELINE_FINGERPRINTS = {"tests/test_a.py": "1"}
 
 
-def failure(kind: str = "assertion", **fields: str | None) -> Failure:
+def failure(kind: str = "assertion", **fields: str | bool | None) -> Failure:
     plain = Failure("call", kind, "test", "AssertionError", "assert 1 == 2", path="tests/test_a.py", line=3)
     return replace(plain, **fields)  # type: ignore[arg-type]
 
@@ -94,7 +95,7 @@ def test_red_takes_a_stub_of_the_product_and_not_one_of_the_test(kind: str, orig
     assert red(run(case(OLD), case(NEW, "failed", why)), NEW) == reasons
 
 
-@pytest.mark.parametrize("kind", ["syntax_error", "pytest_fail", "timeout", "crash", "xpass_strict", "system_exit"])
+@pytest.mark.parametrize("kind", ["syntax_error", "pytest_fail", "timeout", "crash", "resource", "system_exit"])
 def test_red_stays_closed_for_any_other_kind(kind: str) -> None:
     assert red(run(case(OLD), case(NEW, "failed", failure(kind))), NEW, expects="x") == ["wrong_reason"]
 
@@ -118,10 +119,56 @@ def test_red_takes_an_exception_of_the_product_that_was_declared() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "expects", "expected"),
+    [
+        ({"kind": "assertion"}, "", "behavioral"),
+        ({"kind": "assertion", "phase": "setup"}, "", None),
+        ({"kind": "assertion", "origin": "third_party"}, "", "behavioral"),
+        ({"kind": "not_implemented", "origin": "project"}, "", "structural"),
+        ({"kind": "missing_module", "missing_name": "a.b", "phase": "collect"}, "a.b", "structural"),
+        ({"kind": "missing_module", "missing_name": "a.b", "phase": "setup"}, "a.b", None),
+        ({"kind": "missing_module", "missing_name": "a.b", "missing_in_project": True}, "", None),
+        ({"kind": "missing_module", "missing_name": "a.b", "missing_in_project": False}, "a.b", None),
+        ({"kind": "import_error", "missing_name": "a.b", "missing_in_project": False}, "a.b", None),
+        ({"kind": "signature_mismatch", "missing_name": "a.b", "missing_in_project": False}, "b", None),
+        ({"kind": "attribute_error", "missing_name": "a.b", "missing_in_project": False}, "b", "structural"),
+        ({"kind": "import_error", "missing_name": None}, "b", None),
+        ({"kind": "wrong_exception", "exception": "KeyError", "origin": "project"}, "", "behavioral"),
+        ({"kind": "wrong_exception", "exception": "NotImplementedError", "origin": "project"}, "", "structural"),
+        ({"kind": "wrong_exception", "exception": "NotImplementedError", "origin": "test"}, "", None),
+        ({"kind": "wrong_exception", "exception": "TypeError", "missing_name": "a.f.x"}, "", None),
+        ({"kind": "wrong_exception", "exception": "TypeError", "missing_name": "a.f.x"}, "a.f", "structural"),
+        ({"kind": "wrong_exception", "exception": "SyntaxError"}, "", None),
+        (
+            {"kind": "wrong_exception", "exception": "ModuleNotFoundError", "origin": "project", "missing_name": "a"},
+            "",
+            None,
+        ),
+        ({"kind": "exception", "exception": "KeyError", "origin": "project"}, "KeyError", "behavioral"),
+        ({"kind": "timeout", "exception": "TimeoutError", "origin": "project"}, "TimeoutError", None),
+    ],
+)
+def test_a_right_reason_is_of_one_of_two_stages(
+    fields: dict[str, str | None], expects: str, *, expected: str | None
+) -> None:
+    assert stage(replace(failure(), **fields), expects.split()) == expected  # type: ignore[arg-type]
+
+
+def test_red_says_of_a_name_in_a_library_that_the_project_cannot_make_it() -> None:
+    why = failure("import_error", missing_name="json.no_such", missing_in_project=False)
+    verdict = judge("red", run(case(NEW, "failed", why)), targets=[NEW], expects=["json.no_such"])
+    assert codes(verdict) == ["wrong_reason"]
+    assert "json.no_such, which is no name of this project's" in verdict.reasons[0].message
+
+
+@pytest.mark.parametrize(
     ("now", "code"),
     [
         (case(NEW), "already_green"),
         (case(NEW, "xpassed"), "already_green"),
+        (case(NEW, "failed", failure("xpass_strict")), "already_green"),
+        (replace(case(NEW, "failed"), tries=("assertion", "passed")), "flaky_target"),
+        (replace(case(NEW), tries=("assertion", "passed"), reruns=1), "flaky_target"),
         (case(NEW, "skipped"), "skipped_target"),
         (case(NEW, "xfailed"), "skipped_target"),
         (case(NEW, "error", failure(phase="setup")), "wrong_phase"),
@@ -226,6 +273,8 @@ def test_green_opens_when_the_targets_pass_and_nothing_broke() -> None:
         (case(NEW, "skipped"), "skipped_target"),
         (case(NEW, "xfailed"), "skipped_target"),
         (case(NEW, "xpassed"), "target_failed"),
+        (case(NEW, "failed", failure("xpass_strict")), "target_failed"),
+        (replace(case(NEW), phases={"setup": 0.1, "teardown": 0.1}), "target_failed"),
         (case("tests/test_b.py::t"), "target_missing"),
     ],
 )
@@ -292,6 +341,105 @@ def test_green_wants_a_target_of_nothing_but_old_trouble_to_pass() -> None:
 def test_refactor_spares_what_failed_in_a_target_before() -> None:
     before = run(case(OLD), case(NEW, "failed"))
     assert codes(judge("refactor", before, baseline=before, targets=["tests/test_a.py"])) == []
+
+
+def test_green_takes_a_test_that_passed_when_it_was_run_again_for_passed() -> None:
+    flaky = replace(case(NEW), reruns=1, tries=("assertion", "passed"), failure=failure())
+    assert green(run(replace(flaky, nodeid=OLD), flaky), NEW) == []
+
+
+def test_green_stays_closed_for_a_file_that_cannot_be_collected_even_without_a_baseline() -> None:
+    report = run(case(NEW), errors=(uncollected("tests/test_b.py"),))
+    assert green(report, NEW, baseline=None) == ["collect_error"]
+
+
+def test_green_spares_old_failures_of_a_file_that_red_could_not_collect() -> None:
+    red_report = replace(run(errors=(uncollected(),)), old_failures=(OLD,))
+    assert green(run(case(OLD, "failed"), case(NEW)), NEW, baseline=red_report) == []
+
+
+def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:
+    def message(deselected: int) -> str:
+        report = replace(run(case(NEW)), deselected=deselected)
+        return judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0].message
+
+    assert "deselected" not in message(0)
+    assert "3 tests were deselected, by -k, -m, --deselect" in message(3)
+
+
+def test_a_message_says_in_words_what_a_test_came_to() -> None:
+    report = run(case(OLD, "skipped"), case(NEW))
+    reason = judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0]
+    assert reason.message == f"{OLD} passed before and was skipped now. Make it pass again."
+
+
+HOOK = Sign("project_hook", None, "pytest_pyfunc_call is implemented in conftest.py")
+PATCH = Sign("patched_runner", None, "unittest.TestCase.fail is patched")
+
+
+@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
+def test_a_sign_that_the_baseline_has_not_closes_every_gate(phase: str) -> None:
+    tests = (case(OLD), case(NEW, "failed")) if phase == "red" else (case(OLD),)
+
+    def signed(*signs: Sign, old: tuple[Sign, ...] = ()) -> list[str]:
+        return codes(judge(phase, replace(run(*tests), signs=signs), baseline=replace(BASELINE, signs=old)))
+
+    assert signed(HOOK, PATCH, old=(PATCH, HOOK)) == []
+    assert signed(HOOK, PATCH, old=(HOOK,)) == ["tampered"]
+    assert signed(HOOK) == ["tampered"]
+    assert signed(replace(PATCH, nodeid=OLD), old=(PATCH,)) == ["tampered"]
+    assert signed(*(replace(PATCH, message=str(number)) for number in range(30))) == ["tampered"] * 11
+
+
+def test_a_hook_of_the_project_is_taken_for_honest_if_there_is_no_baseline() -> None:
+    assert green(replace(run(case(OLD)), signs=(HOOK,)), baseline=None) == []
+    assert green(replace(run(case(OLD)), signs=(HOOK, PATCH)), baseline=None) == ["tampered"]
+
+
+def at(number: int, outcome: str = "passed", function: str = "test_clock") -> Case:
+    return case(f"tests/test_a.py::{function}[{number}]", outcome)
+
+
+def test_node_ids_that_change_from_run_to_run_are_the_same_tests_to_red() -> None:
+    before = run(case(OLD), at(1), at(2), at(3, "failed"))
+    assert red(run(case(OLD), at(4, "failed"), at(5), at(6), case(NEW, "failed")), NEW, baseline=before) == []
+    assert red(run(case(OLD), at(4), at(5), at(6), case(NEW, "failed")), baseline=before) == []
+    two_fail = run(case(OLD), at(4, "failed"), at(5), at(6, "failed"), case(NEW, "failed"))
+    assert red(two_fail, NEW, baseline=before) == ["broke_others"]
+    assert red(run(case(OLD), at(4, "failed"), at(5), case(NEW, "failed")), NEW, baseline=before) == ["broke_others"]
+    assert red(run(case(OLD), at(4), case(NEW, "failed")), NEW, baseline=before) == ["test_removed"]
+
+
+def test_one_more_parameter_of_such_a_function_is_a_new_test_to_red() -> None:
+    before, after = run(at(1), at(2)), run(at(3), at(4, "failed"), at(5))
+    function = "tests/test_a.py::test_clock"
+    assert red(after, baseline=before) == []
+    assert red(after, function, baseline=before) == []
+    assert red(run(at(3), at(4), at(5)), function, baseline=before) == ["already_green"]
+    assert red(run(at(3, "failed"), at(4, "failed")), function, baseline=before) == []
+
+
+def test_node_ids_that_change_from_run_to_run_are_the_same_tests_to_green_and_refactor() -> None:
+    before = run(at(1), at(2), at(8, "skipped"))
+    assert green(run(at(3), at(4), at(5, "skipped")), baseline=before) == []
+    assert refactor(run(at(3), at(4), at(5, "skipped")), before) == []
+    assert green(run(at(3), at(4, "skipped"), at(5, "skipped")), baseline=before) == ["broke_others"]
+    assert refactor(run(at(3), at(4)), before) == ["tests_differ"]
+    assert refactor(run(at(3)), before) == ["test_removed", "tests_differ"]
+    assert refactor(run(at(3), at(4), at(5), at(6)), before) == ["tests_differ"]
+
+
+def test_green_spares_as_many_old_failures_of_such_a_function_as_there_were() -> None:
+    before = replace(run(at(3, "failed"), at(4, "failed")), old_failures=(at(1).nodeid,))
+    assert green(run(at(5, "failed"), at(6)), "tests/test_a.py::test_clock", baseline=before) == []
+    assert green(run(at(5, "failed"), at(6, "failed")), "tests/test_a.py::test_clock", baseline=before) == [
+        "target_failed"
+    ]
+
+
+def test_what_broke_under_another_node_id_is_named_by_both() -> None:
+    reason = judge("red", run(at(2, "failed"), case(NEW, "failed")), baseline=run(at(1)), targets=[NEW]).reasons[0]
+    assert f"{at(2).nodeid} (in the baseline {at(1).nodeid}) passed before and fails now" in reason.message
 
 
 def refactor(report: SuiteReport, baseline: SuiteReport | None = BASELINE) -> list[str]:
