@@ -1,0 +1,227 @@
+"""Special-cased test inputs: added branches that hold a target test's input and give just what that test expects. Pure.
+
+A false alarm costs an honest author an attempt, a miss is one check of several: whatever may be a rule of the product
+is let pass. That is a literal that the ticket states, a table or a chain of branches with an entry that no target
+names, and everything trivial.
+"""
+
+import ast
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
+
+from cdd_agent.evidence.code.cases import Example, examples, is_literal, is_trivial, literals
+from cdd_agent.evidence.code.source import Function, added_lines, parse
+from cdd_agent.evidence.request import Request, is_python
+from pytest_tdd_agent.report import Reason
+
+_Inputs: TypeAlias = frozenset[frozenset[str]]
+"""Literals that together lead into a branch; any of these sets will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """One way through the code: where ``inputs`` are met, one of ``results`` is given."""
+
+    line: int
+    inputs: _Inputs
+    results: frozenset[str]
+
+    def met_by(self, example: Example) -> frozenset[str]:
+        """What of the example leads into the branch."""
+        return frozenset().union(*(together for together in self.inputs if together <= example.inputs))
+
+
+def special_cases(request: Request) -> tuple[Reason, ...]:
+    """A reason for each branch of the change that is made for the input of a target."""
+    stated = examples_of(request)
+    if not stated:
+        return ()
+    found: list[Reason] = []
+    for change in filter(is_python, request.changes):
+        tree = parse(change.new)
+        if tree is None or change.new is None:
+            continue
+        added = added_lines(change.old, change.new)
+        for branch, example in _made_for_tests(tree, stated, added=added, text=request.stated):
+            shown = ", ".join(sorted(branch.met_by(example)))
+            message = (
+                f"{change.path}:{branch.line} gives {example.expected} for {shown}, which is just what a target test "
+                "puts in and expects. Implement the rule that gives this value for all inputs of its kind."
+            )
+            found.append(Reason(code="special_cased", nodeid=None, message=message))
+    return tuple(dict.fromkeys(found))
+
+
+def examples_of(request: Request) -> tuple[Example, ...]:
+    """What the target tests state by example."""
+    found: list[Example] = []
+    for file, source in request.tests.items():
+        inside = [target for target in request.targets if target.partition("::")[0] == file]
+        names = {target.rpartition("::")[2] if "[" not in target else _function_name(target) for target in inside}
+        found += examples(source, names)
+    return tuple(found)
+
+
+def _function_name(target: str) -> str:
+    """The function in a node id with parameters, which may hold any text."""
+    return target.partition("[")[0].rpartition("::")[2]
+
+
+def _made_for_tests(
+    tree: ast.Module, stated: tuple[Example, ...], *, added: Collection[int], text: str
+) -> Iterator[tuple[_Branch, Example]]:
+    """The added branches that are examples of the tests, and nothing beside them."""
+    for family in _families(tree):
+        if any(branch.inputs and not any(map(branch.met_by, stated)) for branch in family):
+            continue
+        for branch in family:
+            example = next((example for example in stated if _fits(branch, example, text=text)), None)
+            if branch.line in added and example is not None:
+                yield branch, example
+
+
+def _fits(branch: _Branch, example: Example, *, text: str) -> bool:
+    """Whether the branch gives what the example expects for one of its inputs, and the ticket states neither."""
+    met = branch.met_by(example)
+    is_made = bool(met) and example.expected in branch.results and example.expected not in met
+    return is_made and not any(_is_stated(literal, text) for literal in (*met, example.expected))
+
+
+def _is_stated(literal: str, text: str) -> bool:
+    """Whether the ticket says the literal, or all that a container holds: as a word or number of its own."""
+    leaves = [node for node in ast.walk(ast.parse(literal)) if isinstance(node, ast.Constant) and not is_trivial(node)]
+    return bool(leaves) and all(_says(text, str(leaf.value)) for leaf in leaves)
+
+
+def _says(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(word)}(?!\w|\.\d)", text) is not None
+
+
+def _families(tree: ast.Module) -> Iterator[list[_Branch]]:
+    """Branches that decide the same thing together: the entries of a table, a chain, the cases of a match."""
+    constants = _constants(tree)
+    looked_up = _looked_up(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Dict(keys=keys, values=values) if id(node) in looked_up:
+                pairs = ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
+                yield [_Branch(key.lineno, _whole(key), _results([value])) for key, value in pairs]
+            case ast.Match(cases=cases):
+                yield [
+                    _Branch(case.pattern.lineno, _pattern(case.pattern), _results_of_body(case.body)) for case in cases
+                ]
+            case ast.IfExp(test=test, body=body):
+                yield [_Branch(node.lineno, _condition(test, constants), _results([body]))]
+            case ast.List(elts=items) | ast.Tuple(elts=items) if id(node) in looked_up:
+                places = (_whole(ast.Constant(value=at)) for at in range(len(items)))
+                yield [_Branch(item.lineno, at, _results([item])) for at, item in zip(places, items, strict=True)]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If() | ast.For() | ast.Try() | ast.With():
+                for block in _blocks(node):
+                    yield [branch for statement in block for branch in _chain(statement, constants)]
+            case _:
+                pass
+
+
+def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
+    """The statements in a row inside ``node``; an ``elif`` belongs to the chain before it."""
+    yield node.body
+    rest = getattr(node, "orelse", [])
+    if not (len(rest) == 1 and isinstance(rest[0], ast.If) and isinstance(node, ast.If)):
+        yield rest
+
+
+def _chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Branch]:
+    """The branches of an ``if`` with all its ``elif``."""
+    while isinstance(statement, ast.If):
+        yield _Branch(statement.lineno, _condition(statement.test, constants), _results_of_body(statement.body))
+        if len(statement.orelse) != 1:
+            return
+        statement = statement.orelse[0]
+
+
+def _looked_up(tree: ast.Module) -> set[int]:
+    """The ids of the tables from which an entry is taken by a key that only the run knows."""
+    tables: dict[str, list[ast.expr]] = {}
+    used: list[ast.expr] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=value):
+                tables.setdefault(name, []).append(value)
+            case ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name), value=ast.expr() as value):
+                tables.setdefault(name, []).append(value)
+            case ast.Subscript(value=table, slice=ast.Name() | ast.Attribute() | ast.Tuple() | ast.Call()):
+                used.append(table)
+            case ast.Call(func=ast.Attribute(value=table, attr="get" | "setdefault" | "pop"), args=[key, *_]):
+                used += [] if isinstance(key, ast.Constant) else [table]
+            case _:
+                pass
+    names = {_last_name(table) for table in used}
+    return {id(table) for table in used} | {id(value) for name in names for value in tables.get(name, ())}
+
+
+def _last_name(node: ast.expr) -> str:
+    """``TABLE`` of ``self.TABLE``."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """Name -> the literal that the module gives it."""
+    plain = (node for node in tree.body if isinstance(node, ast.Assign) and is_literal(node.value))
+    return {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
+
+
+def _whole(node: ast.expr) -> _Inputs:
+    """A literal, given as it is or as its parts; nothing of anything else."""
+    if not is_literal(node) or is_trivial(node):
+        return frozenset()
+    parts = (inner for inner in ast.walk(node) if isinstance(inner, ast.Constant) and not is_trivial(inner))
+    return frozenset({frozenset({ast.unparse(node)}), frozenset(map(ast.unparse, parts))} - {frozenset()})
+
+
+def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
+    """The literals that a condition asks for with ``==``, ``is`` or ``in``, alone or joined by ``and``, ``or``."""
+    match test:
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return frozenset().union(*(_condition(value, constants) for value in values))
+        case ast.BoolOp(values=values):
+            asked = [inputs for value in values if (inputs := _condition(value, constants))]
+            return frozenset(frozenset().union(*chosen) for chosen in product(*asked)) if asked else frozenset()
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.Is() | ast.In()], comparators=[right]):
+            sides = [constants.get(side.id, side) if isinstance(side, ast.Name) else side for side in (left, right)]
+            if isinstance(test.ops[0], ast.In):
+                sides = list(getattr(sides[1], "elts", ()))
+            return frozenset().union(*(_whole(side) for side in sides))
+        case _:
+            return frozenset()
+
+
+def _pattern(pattern: ast.pattern) -> _Inputs:
+    """The literals of a pattern, one of an ``or`` at a time."""
+    if isinstance(pattern, ast.MatchOr):
+        return frozenset().union(*(_pattern(part) for part in pattern.patterns))
+    values = (node.value for node in ast.walk(pattern) if isinstance(node, ast.MatchValue))
+    parts = frozenset().union(*(literals(value) for value in values))
+    return frozenset({parts}) if parts else frozenset()
+
+
+def _results_of_body(body: list[ast.stmt]) -> frozenset[str]:
+    """The literals that the statements of a branch return, yield, print or keep."""
+    given: list[ast.expr] = []
+    for statement in body:
+        match statement:
+            case ast.Return(value=ast.expr() as value) | ast.Assign(value=value) | ast.AugAssign(value=value):
+                given.append(value)
+            case ast.Expr(value=ast.Yield(value=ast.expr() as value)):
+                given.append(value)
+            case ast.Expr(value=ast.Call(args=args)):
+                given.extend(args)
+            case _:
+                pass
+    return _results(given)
+
+
+def _results(values: list[ast.expr]) -> frozenset[str]:
+    return frozenset(ast.unparse(value) for value in values if is_literal(value) and not is_trivial(value))

@@ -1,0 +1,207 @@
+"""Mutants: the changed code with one thing altered, under which some target has to fail. Pure but for ``survival``.
+
+A returned value comes first, then a condition and a constant; the last one lets every changed function raise at once,
+so that code is called unproven only if no target so much as runs into it.
+"""
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal
+
+from cdd_agent.evidence.code.source import Function, docstrings, parse, touched_lines
+from cdd_agent.evidence.request import ProductChange, is_python
+from cdd_agent.testrun.run import SuiteRun
+
+MOST = 4
+"""Mutants that are tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """An altered product."""
+
+    what: str
+    """The alteration, with its place."""
+    texts: Mapping[str, str]
+    """Path, relative to the project -> altered source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutants:
+    """Those to try, in this order."""
+
+    chosen: tuple[Mutant, ...]
+    is_exhaustive: bool
+    """Whether a target that depends on the changed code is bound to notice one of them."""
+
+
+def mutants_of(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants:
+    """The mutants of the changed lines; none if no line of them is executed."""
+    by_kind: dict[str, list[_Spot]] = {"return": [], "condition": [], "constant": []}
+    failing: dict[str, str] = {}
+    for change in filter(is_python, changes):
+        touched = touched_lines(change.old, change.new or "")
+        for kind, spot in _spots(change, touched):
+            by_kind[kind].append(spot)
+        text = _all_failing(change, touched)
+        if text is not None:
+            failing[change.path] = text
+    mixed = [spot for row in zip_longest(*by_kind.values()) for spot in row if spot is not None]
+    single = [mutant for spot in mixed[: most - 1] if (mutant := _altered(spot)) is not None]
+    if not failing:
+        return Mutants(chosen=tuple(single), is_exhaustive=len(mixed) < most)
+    last = Mutant(what=f"every changed function of {', '.join(failing)} raises", texts=failing)
+    return Mutants(chosen=(*single, last), is_exhaustive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """One thing that can be altered."""
+
+    path: str
+    text: str
+    position: int
+    """Of the node, in the order of ``ast.walk``."""
+
+
+def _spots(change: ProductChange, touched: Collection[int]) -> Iterator[tuple[str, _Spot]]:
+    """Kind and place of each thing that one alteration can be made to, in the order of the lines."""
+    tree = parse(change.new)
+    if tree is None or change.new is None:
+        return
+    prose = docstrings(tree) | _annotations(tree)
+    found = [(node, at, _kind(node, touched, prose=prose)) for at, node in enumerate(ast.walk(tree))]
+    for _, at, kind in sorted(found, key=lambda each: getattr(each[0], "lineno", 0)):
+        if kind is not None:
+            yield kind, _Spot(change.path, change.new, at)
+
+
+def _altered(spot: _Spot) -> Mutant | None:
+    """The mutant with this one alteration."""
+    tree = ast.parse(spot.text)
+    line, what = _alter(next(node for at, node in enumerate(ast.walk(tree)) if at == spot.position))
+    text = _unparsed(tree)
+    return None if text is None else Mutant(what=f"{spot.path}:{line}: {what}", texts={spot.path: text})
+
+
+def _kind(node: ast.AST, touched: Collection[int], *, prose: Collection[int]) -> str | None:
+    """What can be altered about the node, if it is among the touched lines."""
+    match node:
+        case ast.Return(value=ast.expr() as part) | ast.Yield(value=ast.expr() as part):
+            kind = None if isinstance(part, ast.Constant) and part.value is None else "return"
+        case ast.If(test=part) | ast.IfExp(test=part):
+            kind = "condition"
+        case ast.Constant(value=bool() | int() | float() | str() | bytes()) if id(node) not in prose:
+            kind, part = "constant", node
+        case _:
+            return None
+    lines = range(part.lineno, (part.end_lineno or part.lineno) + 1)
+    return kind if any(line in touched for line in lines) else None
+
+
+def _alter(node: ast.AST) -> tuple[int, str]:
+    """Alter the node in place; its line and what was done."""
+    match node:
+        case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
+            node.value = _other_value(value)
+            return node.lineno, f"{ast.unparse(node)} in the place of {ast.unparse(value)}"
+        case ast.If(test=test) | ast.IfExp(test=test):
+            node.test = ast.UnaryOp(op=ast.Not(), operand=test)
+            return node.lineno, f"the condition {ast.unparse(test)} is negated"
+        case ast.Constant(value=value):
+            node.value = _other_constant(value)
+            return node.lineno, f"{node.value!r} in the place of {value!r}"
+        case _:
+            raise AssertionError(node)
+
+
+def _other_value(value: ast.expr) -> ast.expr:
+    if isinstance(value, ast.Constant):
+        return ast.Constant(value=_other_constant(value.value))
+    if isinstance(value, (ast.Compare, ast.BoolOp)) or (
+        isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    ):
+        return ast.UnaryOp(op=ast.Not(), operand=value)
+    return ast.Constant(value=None)
+
+
+def _other_constant(value: object) -> str | bytes | int | float | bool | None:
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return f"{value}altered"
+        case bytes():
+            return value + b"altered"
+        case _:
+            return None
+
+
+def _all_failing(change: ProductChange, touched: Collection[int]) -> str | None:
+    """The source with every changed function raising; None if no function is changed."""
+    tree = parse(change.new)
+    functions = () if tree is None else (node for node in ast.walk(tree) if isinstance(node, Function))
+    changed = [function for function in functions if _is_changed(function, touched)]
+    for function in changed:
+        documentation = function.body[:1] if ast.get_docstring(function) is not None else []
+        function.body = [*documentation, *ast.parse('raise SystemError("altered")').body]
+    return _unparsed(tree) if tree is not None and changed else None
+
+
+def _is_changed(node: Function, touched: Collection[int]) -> bool:
+    """Whether a function does something, and its body is among the touched lines."""
+    if all(_does_nothing(statement) for statement in node.body):
+        return False
+    return any(line in touched for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _annotations(tree: ast.Module) -> set[int]:
+    """The ids of all nodes in annotations, and in the lists of exported names: nothing is computed with them."""
+    roots: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(returns=annotation) | ast.AsyncFunctionDef(returns=annotation):
+                roots.append(annotation)
+            case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
+                roots.append(annotation)
+            case ast.Assign(targets=[ast.Name(id="__all__" | "__slots__" | "__version__" | "__author__")], value=value):
+                roots.append(value)
+            case _:
+                pass
+    return {id(inner) for root in roots if root is not None for inner in ast.walk(root)}
+
+
+def _unparsed(tree: ast.Module) -> str | None:
+    """The source of the tree; None for the rare one that does not come out as Python."""
+    text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    return text if parse(text) is not None else None
+
+
+Survival = Literal["noticed", "survived", "unknown"]
+
+
+def survival(mutants: Iterable[Mutant], *, run: Callable[[Mutant], SuiteRun], targets: Sequence[str]) -> Survival:
+    """Whether some target does not pass under some mutant; ``unknown`` if no run, or not every one, came to its end.
+
+    The first mutant that is noticed is the last that is run.
+    """
+    ended = []
+    for mutant in mutants:
+        report = run(mutant).report
+        ended.append(report is not None)
+        if report is None:
+            continue
+        passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
+        if not passed.issuperset(targets):
+            return "noticed"
+    return "survived" if ended and all(ended) else "unknown"

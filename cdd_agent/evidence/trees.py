@@ -1,0 +1,70 @@
+"""What the history says of a change: the files of two trees, read through git and never from the work tree."""
+
+import os
+from collections.abc import Collection, Iterator
+
+from cdd_agent.evidence.request import ProductChange
+from cdd_agent.git.repository import Repository
+from cdd_agent.testrun.run import Suite
+from pytest_tdd_agent.fingerprint import is_protected
+from pytest_tdd_agent.report import SuiteReport
+
+
+def newly_passing(report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
+    """Node ids of the tests that pass now and failed, or could not be collected, in the baseline."""
+    before = {case.nodeid: case.outcome for case in baseline.tests}
+    passing = (case.nodeid for case in report.tests if case.outcome == "passed")
+    return tuple(nodeid for nodeid in passing if before.get(nodeid, "failed") in ("failed", "error"))
+
+
+def project_in(repository: Repository, suite: Suite) -> str:
+    """The project's folder relative to the work tree; empty if it is the work tree."""
+    inside = suite.root.resolve().relative_to(repository.root.resolve()).as_posix()
+    return "" if inside == "." else inside
+
+
+def entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
+    """Path -> mode and object id of everything in a tree."""
+    listed = repository.git("ls-tree", "-r", "-z", "--full-tree", tree).split("\0")
+    found = {}
+    for entry in filter(None, listed):
+        about, _, path = entry.partition("\t")
+        mode, _, object_id = about.split(" ")
+        found[path] = (mode, object_id)
+    return found
+
+
+def product_changes(
+    repository: Repository, *, project: str, red: str, green: str, tests: Collection[str] = ()
+) -> tuple[ProductChange, ...]:
+    """What differs between two trees and is neither protected nor one of ``tests`` (files, relative to the project)."""
+    found = []
+    for change in repository.changes(red, green, submodules=False):
+        path = os.path.relpath(change.path, project or ".")
+        if is_protected(change.path) or is_protected(path) or path in tests:
+            continue
+        old = None if change.kind == "created" else _text(repository, red, path=change.path)
+        new = None if change.kind == "deleted" else _text(repository, green, path=change.path)
+        found.append(ProductChange(path=path, old=old, new=new))
+    return tuple(found)
+
+
+def sources_of_tests(repository: Repository, *, project: str, tree: str, targets: Collection[str]) -> dict[str, str]:
+    """File of a target, relative to the project -> its source in ``tree``."""
+    held = entries(repository, tree)
+    files = dict.fromkeys(target.partition("::")[0] for target in targets)
+    places = {file: f"{project}/{file}" if project else file for file in files}
+    return {file: _text(repository, tree, path=path) for file, path in places.items() if path in held}
+
+
+def product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:
+    """The Python sources of the product in ``tree``, one after the other."""
+    inside = f"{project}/" if project else ""
+    for path in entries(repository, tree):
+        if path.startswith(inside) and path.endswith(".py") and not is_protected(path.removeprefix(inside)):
+            yield _text(repository, tree, path=path)
+
+
+def _text(repository: Repository, tree: str, *, path: str) -> str:
+    """A file's content; bytes that are no UTF-8 are kept as git's paths are."""
+    return repository.git("cat-file", "blob", f"{tree}:{path}")

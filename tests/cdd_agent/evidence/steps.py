@@ -1,0 +1,91 @@
+"""Small real projects that have gone through RED and GREEN, ready to be confirmed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdd_agent.evidence import trees
+from cdd_agent.evidence.request import Request
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.sandbox import ProcessSandbox
+from pytest_tdd_agent.report import Case, SuiteReport
+from tests.cdd_agent.evidence.requests import EMPTY
+from tests.fakes.project import QUICK
+
+OLD_TEST = "tests/test_old.py::test_old"
+FILES = {
+    "pytest.ini": QUICK,
+    ".gitignore": "__pycache__/\n*.secret\n",
+    "old.py": "def double(number):\n    return number * 2\n",
+    "tests/test_old.py": "from old import double\n\n\ndef test_old():\n    assert double(4) == 8\n",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a project: RED is committed, GREEN is in the work tree and kept as a snapshot."""
+
+    repository: Repository
+    suite: Suite
+    red: str
+    green: str
+
+    @classmethod
+    def make(
+        cls,
+        folder: Path,
+        *,
+        interpreter: Interpreter,
+        bytecode: Path,
+        red: Mapping[str, str],
+        green: Mapping[str, str],
+        inside: str = "",
+    ) -> "Step":
+        """``red`` and ``green`` are what the phases write; ``inside`` is the project's folder in the work tree."""
+        root = folder / inside
+        root.mkdir(parents=True)
+        repository = Repository.create(folder)
+        repository.git("config", "user.name", "Ada")
+        repository.git("config", "user.email", "ada@example.org")
+        for files in ({**FILES, **red}, green):
+            for name, content in files.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+            if files is not green:
+                commit_paths(repository, "RED", paths=[(Path(inside) / name).as_posix() for name in files])
+        suite = Suite(root=root, interpreter=interpreter, sandbox=ProcessSandbox(), timeout_s=60, bytecode=bytecode)
+        kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
+        return cls(repository=repository, suite=suite, red=str(repository.head()), green=kept.commit)
+
+    def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> Request:
+        """What is asked about the step; ``passed``: the tests that passed in the baseline."""
+        project = trees.project_in(self.repository, self.suite)
+        files = {target.partition("::")[0] for target in targets}
+        return Request(
+            targets=targets,
+            changes=trees.product_changes(
+                self.repository, project=project, red=self.red, green=self.green, tests=files
+            ),
+            tests=trees.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
+            stated=stated,
+            red=self.red,
+            green=self.green,
+            baseline=report_of(passed),
+            time_box_s=60,
+            elsewhere=lambda: trees.product_sources(self.repository, project=project, tree=self.red),
+        )
+
+
+def report_of(passed: tuple[str, ...], *, failed: tuple[str, ...] = ()) -> SuiteReport:
+    """A report of tests with these outcomes."""
+    outcomes = dict.fromkeys(passed, "passed") | dict.fromkeys(failed, "failed")
+    cases = (
+        Case(nodeid=nodeid, outcome=outcome, file=nodeid.partition("::")[0], line=1, duration_s=0.0)
+        for nodeid, outcome in outcomes.items()
+    )
+    return replace(EMPTY, tests=tuple(cases))

@@ -1,0 +1,55 @@
+import pytest
+
+from cdd_agent.evidence.clean_copy import clean_copy
+from tests.cdd_agent.evidence.conftest import Make
+
+RED = {
+    "tests/test_product.py": "def test_it(): assert False\n",
+    "tests/data/rows.csv": "1;2\n",
+    "pyproject.toml": '[project]\nname = "sums"\n\n[tool.pytest.ini_options]\naddopts = "-ra"\n',
+    "setup.cfg": "[metadata]\nname = sums\n",
+}
+
+
+def test_the_product_is_greens_and_the_tests_are_reds(make: Make) -> None:
+    green = {
+        "product.py": "x = 1\n",
+        "tests/test_product.py": "def test_it(): pass\n",
+        "tests/test_more.py": "",
+        "conftest.py": "collect_ignore = ['tests']\n",
+        "pyproject.toml": RED["pyproject.toml"].replace("-ra", "-k nothing"),
+        "setup.cfg": "[metadata]\nname = total\n",
+        "key.secret": "ignored",
+    }
+    step = make(RED, green)
+    with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
+        held = {path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*") if path.is_file()}
+        assert copy.root.name == step.suite.root.name
+        assert {"product.py", "old.py", "tests/data/rows.csv"} <= held
+        assert held.isdisjoint({"tests/test_more.py", "conftest.py", "key.secret", ".git"})
+        for name in ("tests/test_product.py", "pyproject.toml"):
+            assert (copy.root / name).read_text() == RED[name]
+        assert (copy.root / "setup.cfg").read_text() == green["setup.cfg"], "nothing of pytest's in it"
+    assert not copy.root.parent.exists()
+
+
+def test_the_copy_goes_when_something_fails(make: Make) -> None:
+    step = make(RED, {"product.py": "x = 1\n"})
+    roots = []
+
+    def use() -> None:
+        with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
+            roots.append(copy.root)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert not roots[0].parent.exists()
+    assert step.repository.git("status", "--porcelain").split() == ["??", "product.py"]
+
+
+def test_a_project_inside_the_work_tree_is_copied_with_all_around_it(make: Make) -> None:
+    step = make(RED, {"product.py": "x = 1\n", "tests/test_product.py": ""}, inside="services/sums")
+    with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
+        assert copy.root.parts[-3:] == ("project", "services", "sums")
+        assert (copy.root / "tests" / "test_product.py").read_text() == RED["tests/test_product.py"]

@@ -1,0 +1,260 @@
+import base64
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.events import Event, SuiteFinished
+from cdd_agent.evidence.code.lint import suspicious_code
+from cdd_agent.evidence.code.literals import special_cases
+from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.mutation import mutants_of
+from cdd_agent.evidence.request import CODES, Findings, Request
+from cdd_agent.evidence.trees import newly_passing
+from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.honest import HONEST, IMPORTS
+from tests.cdd_agent.evidence.requests import request
+from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
+
+TARGET = "tests/test_product.py::test_it"
+RED = {"tests/test_product.py": "from product import add\n\n\ndef test_it():\n    assert add(20, 15) == 35\n"}
+ADD = "def add(a, b):\n    return a + b\n"
+
+
+def asked(step: Step, about: Request, seen: list[Event] | None = None) -> Findings:
+    return confirm(about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append)
+
+
+def codes(found: Findings) -> list[str]:
+    return [reason.code for reason in found.reasons]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
+    code, test, stated = HONEST[name]
+    asked_for = request(code, test=test, stated=stated)
+    assert suspicious_code(asked_for) + special_cases(asked_for) == ()
+    assert mutants_of(asked_for.changes).chosen
+
+
+@pytest.mark.parametrize("name", ["a state machine", "an async function"])
+def test_an_honest_change_is_confirmed(name: str, make: Make) -> None:
+    code, test, stated = HONEST[name]
+    step = make({"tests/test_product.py": IMPORTS + test}, {"product.py": code})
+    assert asked(step, step.request(TARGET, stated=stated)) == Findings()
+
+
+def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
+    red, green = {}, {}
+    for number, (code, test, _) in enumerate(HONEST.values()):
+        red[f"tests/test_{number}.py"] = IMPORTS.replace("product", f"product_{number}") + test
+        green[f"product_{number}.py"] = code
+    step = make(red, green)
+    run = step.suite.run()
+    assert run.report is not None
+    targets = newly_passing(run.report, baseline=report_of((OLD_TEST,)))
+    assert len(targets) == len(HONEST) + 1, "one of them has two"
+    stated = " ".join(stated for _, _, stated in HONEST.values())
+    assert asked(step, step.request(*targets, stated=stated)) == Findings()
+
+
+def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(make: Make) -> None:
+    step = make(RED, {"product.py": ADD})
+    root = step.repository.root
+
+    def state() -> tuple[object, ...]:
+        files = {p: p.read_bytes() for p in root.rglob("*") if p.is_file() and "objects" not in p.parts}
+        return files, step.repository.git("worktree", "list"), step.repository.git("for-each-ref")
+
+    before, seen = state(), list[Event]()
+    assert asked(step, step.request(TARGET), seen) == Findings()
+    assert state() == before
+    told = [event for event in seen if isinstance(event, SuiteFinished)]
+    assert [(event.passed, event.failed) for event in told] == [(3, 2), (0, 1)]
+    assert told[0].purpose == "targets in a clean copy"
+    assert told[1].purpose.startswith("targets with product.py:2: return None")
+
+
+CHEATS = {
+    "forged report": (
+        "import os, sys\n\n\ndef add(a, b):\n    path = sys.argv[sys.argv.index('--tdd-agent-report') + 1]\n"
+        "    open(path, 'w').write('...')\n    os._exit(0)\n",
+        "suspicious_code",
+    ),
+    "always equal": (
+        "class Sum(int):\n    def __eq__(self, other):\n        return True\n\n\ndef add(a, b):\n    return Sum(0)\n",
+        "suspicious_code",
+    ),
+    "stack inspection": (
+        "import sys\n\n\ndef add(a, b):\n    wanted = sys._getframe(1).f_code.co_consts\n    return wanted[-1]\n",
+        "suspicious_code",
+    ),
+    "special case": ("def add(a, b):\n    if a == 20:\n        return 35\n    return 0\n", "special_cased"),
+    "patched reporter": (
+        "import sys\n\nfor name, module in list(sys.modules.items()):\n    if name.startswith('tdd_agent'):\n"
+        "        module.judge = None\n\n\ndef add(a, b):\n    return 0\n",
+        "suspicious_code",
+    ),
+    "patched TestReport": (
+        "import _pytest.reports\n\n\ndef passes(item, call):\n    ...\n\n\n"
+        "_pytest.reports.TestReport.from_item_and_call = passes\n",
+        "suspicious_code",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_that_its_source_gives_away_is_refused_without_a_run(name: str, make: Make) -> None:
+    code, expected = CHEATS[name]
+    step, seen = make(RED, {"product.py": code}), list[Event]()
+    assert set(codes(asked(step, step.request(TARGET), seen))) == {expected}
+    assert seen == []
+
+
+PATCHES = "exec(__import__('base64').b64decode({coded!r}))\n"
+"""Code that no look at the source recognizes."""
+
+PASSES_ALL = """
+import sys
+made = sys.modules['_pytest.reports'].TestReport
+def always(cls, item, call):
+    call.excinfo = None
+    return original(item, call)
+original = made.from_item_and_call
+made.from_item_and_call = classmethod(always)
+def add(a, b): return 0
+"""
+
+FORGES = """
+import json, os, sys
+def add(a, b):
+    place = sys.argv[sys.argv.index('--tdd-agent-report') + 1]
+    nonce = sys.argv[sys.argv.index('--tdd-agent-nonce') + 1]
+    test = {'nodeid': 'tests/test_product.py::test_it', 'outcome': 'passed', 'file': 'tests/test_product.py', 'line': 4,
+            'duration_s': 0.1, 'phases': {}, 'reruns': 0, 'failure': None}
+    summary = dict.fromkeys(('failed', 'error', 'skipped', 'xfailed', 'xpassed', 'deselected', 'flaky'), 0)
+    summary.update(passed=1, collected=1)
+    report = {'schema': 1, 'complete': True, 'exit_status': 0, 'nonce': nonce, 'python': '3', 'pytest': '9',
+              'rootdir': '', 'started_at': '', 'duration_s': 1, 'summary': summary, 'tests': [test],
+              'collect_errors': [], 'fingerprints': {}, 'gate': None, 'old_failures': []}
+    with open(place, 'w') as file:
+        json.dump(report, file)
+    os._exit(0)
+"""
+
+
+PATCHES_REPORTER = """
+import sys
+from dataclasses import replace
+def add(a, b): return 0
+for name, module in list(sys.modules.items()):
+    if name.endswith('.codec') and hasattr(module, 'to_json'):
+        def rosy(report, honest=module.to_json):
+            cases = (replace(case, outcome='passed', failure=None) for case in report.tests)
+            return honest(replace(report, tests=tuple(cases)))
+        module.to_json = rosy
+"""
+
+
+@pytest.mark.parametrize(
+    "source", [PASSES_ALL, PATCHES_REPORTER, FORGES], ids=["TestReport", "reporter", "forged report"]
+)
+def test_a_hidden_cheat_does_not_know_the_canaries(source: str, make: Make) -> None:
+
+    step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())})
+    assert codes(asked(step, step.request(TARGET))) == ["canary_failed"]
+
+
+def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:
+    weak = "def test_it():\n    assert True\n"
+    step = make(RED, {"product.py": "def add(a, b):\n    return 0\n", "tests/test_product.py": weak})
+    (reason,) = asked(step, step.request(TARGET)).reasons
+    assert (reason.code, reason.nodeid) == ("not_reproduced", TARGET)
+    assert "assertion, AssertionError" in reason.message
+
+
+def test_help_from_an_ignored_file_is_not_reproduced(make: Make) -> None:
+    code = "def add(a, b):\n    return int(open('sum.secret').read())\n"
+    step = make(RED, {"product.py": code, "sum.secret": "35"})
+    assert codes(asked(step, step.request(TARGET))) == ["not_reproduced"]
+
+
+def test_a_copy_in_which_other_tests_fail_too_says_nothing(make: Make) -> None:
+    old = "from pathlib import Path\n\n\ndef test_old():\n    assert Path('key.secret').exists()\n"
+    code = "from pathlib import Path\n\n\ndef add(a, b):\n    return a + b if Path('key.secret').exists() else None\n"
+    step = make({**RED, "tests/test_old.py": old}, {"product.py": code, "key.secret": ""})
+    found = asked(step, step.request(TARGET))
+    assert found.reasons == ()
+    assert "1 more fail there, tests/test_old.py::test_old first" in found.notices[0]
+
+
+def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
+    red = {"tests/test_product.py": "import product\n\n\ndef test_it():\n    assert hasattr(product, 'add')\n"}
+    step = make(red, {"product.py": ADD})
+    (reason,) = asked(step, step.request(TARGET)).reasons
+    assert reason.code == "unproven_change"
+    assert "product.py:2: return None in the place of a + b" in reason.message
+
+
+def test_a_product_in_a_process_of_its_own_is_altered_too(make: Make) -> None:
+    test = (
+        "import subprocess, sys\n\n\ndef test_it():\n"
+        "    run = [sys.executable, '-c', 'import product; print(product.add(20, 15))']\n"
+        "    assert subprocess.run(run, capture_output=True, text=True).stdout == '35\\n'\n"
+    )
+    seen = list[Event]()
+    step = make({"tests/test_product.py": test}, {"product.py": ADD})
+    assert asked(step, step.request(TARGET), seen) == Findings()
+    assert len([event for event in seen if isinstance(event, SuiteFinished)]) == 2
+
+
+def test_a_product_that_is_loaded_from_the_work_tree_is_not_proven(make: Make, tmp_path: Path) -> None:
+    installed = f"import sys\n\nsys.path.insert(0, {str(tmp_path / 'project')!r})\n"
+    step = make({**RED, "conftest.py": installed}, {"product.py": ADD})
+    found = asked(step, step.request(TARGET))
+    assert found.reasons == ()
+    assert "or load them from another place" in found.notices[0]
+
+
+def test_a_change_without_python_is_not_altered(make: Make) -> None:
+    red = {"tests/test_product.py": "def test_it():\n    assert open('data.txt').read() == 'forty-two'\n"}
+    step = make(red, {"data.txt": "forty-two"})
+    found = asked(step, step.request(TARGET))
+    assert (found.reasons, len(found.notices)) == ((), 1)
+
+
+def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
+    refuses = (
+        "def pytest_collection_modifyitems(items):\n"
+        "    items[:] = [item for item in items if item.name in ('test_it', 'test_old')]\n"
+    )
+    step = make({**RED, "conftest.py": refuses}, {"product.py": ADD})
+    found = asked(step, step.request(TARGET))
+    assert found.reasons == ()
+    assert found.notices[0].startswith("Tests with a known result cannot be added to this project")
+
+
+def test_a_project_inside_the_work_tree(make: Make) -> None:
+    step = make(RED, {"product.py": ADD}, inside="services/sums")
+    inner = step.request(TARGET)
+    assert [change.path for change in inner.changes] == ["product.py"]
+    assert asked(step, inner) == Findings()
+
+
+def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
+    step = make(RED, {"product.py": ADD})
+    found = asked(step, replace(step.request(TARGET), time_box_s=0.5))
+    assert found.reasons == ()
+    assert found.notices == ("The time for checks ran out, so not checked: targets in a clean copy.",)
+
+
+def test_without_targets_only_the_code_is_looked_at(make: Make) -> None:
+    step = make({}, {"old.py": "import os\n\n\ndef double(number):\n    os._exit(0)\n"})
+    assert codes(asked(step, step.request())) == ["suspicious_code"]
+    assert asked(step, replace(step.request(), changes=())) == Findings()
+
+
+def test_the_reference_explains_every_code() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "evidence.md").read_text()
+    for code, meaning in CODES.items():
+        assert f"| `{code}` | {meaning} |" in page
