@@ -9,7 +9,7 @@ SOURCES := cdd_agent pytest_tdd_agent tests
 DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
   print(*map(shlex.quote, tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"]))')
 
-.PHONY: help demo test check suite bench soak format clean venv-package
+.PHONY: help demo test check suite bench libraries matrix soak format clean venv-package
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,8 +47,15 @@ check: $(READY) ## format, lint, types, layers
 suite: $(READY) ## the tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-bench: $(READY) ## what start-up and the plugin cost, as ratios
+bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench
+
+libraries: $(READY) ## the tests of ten libraries, with and without the plugin
+	$(BIN)/python -m tests.libraries
+
+matrix: $(READY) ## the plugin on every interpreter found, from pytest 7.0 to 9
+	$(BIN)/python -m tests.pytest_tdd_agent.matrix.environments
+	$(BIN)/python -m pytest -n 2 -m slow tests/pytest_tdd_agent/matrix
 
 soak: $(READY) ## the slow tests: kill -9 at random moments, laws by random search
 	$(BIN)/python -m pytest -m slow
