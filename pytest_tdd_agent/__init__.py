@@ -15,7 +15,7 @@ __all__ = ["pytest_addoption", "pytest_configure"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
+    """Declare the options, and the settings that are their defaults; no setting turns the plugin on."""
     group = parser.getgroup("tdd-agent", "reports and gates of test-driven development")
     group.addoption(
         "--tdd-agent",
@@ -27,8 +27,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tdd-agent-report",
         metavar="FILE",
         help="Write the report to FILE and the stream of events beside it (FILE with suffix .jsonl); both are "
-        "removed when the run starts. Turns --tdd-agent on.",
+        "removed when the run starts. -: print the report, and nothing else. Turns --tdd-agent on.",
     )
+    _add_gate_options(group)
+    group.addoption(
+        "--tdd-agent-flaky",
+        metavar="N",
+        type=int,
+        help="When all tests have run, run each that failed unexpectedly again, alone, up to N times; one that passes "
+        "then is reported as flaky. In red, a target has to fail in the same way each time. Turns --tdd-agent on.",
+    )
+    group.addoption(
+        "--tdd-agent-audit",
+        action="store_true",
+        default=False,
+        help="Look for signs that something bends what tests come to, such as patched functions of pytest; a gate "
+        "always does. Turns --tdd-agent on.",
+    )
+    group.addoption(
+        "--tdd-agent-nonce",
+        metavar="TEXT",
+        default="",
+        help="Text that the report repeats, by which the caller knows it as that of this run.",
+    )
+    parser.addini("tdd_agent_report", "default of --tdd-agent-report, relative to the root directory")
+    parser.addini("tdd_agent_baseline", "default of --tdd-agent-baseline for gates, relative to the root directory")
+    parser.addini("tdd_agent_expects", "names as of --tdd-agent-expects, for gates", type="args", default=[])
+    parser.addini("tdd_agent_flaky", "default of --tdd-agent-flaky")
+
+
+def _add_gate_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--tdd-agent-gate",
         choices=("red", "green", "refactor"),
@@ -57,12 +85,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="A name that is still to be made, such as package.module or package.module.function, whose absence is a "
         "right reason to fail; or the class of an exception that the product wrongly raises (repeatable).",
     )
-    group.addoption(
-        "--tdd-agent-nonce",
-        metavar="TEXT",
-        default="",
-        help="Text that the report repeats, by which the caller knows it as that of this run.",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,6 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
         option.tdd_agent_target,
         option.tdd_agent_baseline,
         option.tdd_agent_expects,
+        option.tdd_agent_flaky,
+        option.tdd_agent_audit,
         option.tdd_agent_nonce,
     )
     if any(wanted) and not (option.help or option.version):

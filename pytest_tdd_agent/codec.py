@@ -7,10 +7,11 @@ ignored.
 from __future__ import annotations
 
 import os
-from json import dumps, loads
+from json import JSONEncoder, dumps, loads
+from json.encoder import encode_basestring_ascii
 from math import isfinite
 from pathlib import Path
-from typing import Callable, Iterable, TypeVar
+from typing import Callable, Iterable, Mapping, TypeVar
 
 from .report import (
     OUTCOMES,
@@ -29,6 +30,14 @@ from .report import (
 
 T = TypeVar("T")
 
+_THREE_PHASES = ("setup", "call", "teardown")
+_COMPACT = JSONEncoder(separators=(",", ":"))
+_quote = encode_basestring_ascii
+_PASSED_LINE = (
+    '{"nodeid":%s,"outcome":"passed","file":%s,"line":%d,"duration_s":%.6f,'
+    '"phases":{"setup":%.6f,"call":%.6f,"teardown":%.6f},"reruns":0,"failure":null}'
+)
+
 
 class ReportError(ValueError):
     """A report cannot be read; says what is wrong and where."""
@@ -36,6 +45,11 @@ class ReportError(ValueError):
 
 def to_json(report: SuiteReport) -> dict[str, object]:
     """Return the document of a report: plain values that ``json.dumps`` takes."""
+    return {**_head(report), "summary": summary(report), "tests": [case_to_json(case) for case in report.tests]}
+
+
+def _head(report: SuiteReport) -> dict[str, object]:
+    """The document without what follows from the tests."""
     gate = report.gate
     return {
         "schema": SCHEMA,
@@ -47,16 +61,15 @@ def to_json(report: SuiteReport) -> dict[str, object]:
         "rootdir": report.rootdir,
         "started_at": report.started_at,
         "duration_s": report.duration_s,
-        "summary": summary(report),
-        "tests": [case_to_json(case) for case in report.tests],
+        "gate": None if gate is None else _verdict_to_json(gate),
         "collect_errors": [
             {"nodeid": error.nodeid, "failure": failure_to_json(error.failure)} for error in report.collect_errors
         ],
-        "fingerprints": dict(report.fingerprints),
-        "gate": None if gate is None else _verdict_to_json(gate),
         "old_failures": list(report.old_failures),
         "warnings": report.warnings,
+        "audited": report.audited,
         "signs": [{"code": sign.code, "nodeid": sign.nodeid, "message": sign.message} for sign in report.signs],
+        "fingerprints": dict(report.fingerprints),
     }
 
 
@@ -73,6 +86,19 @@ def case_to_json(case: Case) -> dict[str, object]:
         "failure": None if case.failure is None else failure_to_json(case.failure),
         **({"tries": list(case.tries)} if case.tries else {}),
     }
+
+
+def case_line(case: Case) -> str:
+    """Return the document of one test in one line."""
+    return _COMPACT.encode(case_to_json(case))
+
+
+def passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str, float]) -> str:
+    """Return ``case_line`` of a test that simply passed, in few calls: most tests do."""
+    if len(phases) != len(_THREE_PHASES):
+        return case_line(Case(nodeid, "passed", file, line, sum(phases.values()), dict(phases)))
+    setup, call, teardown = phases["setup"], phases["call"], phases["teardown"]
+    return _PASSED_LINE % (_quote(nodeid), _quote(file), line, setup + call + teardown, setup, call, teardown)
 
 
 def failure_to_json(failure: Failure) -> dict[str, object]:
@@ -202,6 +228,7 @@ def from_json(value: object) -> SuiteReport:
         gate=document["gate"].maybe(_verdict),
         old_failures=tuple(nodeid.text() for nodeid in document.get("old_failures", []).items()),
         warnings=document.get("warnings", 0).integer(),
+        audited=document.get("audited", False).flag(),
         signs=tuple(_sign(sign) for sign in document.get("signs", []).items()),
     )
     for name, count in summary(report).items():
@@ -213,6 +240,11 @@ def from_json(value: object) -> SuiteReport:
 def failure_from_json(value: object) -> Failure:
     """Return the failure of a document; raises ReportError, which names the place."""
     return _failure(_Value(value, "$"))
+
+
+def case_from_line(line: str) -> Case:
+    """Return the test that ``case_line`` wrote."""
+    return _case(_Value(loads(line), "$"))
 
 
 def _case(value: _Value) -> Case:
@@ -273,13 +305,30 @@ def load(path: Path) -> SuiteReport:
         raise ReportError(f"{path}: not JSON: {error}") from error
 
 
-def dump(report: SuiteReport, path: Path) -> None:
-    """Write the report to a file, whole or not at all."""
-    content = dumps(to_json(report), indent=1) + "\n"
+def dump(
+    report: SuiteReport,
+    path: Path,
+    *,
+    counts: Mapping[str, int] | None = None,
+    lines: Iterable[str] | None = None,
+) -> None:
+    """Write the report to a file, whole or not at all.
+
+    ``counts`` and ``lines`` (as of ``case_line``) stand for tests that are not held in memory; the record's own if
+    they are left out.
+    """
+    head = dumps(_head(report), indent=1)[:-2]
+    counts = summary(report) if counts is None else counts
+    lines = map(case_line, report.tests) if lines is None else lines
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(content)
+        with temporary.open("w", encoding="ascii") as file:
+            file.write(f'{head},\n "summary": {dumps(dict(counts))},\n "tests": [')
+            between = "\n"
+            for line in lines:
+                file.write(between + line)
+                between = ",\n"
+            file.write("\n ]\n}\n")
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -75,8 +75,8 @@ class Comparison:
         return case.outcome != "passed" and not names.isdisjoint(self.old_failures)
 
     def new_signs(self) -> list[Sign]:
-        """What the audit saw and had not seen in the baseline; without one, hooks are taken for honest."""
-        if self.baseline is None:
+        """What the audit saw and had not seen in the baseline; if that had none, hooks are taken for honest."""
+        if self.baseline is None or not self.baseline.audited:
             return [sign for sign in self.report.signs if sign.code != "project_hook"]
         known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
         return [

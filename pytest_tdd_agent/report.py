@@ -135,8 +135,9 @@ class SuiteReport:
     """Of the report of a RED gate: node ids that failed in its baseline, so before the change that RED made."""
     warnings: int = 0
     """How many warnings pytest caught."""
+    audited: bool = False
+    """Signs of tampering were looked for."""
     signs: tuple[Sign, ...] = ()
-    """What the audit saw."""
 
 
 def summary(report: SuiteReport) -> dict[str, int]:

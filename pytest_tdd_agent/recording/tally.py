@@ -10,46 +10,63 @@ from ..report import Case, Failure
 _SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, "error": 3}
 
 
-class _Draft:
+class Draft:
     """A test that has begun and not ended."""
 
+    __slots__ = ("failure", "file", "line", "nodeid", "outcome", "phases", "reruns")
+
     def __init__(self, nodeid: str, *, file: str, line: int, reruns: int) -> None:
+        """Begin without a phase."""
         self.nodeid = nodeid
         self.file = file
         self.line = line
         self.reruns = reruns
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget what it came to."""
         self.outcome = ""
         self.phases: dict[str, float] = {}
         self.failure: Failure | None = None
 
+    def case(self) -> Case:
+        """Return the record of the test."""
+        return Case(
+            nodeid=self.nodeid,
+            outcome=self.outcome,
+            file=self.file,
+            line=self.line,
+            duration_s=round(sum(self.phases.values()), 6),
+            phases={when: round(seconds, 6) for when, seconds in self.phases.items()},
+            reruns=self.reruns,
+            failure=self.failure,
+        )
+
 
 class Tally:
-    """What is known of each test so far."""
+    """What is known of the tests that are running."""
 
     def __init__(self) -> None:
         """Begin with no test."""
-        self.cases: dict[str, Case] = {}
-        """Tests that have ended, by node id."""
-        self._drafts: dict[str, _Draft] = {}
+        self._drafts: dict[str, Draft] = {}
 
-    def begin(self, nodeid: str, *, file: str, line: int) -> None:
-        """Note that a test starts; one that had ended is run again."""
-        if nodeid in self._drafts:
-            return
-        earlier = self.cases.pop(nodeid, None)
-        reruns = 0 if earlier is None else earlier.reruns + 1
-        self._drafts[nodeid] = _Draft(nodeid, file=file, line=line, reruns=reruns)
+    def begin(self, nodeid: str, *, file: str, line: int, reruns: int = 0) -> None:
+        """Note that a test starts; ``reruns``: how often it has ended before."""
+        if nodeid not in self._drafts:
+            self._drafts[nodeid] = Draft(nodeid, file=file, line=line, reruns=reruns)
+
+    def passed(self, nodeid: str, when: str, *, duration_s: float) -> None:
+        """Note a phase that passed, as most do, in as few calls as can be."""
+        if nodeid in self._drafts and when not in self._drafts[nodeid].phases:
+            draft = self._drafts[nodeid]
+            draft.phases[when] = duration_s
+            draft.outcome = draft.outcome or "passed"
+        else:
+            self.phase(nodeid, when, outcome="passed", duration_s=duration_s)
 
     def phase(self, nodeid: str, when: str, *, outcome: str, duration_s: float, failure: Failure | None = None) -> None:
         """Note the outcome of a phase (``setup``, ``call`` or ``teardown``)."""
         draft = self._drafts.get(nodeid)
         if draft is None:
-            draft = self._drafts[nodeid] = _Draft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
-        draft.phases[when] = draft.phases.get(when, 0.0) + duration_s
+            draft = self._drafts[nodeid] = Draft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
+        phases = draft.phases
+        phases[when] = phases[when] + duration_s if when in phases else duration_s
         if not draft.outcome or _SEVERITY[outcome] > _SEVERITY[draft.outcome]:
             draft.outcome = outcome
             draft.failure = failure
@@ -57,28 +74,16 @@ class Tally:
     def rerun(self, nodeid: str) -> int:
         """Void what a test came to, as it will be run again; return how often it has been."""
         draft = self._drafts[nodeid]
-        draft.clear()
+        draft.outcome, draft.phases, draft.failure = "", {}, None
         draft.reruns += 1
         return draft.reruns
 
-    def finish(self, nodeid: str) -> Case | None:
-        """Return what the test came to; None while it has no outcome, because it is about to be run again."""
+    def finish(self, nodeid: str) -> Draft | None:
+        """Return what is known of a test that ended; None while it has no outcome, because it will be run again."""
         draft = self._drafts.get(nodeid)
         if draft is None or not draft.outcome:
             return None
-        del self._drafts[nodeid]
-        case = Case(
-            nodeid=nodeid,
-            outcome=draft.outcome,
-            file=draft.file,
-            line=draft.line,
-            duration_s=round(sum(draft.phases.values()), 6),
-            phases={when: round(seconds, 6) for when, seconds in draft.phases.items()},
-            reruns=draft.reruns,
-            failure=draft.failure,
-        )
-        self.cases[nodeid] = case
-        return case
+        return self._drafts.pop(nodeid)
 
     def in_flight(self) -> tuple[str, ...]:
         """Tests that have begun and not ended."""

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from json import dumps
+from dataclasses import replace
+from json import dumps, loads
 from types import TracebackType
 from typing import TYPE_CHECKING, Generator, Sequence
 
 import pytest
 
 from .. import codec, failure
+from ..report import Failure
 
 if TYPE_CHECKING:
     from pluggy import Result
 
 ATTRIBUTE = "tdd_agent"
 """Where a report of pytest carries the failure, as JSON text: the one form that passes between all processes."""
+
+DESELECTED = "tdd_agent_deselected"
+"""Key of ``workeroutput`` of xdist: how many tests a worker left out."""
+
+SUBTESTS = ("SubtestReport", "SubTestReport")
+"""Classes of the reports of subtests: pytest's own, and the plugin's for older versions."""
+
+_ENTRIES_SHOWN = 3
+_OUTPUT_CAP = 2000
+
+
+def outcome_of(report: pytest.TestReport) -> str:
+    """Return what one phase came to, in the words of ``report.OUTCOMES``."""
+    if "wasxfail" in report.__dict__:
+        return "xpassed" if report.passed else "xfailed" if report.skipped else "failed"
+    if report.failed and report.when in ("setup", "teardown"):
+        return "error"
+    return report.outcome
+
+
+def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> Failure:
+    """Return why a phase failed, with the text and the output that pytest has of it."""
+    attached: str | None = report.__dict__.get(ATTRIBUTE)
+    text = _rendered(report.longrepr)
+    found = failure.from_text(text, phase) if attached is None else codec.failure_from_json(loads(attached))
+    output = "\n".join(f"{title}:\n{content}" for title, content in report.sections)
+    return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])
+
+
+def _rendered(longrepr: object) -> str:
+    """A failure as pytest shows it; of a long traceback the test and the last calls, as rendering it takes long."""
+    entries: Sequence[object] = getattr(getattr(longrepr, "reprtraceback", None), "reprentries", ())
+    if len(entries) <= _ENTRIES_SHOWN or len(getattr(longrepr, "chain", (None,))) > 1:
+        return str(longrepr)  # not longreprtext, which puts a line on the worker before it
+    return "\n...\n".join(str(entry) for entry in (entries[0], *entries[1 - _ENTRIES_SHOWN :]))
 
 
 class Guard:
@@ -42,19 +79,23 @@ class Witness:
         """Watch the tests of one process."""
         self._config = config
         self._guard = guard
-        self._deselected = 0
+        self._seen: dict[str, tuple[str, BaseException]] = {}
+        """Phase -> node id and exception, until the phase is reported."""
 
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, Result[pytest.TestReport], None]:
-        """Attach why a test failed."""
-        outcome = yield
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Take note of an exception, after pytest has put unittest's in its place and before it makes the report.
+
+        No wrapper: that would cost each test that passes three times as much.
+        """
         if call.excinfo is not None:
+            self._seen[call.when] = (item.nodeid, call.excinfo.value)
+
+    def testify(self, report: pytest.TestReport) -> None:
+        """Attach why a test failed, if the exception of this phase was seen."""
+        nodeid, error = self._seen.pop(str(report.when), ("", None))
+        if error is not None and nodeid == report.nodeid and report.outcome == "failed":
             with self._guard:
-                report = outcome.get_result()
-                if report.failed:
-                    self._attach(report, call.excinfo.value, phase=call.when)
+                self._attach(report, error, phase=str(report.when))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, Result[pytest.CollectReport], None]:
@@ -82,12 +123,26 @@ class Witness:
         found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
         report.__dict__[ATTRIBUTE] = dumps(codec.failure_to_json(found))
 
+
+class WorkerWitness:
+    """Hooks of an xdist worker: hand over to the controlling process what only this one knows."""
+
+    def __init__(self, config: pytest.Config, witness: Witness) -> None:
+        """Speak for a witness."""
+        self._output: dict[str, object] = config.__dict__["workeroutput"]
+        self._witness = witness
+        self._deselected = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Attach why a test failed, before the report is sent."""
+        if report.outcome != "passed":
+            self._witness.testify(report)
+
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Count for the controlling process, which under xdist is not told."""
+        """Count the tests that are left out."""
         self._deselected += len(items)
 
     def pytest_sessionfinish(self) -> None:
         """Hand the count over."""
-        output: dict[str, object] | None = getattr(self._config, "workeroutput", None)
-        if output is not None:
-            output["tdd_agent_deselected"] = self._deselected
+        self._output[DESELECTED] = self._deselected

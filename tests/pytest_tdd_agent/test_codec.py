@@ -162,3 +162,12 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_failure_alone_comes_back_from_json() -> None:
     failure = replace(Failure("call", "assertion", "test", "AssertionError", "é \ud800"), line=3)
     assert codec.failure_from_json(json.loads(json.dumps(codec.failure_to_json(failure)))) == failure
+
+
+@given(texts, texts, seconds)
+def test_a_test_that_passed_is_written_as_any_other(nodeid: str, file: str, spent_s: float) -> None:
+    phases = {"setup": round(spent_s, 6), "call": 0.25, "teardown": 0.0}
+    written = codec.passed_line(nodeid, file=file, line=7, phases=phases)
+    expected = Case(nodeid, "passed", file, 7, round(sum(phases.values()), 6), phases)
+    assert codec.case_from_line(written) == expected
+    assert list(json.loads(written)) == list(json.loads(codec.case_line(expected)))

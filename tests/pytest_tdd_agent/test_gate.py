@@ -382,7 +382,9 @@ def test_a_sign_that_the_baseline_has_not_closes_every_gate(phase: str) -> None:
     tests = (case(OLD), case(NEW, "failed")) if phase == "red" else (case(OLD),)
 
     def signed(*signs: Sign, old: tuple[Sign, ...] = ()) -> list[str]:
-        return codes(judge(phase, replace(run(*tests), signs=signs), baseline=replace(BASELINE, signs=old)))
+        return codes(
+            judge(phase, replace(run(*tests), signs=signs), baseline=replace(BASELINE, audited=True, signs=old))
+        )
 
     assert signed(HOOK, PATCH, old=(PATCH, HOOK)) == []
     assert signed(HOOK, PATCH, old=(HOOK,)) == ["tampered"]

@@ -11,10 +11,10 @@ from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.gate import CODES
 
 PACKAGE = Path(pytest_tdd_agent.__file__).parent
-MODULES = sorted(PACKAGE.glob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_a_module_is_python_3_8_and_puts_off_its_annotations(module: Path) -> None:
     tree = ast.parse(module.read_text(encoding="utf-8"), feature_version=(3, 8))
     futures = {
@@ -23,7 +23,7 @@ def test_a_module_is_python_3_8_and_puts_off_its_annotations(module: Path) -> No
         if isinstance(node, ast.ImportFrom) and node.module == "__future__"
         for alias in node.names
     }
-    assert futures == {"annotations"}
+    assert futures == {"annotations"} or len(tree.body) == 1  # a docstring annotates nothing
 
 
 def test_reading_a_report_needs_no_pytest() -> None:
@@ -41,4 +41,4 @@ def test_the_reference_names_every_option() -> None:
     text = (PACKAGE.parent / "docs/reference/plugin.md").read_text(encoding="utf-8")
     declared = re.findall(r'"(--tdd-agent[a-z-]*)"', (PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     documented = re.findall(r"^\| `(--tdd-agent[a-z-]*)", text, re.MULTILINE)
-    assert documented == declared
+    assert sorted(documented) == sorted(declared)

@@ -21,7 +21,10 @@ def test_the_flag_alone_reports_to_a_folder_that_git_ignores(project: Project) -
     project.write(test_a="def test_a(): pass\ndef test_b(): assert 0\n")
     run = project.plain("-p", "pytest_tdd_agent", "--tdd-agent", "--tdd-agent-nonce", "abc")
     assert run.status == 1
-    assert "1 passed, 1 failed, 2 collected; report: .tdd-agent/report.json" in run.output
+    shown = (
+        "1 passed, 1 failed\n  assertion test_a.py:2: assert 0\n    test_a.py::test_b\nreport: .tdd-agent/report.json"
+    )
+    assert shown in run.output
     assert (project.folder / ".tdd-agent/.gitignore").read_text() == "*\n"
     report = run.report
     assert (report.nonce, report.complete, report.gate) == ("abc", True, None)
@@ -224,6 +227,8 @@ def test_a_long_list_of_reasons_is_cut_on_the_screen_only(project: Project) -> N
     project.write(test_a="import pytest\n@pytest.mark.parametrize('x', range(30))\ndef test_a(x): assert 0\n")
     run = project.pytest("--tdd-agent-gate", "green")
     assert run.codes == ["target_failed"] * 30
-    assert run.output.count("  target_failed: ") == 20
-    assert "and 10 more reasons in the report" in run.output
+    assert run.output.count("  target_failed: test_a.py") == 3
+    assert "  target_failed: and 27 more in the report" in run.output
+    names = "test_a.py::test_a[0], ::test_a[1], ::test_a[2]"
+    assert f"  assertion test_a.py:3: assert 0\n    30 tests: {names} and 27 more\n" in run.output
     assert set(run.codes) <= set(CODES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.recording.stream import Stream
+from pytest_tdd_agent.recording.stream import Stream, in_flight
 
 
 def lines(path: Path) -> list[object]:
@@ -56,3 +56,25 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     stream.send("parent")
     stream.close()
     assert lines(path) == [{"event": "parent"}]
+
+
+def test_a_test_does_not_repeat_the_node_id_of_its_begin(tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "s.jsonl")
+    stream.begin('a.py::t[é"]')
+    stream.end('a.py::t[é"]', "passed")
+    stream.begin("a.py::u")
+    stream.begin("a.py::v")
+    stream.end("a.py::u", "failed")
+    stream.close()
+    assert lines(tmp_path / "s.jsonl") == [
+        {"event": "begin", "nodeid": 'a.py::t[é"]'},
+        {"event": "test", "outcome": "passed"},
+        {"event": "begin", "nodeid": "a.py::u"},
+        {"event": "begin", "nodeid": "a.py::v"},
+        {"event": "test", "nodeid": "a.py::u", "outcome": "failed"},
+    ]
+    assert in_flight((tmp_path / "s.jsonl").read_bytes().splitlines()) == ("a.py::v",)
+
+
+def test_a_stream_that_broke_off_within_a_line_can_be_read() -> None:
+    assert in_flight([b'{"event":"begin","nodeid":"a"}', b'{"event":"te']) == ("a",)

@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_tdd_agent.recording.tally import Tally
-from pytest_tdd_agent.report import Failure
+from pytest_tdd_agent.report import Case, Failure
 
 FIRST = Failure("call", "assertion", "test", "AssertionError", "first")
 SECOND = Failure("teardown", "exception", "test", "ValueError", "second")
@@ -11,6 +11,12 @@ def begun() -> Tally:
     tally = Tally()
     tally.begin("a.py::t", file="a.py", line=3)
     return tally
+
+
+def ended(tally: Tally, nodeid: str = "a.py::t") -> Case:
+    draft = tally.finish(nodeid)
+    assert draft is not None
+    return draft.case()
 
 
 @pytest.mark.parametrize(
@@ -29,8 +35,7 @@ def test_the_worst_phase_counts(phases: list[str], outcome: str) -> None:
     tally = begun()
     for when, came in zip(("setup", "call", "teardown"), phases, strict=True):
         tally.phase("a.py::t", when, outcome=came, duration_s=0.25)
-    case = tally.finish("a.py::t")
-    assert case is not None
+    case = ended(tally)
     assert (case.outcome, case.duration_s, case.file, case.line) == (outcome, 0.75, "a.py", 3)
 
 
@@ -38,14 +43,12 @@ def test_the_failure_kept_is_that_of_the_worst_phase_and_the_first_of_equals() -
     tally = begun()
     tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=SECOND)
-    case = tally.finish("a.py::t")
-    assert case is not None
+    case = ended(tally)
     assert case.failure == FIRST
     tally.begin("a.py::u", file="a.py", line=3)
     tally.phase("a.py::u", "call", outcome="failed", duration_s=0, failure=FIRST)
     tally.phase("a.py::u", "teardown", outcome="error", duration_s=0, failure=SECOND)
-    case = tally.finish("a.py::u")
-    assert case is not None
+    case = ended(tally, "a.py::u")
     assert case.failure == SECOND
 
 
@@ -53,8 +56,7 @@ def test_a_failure_stays_when_a_later_part_of_the_test_passes() -> None:
     tally = begun()
     tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     tally.phase("a.py::t", "call", outcome="passed", duration_s=0)
-    case = tally.finish("a.py::t")
-    assert case is not None
+    case = ended(tally)
     assert case.outcome == "failed"
 
 
@@ -66,27 +68,22 @@ def test_a_rerun_gives_way_to_the_later_try_and_is_counted() -> None:
     assert tally.in_flight() == ("a.py::t",)
     tally.begin("a.py::t", file="a.py", line=3)
     tally.phase("a.py::t", "call", outcome="passed", duration_s=0)
-    case = tally.finish("a.py::t")
-    assert case is not None
+    case = ended(tally)
     assert (case.outcome, case.reruns, case.failure) == ("passed", 1, None)
     assert tally.in_flight() == ()
 
 
-def test_a_test_that_ended_and_begins_again_is_run_again() -> None:
+def test_phases_that_passed_add_up_like_any_other() -> None:
     tally = begun()
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
-    tally.finish("a.py::t")
-    tally.begin("a.py::t", file="a.py", line=3)
-    assert tally.cases == {}
-    tally.phase("a.py::t", "call", outcome="passed", duration_s=0)
-    case = tally.finish("a.py::t")
-    assert case is not None
-    assert (case.outcome, case.reruns) == ("passed", 1)
+    tally.passed("a.py::t", "setup", duration_s=0.25)
+    tally.phase("a.py::t", "call", outcome="skipped", duration_s=0.5)
+    tally.passed("a.py::t", "call", duration_s=0.25)
+    case = ended(tally)
+    assert (case.outcome, case.phases) == ("skipped", {"setup": 0.25, "call": 0.75})
 
 
 def test_a_phase_of_a_test_nobody_saw_begin_is_kept() -> None:
     tally = Tally()
     tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
-    case = tally.finish("a.py::t")
-    assert case is not None
+    case = ended(tally)
     assert case.file == "a.py"

@@ -1,0 +1,97 @@
+"""What a run is asked to do: the options of the command line over the settings of pytest's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .codec import ReportError, load
+from .report import SuiteReport
+
+DEFAULT_REPORT = Path(".tdd-agent", "report.json")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of the plugin."""
+
+    report: Path
+    """Absolute."""
+    is_printed: bool
+    """The report goes to standard output, and nothing else does."""
+    gate: str | None
+    targets: tuple[str, ...]
+    expects: tuple[str, ...]
+    flaky: int
+    """How often a test that failed unexpectedly is run again."""
+    is_audited: bool
+    """Signs of tampering are looked for."""
+    nonce: str
+    baseline: SuiteReport | None
+
+    @property
+    def stream(self) -> Path:
+        """The stream's file, absolute."""
+        return self.report.with_suffix(".jsonl")
+
+    @property
+    def spool(self) -> Path:
+        """The file of the tests that have ended, while the run lasts; absolute."""
+        return self.report.with_name(f"{self.report.name}.part")
+
+
+def read_options(config: pytest.Config) -> Options:
+    """Return the options of a run; raises pytest.UsageError for those that do not fit together or cannot be read."""
+    option = config.option
+    phase: str | None = option.tdd_agent_gate
+    if phase is None and (option.tdd_agent_target or option.tdd_agent_expects or option.tdd_agent_baseline):
+        raise pytest.UsageError(
+            "--tdd-agent-target, --tdd-agent-expects and --tdd-agent-baseline are for a gate: add --tdd-agent-gate"
+        )
+    is_printed = option.tdd_agent_report == "-"
+    report = None if is_printed else _path(config, "report")
+    if report is not None and report.suffix == ".jsonl":
+        raise pytest.UsageError(
+            f"--tdd-agent-report: {report}: name a file such as report.json; .jsonl is its stream's"
+        )
+    return Options(
+        report=report or config.rootpath / DEFAULT_REPORT,
+        is_printed=is_printed,
+        gate=phase,
+        targets=tuple(option.tdd_agent_target),
+        expects=(*option.tdd_agent_expects, *config.getini("tdd_agent_expects")),
+        flaky=_flaky(config),
+        is_audited=option.tdd_agent_audit or phase is not None,
+        nonce=option.tdd_agent_nonce,
+        baseline=None if phase is None else _baseline(_path(config, "baseline")),
+    )
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """The file that an option names, relative to the current folder, or a setting, relative to the root directory."""
+    chosen: str | None = getattr(config.option, f"tdd_agent_{name}")
+    if chosen:
+        return config.invocation_params.dir / chosen
+    setting = str(config.getini(f"tdd_agent_{name}") or "")
+    return config.rootpath / setting if setting else None
+
+
+def _baseline(path: Path | None) -> SuiteReport | None:
+    if path is None:
+        return None
+    try:
+        return load(path)
+    except ReportError as error:
+        raise pytest.UsageError(f"--tdd-agent-baseline: {error}") from error
+
+
+def _flaky(config: pytest.Config) -> int:
+    chosen: int | None = config.option.tdd_agent_flaky
+    setting = str(config.getini("tdd_agent_flaky") or "0")
+    if chosen is None and not setting.isdigit():
+        raise pytest.UsageError(f"tdd_agent_flaky: {setting!r} is not a number of times; write one such as 1")
+    if chosen is not None and chosen < 0:
+        raise pytest.UsageError(f"--tdd-agent-flaky: {chosen} is not a number of times; give one such as 1")
+    return int(setting) if chosen is None else chosen

@@ -1,0 +1,85 @@
+"""The tests that have ended, kept in a file beside the report until the run ends: memory does not grow with them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from json import loads
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from .. import codec
+from ..report import Case
+from .appended import AppendedFile
+
+_LINES_A_WRITE = 256
+_PASSED = '","outcome":"passed","file":"'
+"""In the line of a test that passed, and in no other: quotes inside a node id are escaped."""
+
+
+class Spool:
+    """Lines of the report's ``tests``, in the order in which the tests ended."""
+
+    def __init__(self, path: Path) -> None:
+        """Open an empty file; raises OSError."""
+        self._file = AppendedFile(path)
+        self._waiting: list[str] = []
+        self._room = _LINES_A_WRITE
+        self._ended_twice: set[str] = set()
+        self._tries: dict[str, tuple[str, ...]] = {}
+
+    def add(self, line: str) -> None:
+        """Take over a test, as ``codec.case_line`` writes it."""
+        self._waiting.append(line)
+        self._room -= 1
+        if not self._room:
+            self._flush()
+
+    def replace_later(self, nodeid: str) -> None:
+        """Let only the last line of a test count, as it runs again."""
+        self._ended_twice.add(nodeid)
+
+    def tried(self, nodeid: str, tries: Sequence[str]) -> None:
+        """Note what running a failed test again came to; ``tries`` are oldest first, without the first."""
+        self._tries[nodeid] = tuple(tries)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._file.write(("\n".join(self._waiting) + "\n").encode("ascii"))
+            self._waiting.clear()
+            self._room = _LINES_A_WRITE
+
+    def lines(self) -> Iterator[tuple[str, Case | None]]:
+        """Yield every test once: its line, and the test itself unless it simply passed."""
+        self._flush()
+        last = self._last_lines() if self._ended_twice else {}
+        with self._file.path.open(encoding="ascii") as file:
+            for number, text in enumerate(file):
+                line = text[:-1]
+                if _PASSED in line and not last:
+                    yield line, None
+                    continue
+                case = codec.case_from_line(line)
+                if last.get(case.nodeid, number) != number:
+                    continue
+                if case.nodeid in self._tries:
+                    case = _with_tries(case, self._tries[case.nodeid])
+                    line = codec.case_line(case)
+                yield line, None if case.outcome == "passed" and not case.reruns else case
+
+    def _last_lines(self) -> dict[str, int]:
+        with self._file.path.open(encoding="ascii") as file:
+            numbers = {loads(line)["nodeid"]: number for number, line in enumerate(file)}
+        return {nodeid: numbers[nodeid] for nodeid in self._ended_twice if nodeid in numbers}
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._file.is_ours():
+            self._file.close()
+            os.unlink(str(self._file.path))
+
+
+def _with_tries(case: Case, later: tuple[str, ...]) -> Case:
+    first = case.outcome if case.failure is None else case.failure.kind
+    outcome = "passed" if "passed" in later else case.outcome
+    return replace(case, outcome=outcome, reruns=case.reruns + len(later), tries=(first, *later))

@@ -1,0 +1,99 @@
+"""What the terminal shows at the end of a run: a few lines that a person and a model can both act on. Pure.
+
+Failures with one root cause are one entry: a fixture that breaks two hundred tests is said once.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Mapping, NamedTuple
+
+from .report import Case, CollectError, Failure, Verdict
+
+_MOST_CAUSES = 10
+_MOST_TESTS = 3
+MOST_REASONS = 3
+"""Of one code."""
+_WIDTH = 160
+
+
+class _Cause(NamedTuple):
+    kind: str
+    exception: str
+    message: str
+    path: str | None
+    line: int | None
+
+
+class Causes:
+    """Failures by root cause: the same kind of failure at the same place, with the same first line."""
+
+    def __init__(self) -> None:
+        """Begin without a failure."""
+        self._tests: dict[_Cause, list[str]] = {}
+        self._counts: dict[_Cause, int] = {}
+        self._flaky: list[str] = []
+
+    def add(self, case: Case) -> None:
+        """Take a test that did not simply pass."""
+        if case.outcome in ("failed", "error") and case.failure is not None:
+            self._count(case.failure, case.nodeid)
+        elif case.outcome == "passed":
+            self._flaky.append(f"{case.nodeid} ({', then '.join((*case.tries[:-1], 'passed'))})")
+
+    def add_error(self, error: CollectError) -> None:
+        """Take a file that could not be collected."""
+        self._count(error.failure, error.nodeid)
+
+    def _count(self, failure: Failure, name: str) -> None:
+        cause = _Cause(failure.kind, failure.exception, _first_line(failure.message), failure.path, failure.line)
+        self._counts[cause] = self._counts.get(cause, 0) + 1
+        names = self._tests.setdefault(cause, [])
+        if len(names) < _MOST_TESTS:
+            names.append(name)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the causes, those of most tests first, and what is flaky."""
+        ordered = sorted(self._counts, key=lambda cause: -self._counts[cause])
+        for cause in ordered[:_MOST_CAUSES]:
+            at = f" {cause.path}:{cause.line}" if cause.path else ""
+            yield f"  {cause.kind}{at}: {cause.message or cause.exception}"
+            yield f"    {_listed(self._tests[cause], self._counts[cause])}"
+        if len(ordered) > _MOST_CAUSES:
+            left = sum(self._counts[cause] for cause in ordered[_MOST_CAUSES:])
+            yield f"  and {len(ordered) - _MOST_CAUSES} more causes, of {left} failures, in the report"
+        for flaky in self._flaky[:_MOST_CAUSES]:
+            yield f"  flaky: {flaky}"
+        if len(self._flaky) > _MOST_CAUSES:
+            yield f"  and {len(self._flaky) - _MOST_CAUSES} more flaky tests in the report"
+
+
+def counts_line(counts: Mapping[str, int], *, complete: bool) -> str:
+    """Return how many tests came to what."""
+    shown = [f"{count} {name}" for name, count in counts.items() if count and name != "collected"]
+    return f"{'' if complete else 'incomplete run: '}{', '.join(shown) or 'no tests'}"
+
+
+def verdict_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield whether the gate is open, and why not: of each code the first reasons."""
+    yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}"
+    by_code: dict[str, list[str]] = {}
+    for reason in verdict.reasons:
+        by_code.setdefault(reason.code, []).append(reason.message)
+    for code, messages in by_code.items():
+        yield from (f"  {code}: {message}" for message in messages[:MOST_REASONS])
+        if len(messages) > MOST_REASONS:
+            yield f"  {code}: and {len(messages) - MOST_REASONS} more in the report"
+
+
+def _listed(names: list[str], count: int) -> str:
+    """Node ids, the file said once where it is the same, and how many there are."""
+    shown = names[:1]
+    file = names[0].split("::", 1)[0]
+    shown += [name[len(file) :] if name.startswith(file + "::") else name for name in names[1:]]
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return (f"{count} tests: " if count > 1 else "") + ", ".join(shown) + more
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."

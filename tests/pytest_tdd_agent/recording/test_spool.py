@@ -1,0 +1,49 @@
+from pathlib import Path
+
+from pytest_tdd_agent.codec import case_from_line, case_line, passed_line
+from pytest_tdd_agent.recording.spool import Spool
+from pytest_tdd_agent.report import Case, Failure
+
+FAILURE = Failure("call", "assertion", "test", "AssertionError", "no")
+
+
+def case(nodeid: str, outcome: str = "passed") -> Case:
+    return Case(nodeid, outcome, "a.py", 1, 0.0, failure=FAILURE if outcome == "failed" else None)
+
+
+def test_tests_come_back_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    names = [f"a.py::t[{number}]" for number in range(600)]
+    for name in names:
+        spool.add(passed_line(name, file="a.py", line=1, phases={"setup": 0.1, "call": 0.1, "teardown": 0.1}))
+    spool.add(case_line(case('a.py::x[","outcome":"passed","file":"]', "failed")))
+    found = list(spool.lines())
+    assert [case_from_line(line).nodeid for line, _ in found[:-1]] == names
+    assert [ended for _, ended in found[:-1]] == [None] * 600
+    assert found[-1][1] == case('a.py::x[","outcome":"passed","file":"]', "failed")
+    assert list(spool.lines()) == found
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_test_that_ended_twice_the_last_end_counts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    spool.add(case_line(case("a.py::t", "failed")))
+    spool.add(case_line(case("a.py::u")))
+    spool.replace_later("a.py::t")
+    spool.add(case_line(case("a.py::t")))
+    assert [case_from_line(line) for line, _ in spool.lines()] == [case("a.py::u"), case("a.py::t")]
+
+
+def test_a_test_that_passes_when_it_is_run_again_keeps_its_first_failure(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    spool.add(case_line(case("a.py::t", "failed")))
+    spool.add(case_line(case("a.py::u", "failed")))
+    spool.tried("a.py::t", ("assertion", "passed"))
+    spool.tried("a.py::u", ("timeout",))
+    first, second = (ended for _, ended in spool.lines())
+    assert first is not None
+    assert second is not None
+    assert (first.outcome, first.reruns, first.tries) == ("passed", 2, ("assertion", "assertion", "passed"))
+    assert first.failure == FAILURE
+    assert (second.outcome, second.tries) == ("failed", ("assertion", "timeout"))
