@@ -11,10 +11,14 @@ from pytest_tdd_agent.report import SuiteReport
 
 
 def newly_passing(report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
-    """Node ids of the tests that pass now and failed, or could not be collected, in the baseline."""
+    """Node ids of the tests that pass now and failed, or could not be collected, in the baseline.
+
+    Those that failed before RED already count only if there are no others: one that fails now and then proves nothing.
+    """
     before = {case.nodeid: case.outcome for case in baseline.tests}
     passing = (case.nodeid for case in report.tests if case.outcome == "passed")
-    return tuple(nodeid for nodeid in passing if before.get(nodeid, "failed") in ("failed", "error"))
+    found = tuple(nodeid for nodeid in passing if before.get(nodeid, "failed") in ("failed", "error"))
+    return tuple(nodeid for nodeid in found if nodeid not in baseline.old_failures) or found
 
 
 def project_in(repository: Repository, suite: Suite) -> str:

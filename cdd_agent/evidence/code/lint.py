@@ -52,7 +52,7 @@ _REPORT = re.compile(r"tdd[-_]agent")
 _OPENERS = re.compile(r"(^|\.)(open|fdopen|Path|read_text|read_bytes|glob|rglob|listdir|scandir|walk)$")
 _DESCRIPTORS = re.compile(r"/(proc/self|dev)/fd\b")
 _FD_CALLS = frozenset({"os.write", "os.fdopen", "open", "os.closerange", "os.close", "os.pwrite", "os.ftruncate"})
-_EQUAL_FOR_ALL = {"__eq__": (True, False), "__ne__": (True, False), "__bool__": (True,), "__contains__": (True,)}
+_EQUAL_FOR_ALL = {"__eq__": (True, False), "__ne__": (True, False), "__contains__": (True,)}
 _SHADOWS = re.compile(r"(src/|lib/)?((pytest|_pytest|pluggy|unittest)(\.py|/__init__\.py)|(site|user)customize\.py)")
 
 
@@ -172,7 +172,8 @@ def _of_assignment(
     for target in targets:
         owner = target.value if isinstance(target, (ast.Attribute, ast.Subscript)) else None
         name = dotted(owner, names) if owner is not None else ""
-        if name and _is_machinery(name):
+        is_last_shown = name == "builtins" and isinstance(target, ast.Attribute) and target.attr == "_"
+        if name and _is_machinery(name) and not is_last_shown:
             yield Suspicion(target.lineno, "patch", f"{ast.unparse(target)} is replaced")
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from cdd_agent.evidence import trees
 from cdd_agent.evidence.request import ProductChange
 from tests.cdd_agent.evidence.conftest import Make
@@ -36,3 +38,7 @@ def test_newly_passing_tests_are_those_that_failed_or_were_not_there() -> None:
     before = report_of(("a.py::test_old",), failed=("a.py::test_red", "a.py::test_still"))
     after = report_of(("a.py::test_old", "a.py::test_red", "b.py::test_hidden"), failed=("a.py::test_still",))
     assert trees.newly_passing(after, baseline=before) == ("a.py::test_red", "b.py::test_hidden")
+    known = replace(before, old_failures=("a.py::test_red",))
+    assert trees.newly_passing(after, baseline=known) == ("b.py::test_hidden",)
+    only = replace(before, old_failures=("a.py::test_red", "b.py::test_hidden"))
+    assert trees.newly_passing(after, baseline=only) == ("a.py::test_red", "b.py::test_hidden")

@@ -75,6 +75,8 @@ def test_code_that_deceives_is_found(code: str, kind: str) -> None:
         "import os\ndef start():\n    if os.fork() == 0:\n        os._exit(0)\n",
         "import os\nread, write = os.pipe()\nos.write(write, b'x')\n",
         "import os\nos.write(2, b'error')\n",
+        "import builtins\nbuiltins._ = 3\n",
+        "class Full(dict):\n    def __bool__(self):\n        return True\n",
         "import logging\nlogging.getLogger(__name__).warning('x', stacklevel=2)\n",
         '"""It is tested by pytest; see tests/test_it.py and PYTEST_CURRENT_TEST."""\n',
         "import sys\nif 'readline' in sys.modules: ...\n",
