@@ -1,34 +1,35 @@
 """What starts pytest in the project's interpreter: as ``python -m pytest`` would, but with the pytest installed there.
 
 ``python -m`` puts the current folder before everything else, so that a file ``pytest.py`` of the project would be taken
-for pytest. ``Suite`` runs a copy of this file; it knows nothing but pytest, and is Python 3.8. Processes that tests
-spawn import it again, hence the guard at its end.
+for pytest. ``Suite`` runs a copy of this file; it knows nothing but pytest, and is Python 3.8. The folder ``plugins``
+beside it goes onto the path here and not through PYTHONPATH, so that programs which tests start do not get it; xdist's
+workers do. Processes that tests spawn import this file again, hence the guard at its end.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 
 def main() -> int:
-    """Run pytest with the arguments of this program, and only then with the current folder on the path."""
+    """Run pytest with the arguments of this program, and only then with the current folder on the path.
+
+    The first argument is the name of the copy of ``run_plugin``, which has to be there before pytest is imported.
+    """
+    plugins = Path(__file__).with_name("plugins")
+    sys.path[0] = str(plugins)
+    run_plugin = import_module(sys.argv.pop(1))
+    run_plugin.lay_over(plugins.with_name("overlay.json"))
+
     import pytest
 
-    class RunToTheEnd:
-        """Undoes ``--stepwise``, which no option of the command line can."""
-
-        @pytest.hookimpl(tryfirst=True)
-        def pytest_configure(self, config: pytest.Config) -> None:
-            """Come before pytest's own plugin looks at the options."""
-            for name in ("stepwise", "stepwise_skip", "stepwise_reset"):
-                if hasattr(config.option, name):
-                    setattr(config.option, name, False)
-
     sys.path[0] = os.getcwd()
+    sys.path.append(str(plugins))
     sys.argv[0] = str(Path(pytest.__file__).with_name("__main__.py"))
-    return int(pytest.main(sys.argv[1:], plugins=[RunToTheEnd()]))
+    return int(pytest.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

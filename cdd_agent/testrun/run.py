@@ -3,27 +3,30 @@
 The plugin goes onto the project's path as a private folder that holds only that package; it is never installed
 there. Its name is new for every run, so that no package of the project can pass for it, not even in xdist's workers.
 Report and plugin lie outside the project, in a folder that is new for every run. Bytecode goes to a cache of our own,
-and what is in it of the project's code is dropped before every run: bytecode is told from its source by size and whole
-seconds, so an edit within the same second could otherwise be judged by the version before.
+where the project's is told from its source by content (``run_plugin``): the usual kind is told by size and whole
+seconds, so an edit within the same second could be judged by the version before.
 """
 
+import json
 import os
-import re
 import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest_tdd_agent
+from cdd_agent.testrun import diagnosis
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport
 
 OUTPUT_CAP_BYTES = 200_000
-_STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)
+_CHECKED_HASH = b"\x03\0\0\0"
+"""Bytes 4 to 8 of compiled code that is told from its source by content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +35,21 @@ class SuiteRun:
 
     report: SuiteReport | None
     problem: str | None
-    """Why there is no report to judge: time-out, early end, a report that is not of this run."""
+    """Why there is no report to judge: time-out, early end, a report that is not of this run; and what to do."""
     output: str
     """What pytest printed, capped."""
     duration_s: float
+    notices: tuple[str, ...] = ()
+    """What was done differently from what the project's configuration asks for, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """The tests of one project and how they are run; node ids are relative to it, wherever its configuration lies."""
+    """The tests of one project and how they are run; node ids are relative to it, wherever its configuration lies.
+
+    The same tests in a copy of the project are ``dataclasses.replace(suite, root=COPY)``; what is installed in
+    editable form, or named on PYTHONPATH by an absolute path, is still imported from where it was.
+    """
 
     root: Path
     interpreter: Interpreter
@@ -48,57 +57,97 @@ class Suite:
     timeout_s: float
     bytecode: Path
     """Folder for compiled code, kept between runs."""
+    flaky: int = 0
+    """How often a test that fails unexpectedly is run again."""
 
-    def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
+    def run(
+        self,
+        targets: tuple[str, ...] = (),
+        *,
+        keep: Path | None = None,
+        overlay: Mapping[Path, bytes] | None = None,
+    ) -> SuiteRun:
+        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``.
+
+        ``overlay`` (absolute path -> source) has modules imported with other content than is on disk, in this run
+        and in pytest's process only, so that xdist is switched off. It does not reach what pytest itself reads or
+        rewrites: test files, ``conftest.py``, plugins.
+        """
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-") as folder:
             private = Path(folder)
-            self._drop_project_bytecode()
             nonce = secrets.token_hex(16)
-            result = self._pytest(private, nonce, targets=targets)
+            self._equip(private, nonce, overlay=overlay or {})
+            self._drop_dated_bytecode()
+            result = self._pytest(private, nonce, arguments=targets)
+            notices: tuple[str, ...] = ()
+            if why := self._absent_plugin(private / "report.json", result):
+                result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
+                notices = (why,)
             report, problem = self._read_back(private / "report.json", nonce, result=result)
-            shutil.rmtree(self.bytecode / private.relative_to(os.sep), ignore_errors=True)
         if report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             dump(report, keep)
-        return SuiteRun(report=report, problem=problem, output=result.output, duration_s=time.monotonic() - started)
+        return SuiteRun(
+            report=report,
+            problem=problem,
+            output=result.output,
+            duration_s=time.monotonic() - started,
+            notices=notices,
+        )
 
-    def _pytest(self, private: Path, nonce: str, *, targets: tuple[str, ...]) -> ProcessResult:
-        """Run pytest with the plugin and a report in ``private``."""
+    def _equip(self, private: Path, nonce: str, *, overlay: Mapping[Path, bytes]) -> None:
+        """Put into ``private`` what a run needs: launcher, plugins, overlay."""
+        here, plugins = Path(__file__).parent, private / "plugins"
         package = Path(pytest_tdd_agent.__file__).parent
-        name = f"tdd_agent_{nonce}"
-        shutil.copytree(package, private / "plugin" / name, ignore=shutil.ignore_patterns("__pycache__"))
-        launcher = shutil.copy(Path(__file__).with_name("launcher.py"), private)
-        paths = [str(private / "plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
+        shutil.copy(here / "launcher.py", private)
+        if overlay:
+            contents = {str(path.resolve()): content.decode("latin-1") for path, content in overlay.items()}
+            (private / "overlay.json").write_text(json.dumps(contents), encoding="ascii")
+
+    def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> ProcessResult:
+        """Run pytest with what is in ``private``, and a report there."""
+        flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
+        run_plugin = f"tdd_agent_run_{nonce}"
         argv = [
-            *(str(self.interpreter.path), str(launcher), "-p", f"no:{package.name}", "-p", name),
-            *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
-            *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *targets),
+            *(str(self.interpreter.path), str(private / "launcher.py"), run_plugin, "-p", run_plugin),
+            *("-p", f"no:{pytest_tdd_agent.__name__}", "-p", f"tdd_agent_{nonce}"),
+            *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce, *flaky),
+            *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         ]
-        variables = {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONPYCACHEPREFIX": str(self.bytecode),
-        }
+        variables = {"PYTHONPYCACHEPREFIX": str(self.bytecode), "PYTHONDONTWRITEBYTECODE": "1"}
+        if "PYTHONPATH" in os.environ:
+            variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return self.sandbox.run(
             argv, cwd=self.root, variables=variables, timeout_s=self.timeout_s, output_cap=OUTPUT_CAP_BYTES
         )
 
-    def _drop_project_bytecode(self) -> None:
-        """Drop what is compiled of the project, except of a virtual environment inside it."""
-        compiled = self.bytecode / self.root.resolve().relative_to(os.sep)
-        environment = self.bytecode / self.interpreter.path.parent.parent.absolute().relative_to(os.sep)
-        for entry in list(compiled.iterdir()) if compiled.is_dir() else ():
-            if entry != environment:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    def _drop_dated_bytecode(self) -> None:
+        """Drop from the cache what is told by its date, except of what is installed: a test, or pytest, made it."""
+        installed = str(self.interpreter.path.parent.parent.absolute() / "lib" / "python3")
+        for path in self.bytecode.rglob("*.pyc"):
+            with path.open("rb") as stream:
+                is_dated = stream.read(8)[4:] != _CHECKED_HASH
+            if is_dated and not f"/{path.relative_to(self.bytecode)}".startswith(installed):
+                path.unlink()
+
+    def _absent_plugin(self, report: Path, result: ProcessResult) -> str | None:
+        """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
+        reason = diagnosis.refusal(result.output)
+        if result.timed_out or report.exists() or reason is None or not diagnosis.is_absent_plugin(reason):
+            return None
+        what_to_do = diagnosis.advice(reason, self.interpreter.path)
+        return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
 
     def _read_back(self, path: Path, nonce: str, *, result: ProcessResult) -> tuple[SuiteReport | None, str | None]:
         """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
+        running = diagnosis.running_in(path.with_suffix(".jsonl"))
         if result.timed_out:
-            return None, f"the tests did not end within {self.timeout_s:g} s"
+            return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists():
-            last = (result.output.strip().splitlines() or ["no output"])[-1]
-            return None, f"pytest ended with status {result.exit_status} and left no report: {last}"
+            return None, self._no_report(result, running)
         try:
             report = load(path)
         except ReportError as error:
@@ -106,15 +155,14 @@ class Suite:
         if report.nonce != nonce:
             return None, "the report is not of this run"
         if not report.complete:
-            return None, f"the run ended early (pytest status {report.exit_status}){_why_it_stopped(result.output)}"
+            why = diagnosis.stop(result.output)
+            return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         return report, None
 
-
-def _why_it_stopped(output: str) -> str:
-    """What pytest said of its stopping, the last line of that kind; options that stop a run are named."""
-    said = _STOP_LINE.findall(output)
-    if not said:
-        return ""
-    is_option = "stopping after" in said[-1] or "continuing from this test" in said[-1]
-    hint = "; take -x, --maxfail and --stepwise out of the tests' configuration" if is_option else ""
-    return f": {said[-1]}{hint}"
+    def _no_report(self, result: ProcessResult, running: str) -> str:
+        """Why there is none: pytest refused to run, or its process died."""
+        reason = diagnosis.refusal(result.output)
+        if not running and reason is not None:
+            return f"pytest refused to run: {reason}; {diagnosis.advice(reason, self.interpreter.path)}"
+        last = (result.output.strip().splitlines() or ["no output"])[-1]
+        return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"

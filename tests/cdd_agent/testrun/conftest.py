@@ -1,9 +1,32 @@
-"""Environments and programs for the rules that look for an interpreter."""
+"""Environments and programs for the rules that look for an interpreter; runs of small projects."""
 
 import venv
 from pathlib import Path
 
 import pytest
+
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.testrun.sandbox import ProcessSandbox
+
+
+@pytest.fixture
+def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Suite:
+    """The tests in the test's own folder."""
+    return Suite(root=tmp_path, interpreter=interpreter, sandbox=ProcessSandbox(), timeout_s=60, bytecode=bytecode)
+
+
+def outcomes(result: SuiteRun) -> dict[str, str]:
+    """What each test of a run came to."""
+    assert result.report is not None, result.problem
+    return {case.nodeid: case.outcome for case in result.report.tests}
+
+
+def problem(result: SuiteRun) -> str:
+    """Why a run has no report."""
+    assert result.report is None
+    assert result.problem is not None
+    return result.problem
 
 
 @pytest.fixture(scope="session")

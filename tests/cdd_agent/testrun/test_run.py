@@ -1,117 +1,62 @@
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import pytest_tdd_agent
 from cdd_agent.testrun.detect import find_interpreter
-from cdd_agent.testrun.run import Suite, SuiteRun
-from cdd_agent.testrun.sandbox import ProcessSandbox
+from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.sandbox import ProcessResult
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import summary
+from tests.cdd_agent.testrun.conftest import outcomes, problem
 
 
-def run(folder: Path, *targets: str, timeout_s: float = 60, keep: Path | None = None) -> SuiteRun:
-    suite = Suite(
-        root=folder,
-        interpreter=find_interpreter(folder, environment={}),
-        sandbox=ProcessSandbox(),
-        timeout_s=timeout_s,
-        bytecode=folder / ".cdd" / "bytecode",
-    )
-    return suite.run(targets, keep=keep)
-
-
-def outcomes(result: SuiteRun) -> dict[str, str]:
-    assert result.report is not None, result.problem
-    return {case.nodeid: case.outcome for case in result.report.tests}
-
-
-def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path) -> None:
+def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: Suite) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     kept = tmp_path / ".cdd" / "reports" / "a.json"
-    result = run(tmp_path, keep=kept)
+    result = suite.run(keep=kept)
     assert outcomes(result) == {"test_a.py::test_one": "passed", "test_a.py::test_two": "failed"}
     assert load(kept) == result.report
     assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}, "no __pycache__"
 
 
-def test_only_the_targets_are_run(tmp_path: Path) -> None:
+def test_only_the_targets_are_run(tmp_path: Path, suite: Suite) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
-    assert outcomes(run(tmp_path, "test_a.py::test_one")) == {"test_a.py::test_one": "passed"}
+    assert outcomes(suite.run(("test_a.py::test_one",))) == {"test_a.py::test_one": "passed"}
 
 
-def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: Suite) -> None:
     (tmp_path / "test_a.py").write_text("import not_written_yet\n")
     (tmp_path / "test_b.py").write_text("def test_one(): pass\n")
-    result = run(tmp_path)
+    result = suite.run()
     assert outcomes(result) == {"test_b.py::test_one": "passed"}
     assert result.report is not None
     (error,) = result.report.collect_errors
     assert (error.failure.kind, error.failure.missing_name) == ("missing_module", "not_written_yet")
 
 
-def test_a_run_that_dies_has_no_report_to_trust(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text("import os\ndef test_one(): os._exit(0)\n")
-    result = run(tmp_path)
-    assert result.report is None
-    assert result.problem is not None
-    assert "left no report" in result.problem
-
-
-def test_a_run_that_hangs_is_ended_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text("import time\ndef test_one(): time.sleep(60)\n")
-    result = run(tmp_path, timeout_s=3)
-    assert result.report is None
-    assert result.problem == "the tests did not end within 3 s"
-    assert result.duration_s < 20
-
-
-def test_a_project_without_tests_has_an_empty_report(tmp_path: Path) -> None:
-    result = run(tmp_path)
+def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: Suite) -> None:
+    result = suite.run()
     assert result.report is not None
     assert summary(result.report)["collected"] == 0
 
 
-def test_an_edit_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text("from code_here import add\ndef test_one(): assert add(1, 2) == 3\n")
-    for operator, expected in (("-", "failed"), ("+", "passed"), ("-", "failed")):
-        (tmp_path / "code_here.py").write_text(f"def add(a, b): return a {operator} b\n")
-        assert outcomes(run(tmp_path)) == {"test_a.py::test_one": expected}
-
-
-def test_nothing_but_the_plugin_is_put_on_the_projects_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
-    (tmp_path / "test_a.py").write_text(
-        "import os, sys\n"
-        "def test_one():\n"
-        "    plugin, theirs = os.environ['PYTHONPATH'].split(os.pathsep)[:2]\n"
-        "    assert [name[:10] for name in os.listdir(plugin)] == ['tdd_agent_']\n"
-        f"    assert theirs == {str(tmp_path / 'lib')!r}\n"
-    )
-    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "passed"}
-
-
 @pytest.mark.parametrize("option", ["-x", "--maxfail=1", "--stepwise"])
-def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(tmp_path: Path, option: str) -> None:
+def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(
+    tmp_path: Path, suite: Suite, *, option: str
+) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {option}\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
-    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
 
-def test_a_run_that_something_stops_says_what_stopped_it(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("def pytest_configure(config): config.option.maxfail = 1\n")
-    (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
-    problem = run(tmp_path).problem
-    assert problem is not None
-    assert problem.startswith("the run ended early (pytest status 1): stopping after 1 failures")
-    assert "--maxfail" in problem
-    (tmp_path / "conftest.py").unlink()
-    (tmp_path / "test_a.py").write_text("import pytest\ndef test_one(): pytest.exit('enough')\ndef test_two(): pass\n")
-    problem = run(tmp_path).problem
-    assert problem is not None
-    assert problem.endswith("enough")
-
-
-def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_configuration(tmp_path: Path) -> None:
+def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_configuration(
+    tmp_path: Path, suite: Suite
+) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\npython_functions = check_*\npythonpath = lib\n")
     (tmp_path / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef three(): return 3\n")
     (tmp_path / "lib").mkdir()
@@ -121,10 +66,12 @@ def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_conf
     (member / "tests/test_a.py").write_text(
         "from shared_here import THREE\ndef check_one(three): assert three == THREE\ndef test_two(): assert 0\n"
     )
-    assert outcomes(run(member)) == {"tests/test_a.py::check_one": "passed"}
-    assert outcomes(run(member, "tests/test_a.py::check_one")) == {"tests/test_a.py::check_one": "passed"}
+    assert outcomes(replace(suite, root=member).run()) == {"tests/test_a.py::check_one": "passed"}
+    assert outcomes(replace(suite, root=member).run(("tests/test_a.py::check_one",))) == {
+        "tests/test_a.py::check_one": "passed"
+    }
     (tmp_path / "link").symlink_to(member)
-    assert outcomes(run(tmp_path / "link")) == {"tests/test_a.py::check_one": "passed"}
+    assert outcomes(replace(suite, root=tmp_path / "link").run()) == {"tests/test_a.py::check_one": "passed"}
 
 
 LIAR = """
@@ -141,7 +88,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.mark.parametrize("configuration", ["", "addopts = -n2\npythonpath = .\n"])
 def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
-    tmp_path: Path, configuration: str
+    tmp_path: Path, suite: Suite, *, configuration: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\n{configuration}")
     (tmp_path / "pytest_tdd_agent").mkdir()
@@ -153,10 +100,10 @@ def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing
         "def test_one(): assert 1 == 2\n"
         "def test_two(): assert pytest_tdd_agent.pytest_addoption\n"
     )
-    assert outcomes(run(tmp_path)) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
 
-def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path) -> None:
+def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, suite: Suite) -> None:
     (tmp_path / "code_here.py").write_text("def child(): return 3\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text(
@@ -167,4 +114,163 @@ def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path) ->
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
         "        assert pool.apply(child) == 3\n"
     )
-    assert set(outcomes(run(tmp_path)).values()) == {"passed"}
+    assert set(outcomes(suite.run()).values()) == {"passed"}
+
+
+def test_a_run_that_dies_names_its_end_and_the_test(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "test_a.py").write_text("import os\ndef test_one(): pass\ndef test_two(): os._exit(0)\n")
+    said = problem(suite.run())
+    assert said.startswith("pytest ended with status 0 while test_a.py::test_two was running and left no report")
+    (tmp_path / "test_a.py").write_text("import os\ndef test_one(): os.abort()\n")
+    assert "ended by SIGABRT while test_a.py::test_one was running" in problem(suite.run())
+
+
+def test_a_run_that_hangs_is_ended_and_names_the_test(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "test_a.py").write_text("import time\ndef test_one(): pass\ndef test_two(): time.sleep(60)\n")
+    result = replace(suite, timeout_s=4).run()
+    assert problem(result) == "the tests did not end within 4 s: ended while test_a.py::test_two was running"
+    assert result.duration_s < 20
+
+
+def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "conftest.py").write_text("def pytest_configure(config): config.option.maxfail = 1\n")
+    (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
+    said = problem(suite.run())
+    assert said.startswith("the run ended early (pytest status 1): stopping after 1 failures")
+    assert "--maxfail" in said
+    (tmp_path / "conftest.py").unlink()
+    (tmp_path / "test_a.py").write_text("import pytest\ndef test_one(): pytest.exit('enough')\ndef test_two(): pass\n")
+    said = problem(suite.run())
+    assert said.startswith("the run ended early (pytest status 2) while test_a.py::test_one was running: ")
+    assert said.endswith("enough")
+
+
+def test_processes_that_tests_leave_behind_neither_hold_a_run_up_nor_outlive_it(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import os, subprocess, sys, time\n"
+        "def test_fork():\n"
+        "    child = os.fork()\n"
+        "    if not child: time.sleep(60); os._exit(0)\n"
+        "    open('forked', 'w').write(str(child))\n"
+        "def test_orphan():\n"  # in a session of its own, with our output still open
+        "    nap = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
+        "    open('orphan', 'w').write(str(subprocess.Popen(nap, start_new_session=True).pid))\n"
+    )
+    result = suite.run()
+    os.kill(int((tmp_path / "orphan").read_text()), signal.SIGKILL)
+    assert outcomes(result) == {"test_a.py::test_fork": "passed", "test_a.py::test_orphan": "passed"}
+    assert result.duration_s < 30
+    forked = Path(f"/proc/{(tmp_path / 'forked').read_text()}/stat")
+    assert not forked.exists() or forked.read_text().split(")")[1].split()[0] == "Z"
+
+
+ENTRY_POINT = "[pytest11]\npytest_tdd_agent = pytest_tdd_agent\n"
+
+
+@pytest.mark.parametrize("workers", ["", "-n1"])
+def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_out(
+    tmp_path: Path, suite: Suite, *, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    installed = tmp_path / "installed"
+    (installed / "cdd_agent-0.1.0.dist-info").mkdir(parents=True)
+    (installed / "cdd_agent-0.1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: cdd-agent\nVersion: 0\n"
+    )
+    (installed / "cdd_agent-0.1.0.dist-info/entry_points.txt").write_text(ENTRY_POINT)
+    (installed / "pytest_tdd_agent").symlink_to(Path(pytest_tdd_agent.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--nosuch -p no:terminal")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "nosuch")
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\naddopts = -p no:pytest_tdd_agent --strict-config -W error {workers}\ntestpaths = tests\n"
+    )
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(
+        "import os, subprocess, sys\n"
+        "def test_one(pytestconfig):\n"
+        f"    assert os.environ['PYTHONPATH'] == {str(installed)!r}\n"
+        "    path = subprocess.check_output([sys.executable, '-c', 'import sys; print(sys.path)'], text=True)\n"
+        "    assert 'cdd-testrun' not in path\n"
+        "    assert not pytestconfig.pluginmanager.has_plugin('pytest_tdd_agent')\n"
+        f"    assert ('PYTEST_XDIST_WORKER' in os.environ) == {bool(workers)}\n"
+        "    assert not [name for name in ('PYTEST_ADDOPTS', 'PYTEST_PLUGINS') if name in os.environ]\n"
+    )
+    result = suite.run()
+    assert outcomes(result) == {"tests/test_a.py::test_one": "passed"}, result.output
+    assert result.notices == ()
+
+
+def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nosuch=3 -x\n")
+    (tmp_path / "test_a.py").write_text("def test_one(): pass\n")
+    result = suite.run()
+    assert outcomes(result) == {"test_a.py::test_one": "passed"}
+    (notice,) = result.notices
+    assert notice.startswith("the tests ran without the project's addopts, which pytest refused: ")
+    assert "unrecognized arguments: --nosuch=3; " in notice
+    assert f"{suite.interpreter.path} -m pip install" in notice
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("required_plugins = pytest-nosuch pytest-nosuch2>=1", "-m pip install pytest-nosuch pytest-nosuch2>=1"),
+        ("minversion = 99.0", "'minversion' requires pytest-99.0"),
+        ("nosuch = 1\naddopts = --strict-config", "Unknown config option: nosuch"),
+    ],
+)
+def test_what_pytest_refuses_is_the_problem_with_what_to_do(
+    tmp_path: Path, suite: Suite, *, settings: str, said: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{settings}\n")
+    why = problem(suite.run())
+    assert said in why
+    assert "test session starts" not in why
+
+
+def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "conftest.py").write_text("import nosuch\n")
+    why = problem(suite.run())
+    assert "conftest.py': ModuleNotFoundError: No module named 'nosuch'; mend that file" in why
+
+
+class Recorder:
+    """A sandbox that runs nothing and keeps the command lines."""
+
+    level = "none"
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+
+    def run(
+        self, argv: Sequence[str], *, cwd: Path, variables: Mapping[str, str], timeout_s: float, output_cap: int = 0
+    ) -> ProcessResult:
+        self.commands.append(list(argv))
+        return ProcessResult(exit_status=1, output="", dropped_bytes=0, timed_out=False, duration_s=0)
+
+
+def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: Suite) -> None:
+    recorder = Recorder()
+    assert problem(replace(suite, sandbox=recorder).run()) == "pytest ended with status 1 and left no report: no output"
+    replace(suite, sandbox=recorder, flaky=2).run()
+    without, asked = recorder.commands
+    assert "--tdd-agent-flaky" not in without
+    assert asked[asked.index("--tdd-agent-flaky") + 1] == "2"
+
+
+def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(
+    tmp_path: Path, suite: Suite, *, full_environment: Path
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/.venv").symlink_to(full_environment)
+    (tmp_path / "project/code_here.py").write_text("ANSWER = 41\n")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy/code_here.py").write_text("ANSWER = 42\n")
+    (tmp_path / "copy/test_a.py").write_text(
+        "import sys\nfrom code_here import ANSWER\ndef test_one(): assert (ANSWER, sys.prefix) == "
+        f"(42, {str(tmp_path / 'project/.venv')!r})\n"
+    )
+    interpreter = find_interpreter(tmp_path / "project", environment={})
+    project = replace(suite, root=tmp_path / "project", interpreter=interpreter)
+    assert outcomes(replace(project, root=tmp_path / "copy").run()) == {"test_a.py::test_one": "passed"}

@@ -1,0 +1,75 @@
+"""The plugin that goes with every run of ours: compiled code is kept by content, and the run goes on to its end.
+
+``Suite`` runs a copy of this file; it is Python 3.8. xdist's workers load it too. PYTEST_DONT_REWRITE: the launcher
+imports it before pytest.
+
+Python tells bytecode from its source by size and whole seconds, so it can be of the version before an edit. In the
+processes that have this plugin it is told by a hash of the source; programs that tests start read it and write none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import source_hash
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+_CHECKED_HASH = b"\x03\0\0\0"
+"""The second field of compiled code that is told by a hash; what follows is 8 bytes, as are time and size."""
+_KEPT_BELOW = tuple(folder + os.sep for folder in (os.getcwd(), sys.prefix, sys.base_prefix))
+"""Only the project's code and what is installed is worth keeping."""
+
+_read = SourceFileLoader.get_data
+_write = SourceFileLoader.set_data
+_hashes: dict[str, bytes] = {}
+_overlay: dict[str, bytes] = {}
+
+
+class _ByContent(SourceFileLoader):
+    """What Python's own loader is made to do."""
+
+    def get_data(self, path: str) -> bytes:
+        """Read a file for an import: as on disk, unless the overlay has it."""
+        content = _overlay.get(os.path.realpath(path)) if _overlay else None
+        if content is None:
+            content = _read(self, path)
+        if path == self.path:
+            _hashes[path] = source_hash(content)
+        return content
+
+    def set_data(self, path: str, data: bytes, *, _mode: int = 0o666) -> None:  # type: ignore[override]
+        """Keep what was compiled just now from the source that ``get_data`` read."""
+        source = str(self.path)
+        if source.startswith(_KEPT_BELOW):
+            if data[4:8] != _CHECKED_HASH:
+                data = data[:4] + _CHECKED_HASH + _hashes[source] + data[16:]
+            _write(self, path, data, _mode=_mode)
+
+
+SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
+SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
+sys.dont_write_bytecode = False
+
+
+def lay_over(file: Path) -> None:
+    """Have the contents in ``file`` (JSON: real path -> source, a character a byte), if it is there, imported."""
+    if file.exists():
+        contents = json.loads(file.read_text(encoding="ascii"))
+        _overlay.update((path, text.encode("latin-1")) for path, text in contents.items())
+
+
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Undo ``--stepwise``, which no option of the command line can, and ``-n`` if only this process has the overlay."""
+    undone: dict[str, object] = {"stepwise": False, "stepwise_skip": False, "stepwise_reset": False}
+    if _overlay:
+        undone.update({"dist": "no", "tx": [], "numprocesses": None})
+    for name, value in undone.items():
+        if hasattr(config.option, name):
+            setattr(config.option, name, value)

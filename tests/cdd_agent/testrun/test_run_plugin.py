@@ -1,0 +1,95 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.testrun.run import Suite
+from tests.cdd_agent.testrun.conftest import outcomes
+
+THREE = "from code_here import add\ndef test_one(): assert add(1, 2) == 3\n"
+
+
+def write(path: Path, text: str, *, at_s: float = 1_700_000_000) -> None:
+    """Write a file in the second that is always the same one."""
+    path.write_text(text)
+    os.utime(path, (at_s, at_s))
+
+
+def plain_pytest(folder: Path) -> int:
+    variables = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(command, cwd=folder, env=variables, check=False, capture_output=True).returncode
+
+
+def test_an_edit_within_the_same_second_is_judged_as_it_is_now_where_pytest_runs_the_old_code(
+    tmp_path: Path, suite: Suite
+) -> None:
+    (tmp_path / "test_a.py").write_text(THREE)
+    code = tmp_path / "code_here.py"
+    write(code, "def add(a, b): return a + b\n")
+    assert plain_pytest(tmp_path) == 0
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+    write(code, "def add(a, b): return a - b\n", at_s=1_700_000_000.9)
+    assert plain_pytest(tmp_path) == 0, "this is the fault: the old code ran"
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "failed"}
+
+
+def test_an_edit_of_a_test_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path, suite: Suite) -> None:
+    for number, expected in ((3, "passed"), (4, "failed")):
+        write(tmp_path / "test_a.py", f"def test_one(): assert 1 + 2 == {number}\n")
+        assert outcomes(suite.run()) == {"test_a.py::test_one": expected}
+
+
+def test_code_outside_the_project_and_by_another_name_of_a_folder_is_the_present_one(
+    tmp_path: Path, suite: Suite, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, library = tmp_path / "project", tmp_path / "library"
+    project.mkdir()
+    library.mkdir()
+    (tmp_path / "linked").symlink_to(library)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "linked"))
+    (project / "test_a.py").write_text(THREE)
+    for operator, expected in (("-", "failed"), ("+", "passed")):
+        write(library / "code_here.py", f"def add(a, b): return a {operator} b\n")
+        assert outcomes(replace(suite, root=project).run()) == {"test_a.py::test_one": expected}
+
+
+def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one(tmp_path: Path, suite: Suite) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import importlib, os, py_compile, subprocess, sys\n"
+        "def write(text):\n"
+        "    open('made.py', 'w').write(text)\n"
+        "    os.utime('made.py', (1, 1))\n"
+        "def test_one():\n"
+        "    write('N = 1')\n"
+        "    import made\n"
+        "    write('N = 2')\n"
+        "    assert importlib.reload(made).N == 2\n"
+        "    assert subprocess.check_output([sys.executable, '-c', 'import made; print(made.N)']) == b'2\\n'\n"
+        "    write('N = 3')\n"
+        "    py_compile.compile('made.py')\n"
+    )
+    (tmp_path / "made.py").write_text("N = 1")
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+    write(tmp_path / "made.py", "N = 4", at_s=1)
+    (tmp_path / "test_a.py").write_text("from made import N\ndef test_one(): assert N == 4\n")
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+
+
+@pytest.mark.parametrize("workers", ["", "-n1"])
+def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
+    tmp_path: Path, suite: Suite, *, workers: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\n")
+    (tmp_path / "code_here.py").write_text("def add(a, b): return a + b\n")
+    (tmp_path / "test_a.py").write_text(THREE)
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+    (kept,) = (suite.bytecode / tmp_path.relative_to("/")).rglob("code_here.*.pyc")
+    assert kept.read_bytes()[4:8] == b"\x03\0\0\0"
+    before = kept.stat().st_mtime_ns
+    suite.run()
+    assert kept.stat().st_mtime_ns == before
+    assert not list(tmp_path.rglob("__pycache__"))
