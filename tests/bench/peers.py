@@ -75,5 +75,5 @@ def installed_peers() -> tuple[Reporter, ...]:
 
 def _install(requirement: str) -> bool:
     extra = ["pytest-metadata==3.1.1"] if "json-report" in requirement else []
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps"]
     return not subprocess.run([*pip, "--target", str(PEERS), requirement, *extra], check=False).returncode

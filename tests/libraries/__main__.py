@@ -162,7 +162,7 @@ def worst(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 def pip(*args: str) -> None:
     """Run pip, quietly."""
-    command = [sys.executable, "-m", "pip", *args[:1], "--quiet", "--disable-pip-version-check", *args[1:]]
+    command = [sys.executable, "-m", "pip", *args[:1], "-qq", "--disable-pip-version-check", *args[1:]]
     subprocess.run(command, check=True)
 
 
