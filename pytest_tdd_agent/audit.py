@@ -14,7 +14,7 @@ import threading
 from functools import lru_cache, partial
 from json import dumps, loads
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Collection, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Collection, Generator, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -38,9 +38,7 @@ SIGNS = {
 
 SIGNS_CAP = 100
 """So many signs a report has at most."""
-
-_HANDED_OVER = "tdd_agent_audit"
-"""Where an xdist worker puts its findings, as JSON text."""
+_HANDED_OVER = "tdd_agent_audit"  # where an xdist worker puts its findings, as JSON text
 
 _HARMLESS_HOOKS = frozenset(
     {
@@ -49,9 +47,6 @@ _HARMLESS_HOOKS = frozenset(
         "pytest_assertrepr_compare",
         "pytest_configure",
         "pytest_generate_tests",
-        "pytest_make_parametrize_id",
-        "pytest_markeval_namespace",
-        "pytest_report_collectionfinish",
         "pytest_report_header",
         "pytest_terminal_summary",
     }
@@ -64,6 +59,7 @@ _RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "unittest", "doctest", "xdi
 _INSTALLED = IGNORED_FOLDERS | {"site-packages", "dist-packages"}
 _STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
 _CACHED = type(lru_cache(maxsize=None)(len))
+_WRAPPERS = frozenset({FunctionType, MethodType, staticmethod, classmethod, property, partial, _CACHED})
 
 
 def register(config: pytest.Config, guard: Guard) -> Auditor:
@@ -78,7 +74,7 @@ class Places:
     """Where code lies, as the user knows it."""
 
     def __init__(self, root: str) -> None:
-        """Relate to the root directory of the run."""
+        """Take them relative to ``root``, the root directory of the run."""
         self._roots = tuple({path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root))})
         self._known: dict[str, str | None] = {}
 
@@ -125,28 +121,37 @@ def codes_of(value: object) -> tuple[CodeType, ...]:
         elif type(one) is _CACHED:
             pending.append(one.__wrapped__)
         elif one is not None and not issubclass(type(one), type):
-            found += [one.__code__ for one in [vars(type(one)).get("__call__")] if type(one) is FunctionType]
+            found += _call_of(type(one))
     return tuple(found)
+
+
+def _call_of(kind: type) -> list[CodeType]:
+    call = vars(kind).get("__call__")
+    return [call.__code__] if type(call) is FunctionType else []
 
 
 class Runner:
     """The functions of pytest and its like, as they were when the run began."""
 
     def __init__(self, places: Places) -> None:
-        """Note them all."""
+        """Note them all, but for those that are the user's already."""
         self._places = places
-        self._before = {name: codes for name, value in self._values(_RUNNERS) for codes in [codes_of(value)] if codes}
+        self._before: dict[str, tuple[CodeType, ...]] = {}
+        self._plain: dict[type, bool] = {}
+        for name, value in self._values(_RUNNERS):
+            codes = (value.__code__,) if type(value) is FunctionType and not value.__dict__ else codes_of(value)
+            if codes and not [1 for code in codes if places.of_user(code.co_filename) is not None]:
+                self._before[name] = codes
 
     def patches(self, packages: frozenset[str] = _RUNNERS) -> Iterator[tuple[str, str]]:
         """Yield each function that has been replaced, by its dotted name, and what is there now."""
+        before = self._before
         for name, value in self._values(packages):
+            if type(value) is FunctionType and name in before and before[name] == (value.__code__,):
+                continue  # the most, and the cheapest to tell
             now = self._replacement(name, value)
             if now is not None:
                 yield name.replace(_OWN_PACKAGE, "pytest_tdd_agent", 1), now
-
-    def is_patched_here(self) -> bool:
-        """Say whether functions of this plugin itself have been replaced."""
-        return any(True for _ in self.patches(frozenset({_OWN_PACKAGE})))
 
     def _replacement(self, name: str, value: object) -> str | None:
         if issubclass(type(value), type):
@@ -163,16 +168,23 @@ class Runner:
         return f"{codes[0].co_name}, made while the tests ran" if codes else f"{type(value).__name__}, not a function"
 
     def _values(self, packages: frozenset[str]) -> Iterator[tuple[str, object]]:
-        for name, module in list(sys.modules.items()):
-            is_runner = name.split(".", 1)[0] in packages and isinstance(module, ModuleType)
-            if not is_runner or self._place_of_module(name) is not None:
+        """What modules and their classes hold, but for plain values where no function was."""
+        before, plain = self._before, self._plain
+        for module_name, module in list(sys.modules.items()):
+            is_runner = module_name.split(".", 1)[0] in packages and isinstance(module, ModuleType)
+            if not is_runner or self._place_of_module(module_name) is not None:
                 continue  # a project may be one of these modules itself
-            for key, value in list(vars(module).items()):
-                yield f"{name}.{key}", value
-                if issubclass(type(value), type) and vars(value).get("__module__") == name:
-                    for attribute, member in list(vars(value).items()):
-                        if not issubclass(type(member), type):
-                            yield f"{name}.{key}.{attribute}", member
+            pending: list[tuple[str, Mapping[str, object]]] = [(module_name, module.__dict__)]
+            for owner, values in pending:
+                for key, value in list(values.items()):
+                    name, kind = f"{owner}.{key}", type(value)
+                    if kind not in plain:
+                        plain[kind] = not (kind in _WRAPPERS or issubclass(kind, type) or _call_of(kind))
+                    if plain[kind] and name not in before:
+                        continue
+                    yield name, value
+                    if kind is not FunctionType and isinstance(value, type) and value.__module__ == module_name:
+                        pending += [(name, value.__dict__)] if owner == module_name else []
 
     def _place_of_module(self, name: str) -> str | None:
         module = sys.modules.get(name)
@@ -191,11 +203,11 @@ class Bodies:
         self.replaced: set[str] = set()
         self.not_called: set[str] = set()
         self._places = places
-        self._collected: dict[int, CodeType | None] = {}
+        self.collected: dict[int, CodeType | None] = {}
 
     def collect(self, items: Sequence[pytest.Item]) -> None:
         """Note the functions of the tests."""
-        self._collected = {id(item): _code_of(item) for item in items}
+        self.collected = {id(item): _code_of(item) for item in items}
 
     def begin(self, item: pytest.Item) -> None:
         """Note that a test is about to run."""
@@ -208,7 +220,7 @@ class Bodies:
             self.running = None
             if self.raised:
                 self.raised.discard(item.nodeid)
-        if _code_of(item) is not self._collected.get(id(item)):
+        if _code_of(item) is not self.collected.get(id(item)):
             self._look_at(item)
 
     def settle(self) -> None:
@@ -217,22 +229,17 @@ class Bodies:
             self.raised.add(self.running.nodeid)
             self.running = None
 
-    def code(self, item: pytest.Item) -> CodeType | None:
-        """Return the code of the function that was collected."""
-        return self._collected.get(id(item))
-
     def _look_at(self, item: pytest.Item) -> None:
         function = item.__dict__.get("_obj")
-        before = self._collected.get(id(item))
+        before = self.collected.get(id(item))
         if function is None or before is None:
             return
         codes = codes_of(function)
-        shown = [(code.co_name, self._places.of_user(code.co_filename)) for code in codes]
-        own = next((f"{name} of {place}" for name, place in shown if place is not None), None)
-        if own is not None:
-            self.replaced.add(own)
-        elif not codes or not os.path.isabs(codes[0].co_filename):
-            self.replaced.add("code made while the tests ran")
+        around = codes[: codes.index(before)] if before in codes else codes  # a plugin may wrap what was collected
+        places = [(code.co_name, self._places.of_user(code.co_filename)) for code in around]
+        own = [f"{name} of {place}" for name, place in places if place is not None]
+        if own or not codes or (around and not os.path.isabs(around[0].co_filename)):
+            self.replaced.add(own[0] if own else "code made while the tests ran")
 
 
 def _code_of(item: pytest.Item) -> CodeType | None:
@@ -266,7 +273,7 @@ class BodyWatch:
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, Result[object], None]:
         """Watch for the first call of the function, in this thread and those it starts."""
-        code = self._bodies.code(pyfuncitem)
+        code = self._bodies.collected.get(id(pyfuncitem))
         if code is None or sys.getprofile() is not None:
             yield
             return
@@ -302,7 +309,7 @@ class Auditor:
         self.bodies = Bodies(self._places)
         with guard:
             self._runner = Runner(self._places)
-            self._is_patched_here = self._runner.is_patched_here
+            self._patches = self._runner.patches
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
@@ -357,7 +364,7 @@ class Auditor:
         yield
         with self._guard:
             is_gate = output is None and self._config.option.tdd_agent_gate is not None
-            if is_gate and session.exitstatus == 0 and self._is_patched_here():
+            if is_gate and session.exitstatus == 0 and any(self._patches(frozenset({_OWN_PACKAGE}))):
                 session.exitstatus = 1
 
     def signs(self, not_passed: Collection[str]) -> tuple[Sign, ...]:
@@ -378,18 +385,12 @@ class Auditor:
             self._found.add(("replaced_body", None, f"tests run {what} instead of the function that was collected"))
         for nodeid in self.bodies.not_called:
             self._found.add(("body_not_called", nodeid, "a hook answered for the test and did not call its function"))
-        for name, now in self._runner.patches():
+        for name, now in self._patches():
             self._found.add(("patched_runner", None, f"{name} is {now}"))
-        for hook, place in self._project_hooks():
-            self._found.add(("project_hook", None, f"{hook} is implemented in {place}"))
-
-    def _project_hooks(self) -> Iterator[tuple[str, str]]:
-        for name, caller in list(vars(self._config.pluginmanager.hook).items()):
-            if name.startswith("pytest_") and name not in _HARMLESS_HOOKS:
-                for impl in caller.get_hookimpls():
-                    place = self._place_of(impl)
-                    if place is not None:
-                        yield name, place
+        for hook, caller in list(vars(self._config.pluginmanager.hook).items()):
+            if hook.startswith("pytest_") and hook not in _HARMLESS_HOOKS:
+                places = {self._place_of(impl) for impl in caller.get_hookimpls()} - {None}
+                self._found.update(("project_hook", None, f"{hook} is implemented in {place}") for place in places)
 
     def _place_of(self, impl: object) -> str | None:
         """Return where in the project a hook implementation lies, None if it is not the project's."""

@@ -78,7 +78,6 @@ def test_hooks_of_what_is_installed_below_the_root_are_not_the_projects(project:
     project.put(".venv/lib/site-packages/installed.py", "def pytest_runtest_setup(): pass\n")
     project.write(test_a="def test_a(): pass\n")
     with pytest.MonkeyPatch.context() as environment:
-        environment.syspath_prepend(project.folder / ".venv/lib/site-packages")
         environment.setenv("PYTHONPATH", str(project.folder / ".venv/lib/site-packages"), prepend=":")
         assert signs(project, "-p", "installed") == {}
 
@@ -209,6 +208,28 @@ def test_a_test_whose_body_is_replaced_is_seen(project: Project, processes: tupl
     )
     message = "tests run <lambda> of product.py instead of the function that was collected"
     assert signs(project, *processes) == {"replaced_body": [(None, message)]}
+
+
+WRAPPER = """
+import functools
+def wrapped(function):
+    @functools.wraps(function)
+    def wrapper(*args, **named): return function(*args, **named)
+    return wrapper
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.obj = wrapped(item.obj)
+"""
+
+
+def test_a_wrapper_around_tests_is_seen_if_it_is_the_projects_and_not_if_it_is_installed(project: Project) -> None:
+    project.write(deco=WRAPPER, test_a="from deco import wrapped\n@wrapped\ndef test_a(): pass\ndef test_b(): pass\n")
+    message = "tests run wrapper of deco.py instead of the function that was collected"
+    assert signs(project, "-p", "deco")["replaced_body"] == [(None, message)]
+    project.put("site-packages/installed.py", WRAPPER)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(project.folder / "site-packages"), prepend=":")
+        assert signs(project, "-p", "installed") == {}
 
 
 def test_a_hook_of_the_project_that_calls_the_function_is_told_from_one_that_does_not(project: Project) -> None:
