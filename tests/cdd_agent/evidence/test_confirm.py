@@ -159,10 +159,11 @@ for name, module in list(sys.modules.items()):
 @pytest.mark.parametrize(
     "source", [PASSES_ALL, PATCHES_REPORTER, FORGES], ids=["TestReport", "reporter", "forged report"]
 )
-def test_a_hidden_cheat_does_not_know_the_canaries(source: str, make: Make) -> None:
+def test_a_hidden_cheat_is_refused_by_the_runs(source: str, make: Make) -> None:
 
     step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())})
-    assert codes(asked(step, step.request(TARGET))) == ["canary_failed"]
+    found = codes(asked(step, step.request(TARGET)))
+    assert found in (["canary_failed"], ["not_reproduced"]), "the latter where the plugin itself withstands the patch"
 
 
 def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:
