@@ -279,9 +279,9 @@ class BodyWatch:
             return
         called = False
 
-        def watch(frame: FrameType, event: str, _: object) -> None:
+        def watch(frame: FrameType, *event: object) -> None:
             nonlocal called
-            called = called or (event == "call" and frame.f_code is code)
+            called = called or (event[0] == "call" and frame.f_code is code)
             if called:
                 sys.setprofile(None)
 
