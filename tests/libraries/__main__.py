@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.report import SuiteReport
 from tests.libraries.catalog import LIBRARIES, Library
 
 ROOT = Path(__file__).parents[2]
@@ -124,17 +126,25 @@ class Run:
         return worst(pairs)
 
     @property
+    def report(self) -> SuiteReport | None:
+        """The plugin's document, None if it wrote none."""
+        path = self.out / f"{self.name}.json"
+        return load(path) if path.exists() else None
+
+    @property
     def reported(self) -> dict[str, str]:
         """Node id -> outcome by the plugin's report."""
-        report = json.loads((self.out / f"{self.name}.json").read_text(encoding="utf-8"))
-        tests = {case["nodeid"]: case["outcome"] for case in report["tests"]}
-        return tests | {error["nodeid"]: "error" for error in report["collect_errors"]}
+        if self.report is None:
+            return {}
+        tests = {case.nodeid: case.outcome for case in self.report.tests}
+        return tests | {error.nodeid: "error" for error in self.report.collect_errors}
 
     @property
     def reasons(self) -> list[str]:
         """Why the gate is closed."""
-        gate = json.loads((self.out / f"{self.name}.json").read_text(encoding="utf-8"))["gate"]
-        return [f"{reason['code']} {reason['nodeid']}: {reason['message']}" for reason in gate["reasons"]]
+        verdict = self.report and self.report.gate
+        found = [f"{reason.code} {reason.nodeid}: {reason.message}" for reason in (verdict.reasons if verdict else ())]
+        return found or [f"exit status {self.status}, see {self.out / self.name}.txt"]
 
 
 @dataclass(kw_only=True)
@@ -188,7 +198,7 @@ def examine(library: Library) -> Finding:
         finding.differences.append(f"exit status: {plain.status} and {report.status}")
     for run in (gate, parallel_gate):
         if run.status:
-            finding.closed[run.name] = run.reasons or [f"exit status {run.status}"]
+            finding.closed[run.name] = run.reasons
     return finding
 
 
