@@ -19,6 +19,8 @@ CONFIG_FILE = Path(".cdd") / "config.yaml"
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> the environment variables that set it, the first one that is there counts."""
 
+_MAY_BE_NONE = frozenset({"test_reruns"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -39,13 +41,18 @@ class Settings:
     """Whether feature and bug steps end with a REFACTOR phase."""
     test_timeout_s: float = 120.0
     """Of one run of the project's tests."""
+    test_reruns: int = 1
+    """How often a test that failed is run again, alone, to tell a flaky one from a broken one; 0: never."""
+    evidence_timeout_s: float = 120.0
+    """Of all runs together that check an open GREEN from outside."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and value <= 0:
-                raise ValueError(f"{field.name} must be above 0, not {value}")
+            least = "at least 0" if field.name in _MAY_BE_NONE else "above 0"
+            if isinstance(value, int | float) and (value < 0 or (value == 0 and field.name not in _MAY_BE_NONE)):
+                raise ValueError(f"{field.name} must be {least}, not {value}")
 
 
 def private_folder(project: Path) -> Path:

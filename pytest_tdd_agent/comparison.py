@@ -13,6 +13,7 @@ from .report import Case, CollectError, Sign, SuiteReport
 FAILING = ("failed", "error")
 NOT_RUN = ("skipped", "xfailed")
 _MARKED = (*NOT_RUN, "xpassed")
+_HONEST_IN_A_CONFTEST = ("project_hook", "item_dropped", "replaced_body")
 
 
 class Comparison:
@@ -77,7 +78,7 @@ class Comparison:
     def new_signs(self) -> list[Sign]:
         """What the audit saw and had not seen in the baseline; if that had none, hooks are taken for honest."""
         if self.baseline is None or not self.baseline.audited:
-            return [sign for sign in self.report.signs if sign.code != "project_hook"]
+            return [sign for sign in self.report.signs if sign.code not in _HONEST_IN_A_CONFTEST]
         known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
         return [
             sign

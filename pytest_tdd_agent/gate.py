@@ -9,7 +9,7 @@ from typing import Iterator, Sequence
 
 from .comparison import FAILING, NOT_RUN, Aim, Comparison
 from .failure import STRUCTURAL, is_of_third_party, kind_inside, stage
-from .fingerprint import changed
+from .fingerprint import changed, shadows_runner
 from .report import Case, Failure, Reason, SuiteReport, Verdict
 
 CODES = {
@@ -118,6 +118,7 @@ def _red(run: Comparison) -> Iterator[Reason]:
     yield from _losses(run, aim, alone=False)
     if run.baseline is not None:
         yield from _new_failures(run, aim, code="untargeted_failure")
+        yield from _new_shadows(run)
 
 
 def _red_targets(run: Comparison, target: str) -> list[Case]:
@@ -311,6 +312,16 @@ def _new_failures(run: Comparison, aim: Aim, *, code: str) -> Iterator[Reason]:
         message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
         todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
         yield Reason(code, case.nodeid, f"{message} {todo}")
+
+
+def _new_shadows(run: Comparison) -> Iterator[Reason]:
+    """Files that came with RED's tests and are loaded in the place of a test tool, or before it."""
+    if run.baseline is None:
+        return
+    for name in changed(run.baseline.fingerprints, run.report.fingerprints):
+        if name in run.report.fingerprints and shadows_runner(name):
+            message = f"{name} is not what it was, and is loaded in the place of a test tool, or before it. Remove it."
+            yield Reason("protected_changed", None, message)
 
 
 def _protected_changes(run: Comparison) -> Iterator[Reason]:

@@ -2,12 +2,11 @@
 
 The copy is a plain folder made through a private index. The user's index, HEAD, stash, configuration and list of work
 trees are never touched, and nothing but a temporary folder is left even by ``kill -9``. What git does not hold, such as
-ignored files, is not in it.
+ignored files, is not in it; neither is compiled code that an earlier run may have planted.
 """
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,10 +36,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
         root = folder / project
         root.mkdir(parents=True, exist_ok=True)
-        try:
-            yield replace(suite, root=root)
-        finally:
-            shutil.rmtree(suite.bytecode / folder.parent.relative_to(os.sep), ignore_errors=True)
+        yield replace(suite, root=root, bytecode=folder.parent / "bytecode")
 
 
 def _restored(

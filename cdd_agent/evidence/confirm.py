@@ -71,7 +71,7 @@ def _reproduced(copy: Suite, *, bench: _Bench) -> Findings:
     """What the targets, with canaries before and after them, say in the clean copy."""
     first, last = plant(copy.root, bench.request.targets)
     tests = (first.file, *bench.selection(), last.file)
-    report = bench.runs.run(copy, "targets in a clean copy", tests=tests).report
+    report = bench.runs.run(copy, "targets in a clean copy, beside 2 tests that have to fail", tests=tests).report
     for canary in (first, last):
         (copy.root / canary.file).unlink()
     if report is None:
@@ -175,7 +175,9 @@ def _run_altered(copy: Suite, mutant: Mutant, *, bench: _Bench) -> SuiteRun:
     try:
         for path, text in mutant.texts.items():
             (copy.root / path).write_bytes(text.encode("utf-8", "surrogateescape"))
-        return bench.runs.run(copy, f"targets with {mutant.what}", tests=bench.selection(), is_altered=True)
+        return bench.runs.run(
+            copy, f"targets, one of which has to fail, with {mutant.what}", tests=bench.selection(), is_altered=True
+        )
     finally:
         for path, content in kept.items():
             (copy.root / path).write_bytes(content)

@@ -16,6 +16,8 @@ from cdd_agent.testrun.run import SuiteRun
 
 MOST = 4
 """Mutants that are tried."""
+_SHOWN = 40
+"""So many characters of code are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +108,22 @@ def _alter(node: ast.AST) -> tuple[int, str]:
     match node:
         case ast.Return(value=ast.expr() as value) | ast.Yield(value=ast.expr() as value):
             node.value = _other_value(value)
-            return node.lineno, f"{ast.unparse(node)} in the place of {ast.unparse(value)}"
+            return node.lineno, f"return {_short(node.value)} in the place of {_short(value)}"
         case ast.If(test=test) | ast.IfExp(test=test):
             node.test = ast.UnaryOp(op=ast.Not(), operand=test)
-            return node.lineno, f"the condition {ast.unparse(test)} is negated"
+            return node.lineno, f"the condition {_short(test)} is negated"
         case ast.Constant(value=value):
+            was = _short(node)
             node.value = _other_constant(value)
-            return node.lineno, f"{node.value!r} in the place of {value!r}"
+            return node.lineno, f"{_short(node)} in the place of {was}"
         case _:
             raise AssertionError(node)
+
+
+def _short(node: ast.expr) -> str:
+    """The code of an expression, cut."""
+    code = ast.unparse(node)
+    return code if len(code) <= _SHOWN else f"{code[: _SHOWN - 3]}..."
 
 
 def _other_value(value: ast.expr) -> ast.expr:

@@ -4,9 +4,8 @@ import time
 from dataclasses import dataclass, replace
 
 from cdd_agent.errors import CddError
-from cdd_agent.events import Emit, Event, SuiteFinished, SuiteStarted
+from cdd_agent.events import Emit, Event, SuiteStarted
 from cdd_agent.testrun.run import Suite, SuiteRun
-from pytest_tdd_agent.report import summary
 
 SHORTEST_S = 1.0
 """No run begins with less time than this."""
@@ -36,7 +35,7 @@ class Runs:
         self.emit(SuiteStarted(purpose=purpose, targets=tests))
         timed = replace(suite, timeout_s=min(suite.timeout_s, left_s, self._patience_s(is_altered)))
         run = timed.run(tests)
-        self.emit(_finished(purpose, run))
+        self.emit(run.finished(purpose))
         if run.report is None and time.monotonic() >= self.deadline:
             raise self._time_up(purpose)
         self.quickest_s = min(run.duration_s, self.quickest_s or run.duration_s)
@@ -48,16 +47,3 @@ class Runs:
 
     def _time_up(self, purpose: str) -> TimeUp:
         return TimeUp(f"The time for checks ran out, so not checked: {purpose}.", hint="raise the time limit")
-
-
-def _finished(purpose: str, run: SuiteRun) -> SuiteFinished:
-    count = summary(run.report) if run.report else {}
-    return SuiteFinished(
-        purpose=purpose,
-        passed=count.get("passed", 0) + count.get("xfailed", 0),
-        failed=count.get("failed", 0) + count.get("xpassed", 0),
-        errors=count.get("error", 0) + len(run.report.collect_errors if run.report else ()),
-        skipped=count.get("skipped", 0),
-        duration_s=run.duration_s,
-        problem=run.problem,
-    )

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 from cdd_agent.agent.loop import run_agent
-from cdd_agent.events import AttemptStarted, GateJudged
+from cdd_agent.events import AttemptStarted, GateJudged, Notice
+from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.request import Request
+from cdd_agent.evidence.trees import newly_passing, product_changes, product_sources, project_in, sources_of_tests
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import Conversation
 from cdd_agent.tdd import briefing, recovery, verdict
@@ -13,7 +16,7 @@ from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import SuiteReport, Verdict
+from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
 
 def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -39,12 +42,15 @@ def make_attempt(
 
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
     judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
-    reasons = briefing.reason_lines(judged)
-    evidence = briefing.evidence(judged, report)
-    bench.emit(GateJudged(phase=phase, attempt=number, open=judged.open, reasons=reasons, evidence=evidence))
     checkpoint = bench.snapshots.take(
         recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}"), message=f"{phase} attempt {number}"
     )
+    if phase == "green" and judged.open and report is not None:
+        doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
+        judged = verdict.joined(judged, doubts)
+    reasons = briefing.reason_lines(judged)
+    evidence = briefing.evidence(judged, report)
+    bench.emit(GateJudged(phase=phase, attempt=number, open=judged.open, reasons=reasons, evidence=evidence))
     if not (judged.open and _is_whole(step, checkpoint, ground=ground, bench=bench)):
         recovery.put_back(ground.position, ticket=item.ticket, step=step, bench=bench)
     return AttemptRecord(
@@ -99,3 +105,29 @@ def _judge(
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
     return verdict.joined(judged, tuple(offences.values())), run.report
+
+
+def _doubts(
+    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, bench: Workbench
+) -> tuple[Reason, ...]:
+    """What speaks against an open GREEN when it is looked at from outside the process that ran the tests."""
+    repository, red, green = bench.repository, ground.snapshot.commit, checkpoint.commit
+    project = project_in(repository, bench.suite)
+    targets = newly_passing(report, baseline=ground.baseline)
+    request = Request(
+        targets=targets,
+        changes=product_changes(
+            repository, project=project, red=red, green=green, tests=verdict.named_test_files(item)
+        ),
+        tests=sources_of_tests(repository, project=project, tree=red, targets=targets),
+        stated=f"{item.title}\n{item.goal}",
+        red=red,
+        green=green,
+        baseline=ground.baseline,
+        time_box_s=bench.policy.evidence_timeout_s,
+        elsewhere=lambda: product_sources(repository, project=project, tree=red),
+    )
+    findings = confirm(request, suite=bench.suite, repository=repository, emit=bench.emit)
+    for notice in findings.notices:
+        bench.emit(Notice(text=notice))
+    return findings.reasons

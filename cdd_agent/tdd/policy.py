@@ -41,6 +41,8 @@ class Policy:
     """Whether feature and bug items have a REFACTOR phase."""
     budget: Budget
     """Of one attempt."""
+    evidence_timeout_s: float
+    """Wall clock of the runs that check an open GREEN from outside, all together."""
 
 
 def phases_of(kind: Kind, policy: Policy) -> tuple[Phase, ...]:

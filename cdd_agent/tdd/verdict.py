@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
-from pytest_tdd_agent.fingerprint import is_protected
+from pytest_tdd_agent.fingerprint import is_protected, shadows_runner
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
@@ -41,6 +41,8 @@ def trespasses(
     found = {}
     for change in changes:
         why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests)
+        if why is None and change.kind == "created" and shadows_runner(change.path):
+            why = "It would be loaded in the place of a test tool, or before it."
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
             message = f"{change.path} was {change.kind} and has been put back. {why}"

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.events import Emit, SuiteFinished, SuiteStarted
+from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.port import Model
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.testrun.run import Suite, SuiteRun
 from cdd_agent.workspace.files import Workspace
-from pytest_tdd_agent.report import summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +41,10 @@ class Workbench:
         self.emit(SuiteStarted(purpose=purpose, targets=targets))
         before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
         run = self.suite.run(targets, keep=keep)
+        for notice in run.notices:
+            self.emit(Notice(text=notice))
         if self.snapshots.changes_since(before):
             self.snapshots.take("refs/cdd/tests/after", message="what a test run left behind")
             self.snapshots.restore(before)
-        count = summary(run.report) if run.report else {}
-        self.emit(
-            SuiteFinished(
-                purpose=purpose,
-                passed=count.get("passed", 0) + count.get("xfailed", 0),
-                failed=count.get("failed", 0) + count.get("xpassed", 0),
-                errors=count.get("error", 0) + len(run.report.collect_errors if run.report else ()),
-                skipped=count.get("skipped", 0),
-                duration_s=run.duration_s,
-                problem=run.problem,
-            )
-        )
+        self.emit(run.finished(purpose))
         return run

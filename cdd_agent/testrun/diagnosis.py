@@ -1,10 +1,10 @@
 """Why a run has no report to judge, in words: what stopped it, in which test, and what to do about it."""
 
-import json
 import re
 import signal
-from collections.abc import Iterable
 from pathlib import Path
+
+from pytest_tdd_agent.recording.stream import in_flight
 
 SHOWN_TESTS = 5
 REASON_CAP = 400
@@ -19,27 +19,10 @@ _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+
 _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
 
-def in_flight(lines: Iterable[str]) -> tuple[str, ...]:
-    """The tests that have begun and not ended, by the lines of a stream; what is cut off or no event is passed over."""
-    running: dict[str, None] = {}
-    latest = ""
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        match event:
-            case {"event": "begin", "nodeid": str(latest)}:
-                running[latest] = None
-            case {"event": "test"}:
-                running.pop(event.get("nodeid", latest), None)
-    return tuple(running)
-
-
 def running_in(stream: Path) -> str:
     """`` while ... was running``, by the stream of a run; nothing where no test was."""
     try:
-        with stream.open(encoding="utf-8", errors="replace") as lines:
+        with stream.open("rb") as lines:
             tests = in_flight(lines)
     except OSError:
         return ""

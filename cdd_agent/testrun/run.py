@@ -7,22 +7,21 @@ where the project's is told from its source by content (``run_plugin``): the usu
 seconds, so an edit within the same second could be judged by the version before.
 """
 
-import json
 import os
 import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest_tdd_agent
+from cdd_agent.events import SuiteFinished
 from cdd_agent.testrun import diagnosis
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
 from pytest_tdd_agent.codec import ReportError, dump, load
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import SuiteReport, summary
 
 OUTPUT_CAP_BYTES = 200_000
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -42,6 +41,19 @@ class SuiteRun:
     notices: tuple[str, ...] = ()
     """What was done differently from what the project's configuration asks for, and why."""
 
+    def finished(self, purpose: str) -> SuiteFinished:
+        """The event that tells of it."""
+        count = summary(self.report) if self.report else {}
+        return SuiteFinished(
+            purpose=purpose,
+            passed=count.get("passed", 0) + count.get("xfailed", 0),
+            failed=count.get("failed", 0) + count.get("xpassed", 0),
+            errors=count.get("error", 0) + len(self.report.collect_errors if self.report else ()),
+            skipped=count.get("skipped", 0),
+            duration_s=self.duration_s,
+            problem=self.problem,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
@@ -60,24 +72,13 @@ class Suite:
     flaky: int = 0
     """How often a test that fails unexpectedly is run again."""
 
-    def run(
-        self,
-        targets: tuple[str, ...] = (),
-        *,
-        keep: Path | None = None,
-        overlay: Mapping[Path, bytes] | None = None,
-    ) -> SuiteRun:
-        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``.
-
-        ``overlay`` (absolute path -> source) has modules imported with other content than is on disk, in this run
-        and in pytest's process only, so that xdist is switched off. It does not reach what pytest itself reads or
-        rewrites: test files, ``conftest.py``, plugins.
-        """
+    def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
+        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-") as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)
-            self._equip(private, nonce, overlay=overlay or {})
+            self._equip(private, nonce)
             self._drop_dated_bytecode()
             result = self._pytest(private, nonce, arguments=targets)
             notices: tuple[str, ...] = ()
@@ -96,16 +97,13 @@ class Suite:
             notices=notices,
         )
 
-    def _equip(self, private: Path, nonce: str, *, overlay: Mapping[Path, bytes]) -> None:
-        """Put into ``private`` what a run needs: launcher, plugins, overlay."""
+    def _equip(self, private: Path, nonce: str) -> None:
+        """Put into ``private`` what a run needs: launcher and plugins."""
         here, plugins = Path(__file__).parent, private / "plugins"
         package = Path(pytest_tdd_agent.__file__).parent
         shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
         shutil.copy(here / "launcher.py", private)
-        if overlay:
-            contents = {str(path.resolve()): content.decode("latin-1") for path, content in overlay.items()}
-            (private / "overlay.json").write_text(json.dumps(contents), encoding="ascii")
 
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> ProcessResult:
         """Run pytest with what is in ``private``, and a report there."""
@@ -114,7 +112,8 @@ class Suite:
         argv = [
             *(str(self.interpreter.path), str(private / "launcher.py"), run_plugin, "-p", run_plugin),
             *("-p", f"no:{pytest_tdd_agent.__name__}", "-p", f"tdd_agent_{nonce}"),
-            *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce, *flaky),
+            *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
+            *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         ]
         variables = {"PYTHONPYCACHEPREFIX": str(self.bytecode), "PYTHONDONTWRITEBYTECODE": "1"}

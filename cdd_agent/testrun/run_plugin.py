@@ -9,7 +9,6 @@ processes that have this plugin it is told by a hash of the source; programs tha
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib.machinery import SourceFileLoader
@@ -17,8 +16,6 @@ from importlib.util import source_hash
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -29,25 +26,25 @@ _KEPT_BELOW = tuple(folder + os.sep for folder in (os.getcwd(), sys.prefix, sys.
 _read = SourceFileLoader.get_data
 _write = SourceFileLoader.set_data
 _hashes: dict[str, bytes] = {}
-_overlay: dict[str, bytes] = {}
 
 
 class _ByContent(SourceFileLoader):
     """What Python's own loader is made to do."""
 
     def get_data(self, path: str) -> bytes:
-        """Read a file for an import: as on disk, unless the overlay has it."""
-        content = _overlay.get(os.path.realpath(path)) if _overlay else None
-        if content is None:
-            content = _read(self, path)
+        """Read a file for an import; take the hash of a source."""
+        content = _read(self, path)
         if path == self.path:
             _hashes[path] = source_hash(content)
         return content
 
     def set_data(self, path: str, data: bytes, *, _mode: int = 0o666) -> None:  # type: ignore[override]
-        """Keep what was compiled just now from the source that ``get_data`` read."""
+        """Keep what was compiled just now from the source that ``get_data`` read.
+
+        A loader of the project that reads its sources by itself keeps nothing.
+        """
         source = str(self.path)
-        if source.startswith(_KEPT_BELOW):
+        if source.startswith(_KEPT_BELOW) and source in _hashes:
             if data[4:8] != _CHECKED_HASH:
                 data = data[:4] + _CHECKED_HASH + _hashes[source] + data[16:]
             _write(self, path, data, _mode=_mode)
@@ -58,18 +55,8 @@ SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, a
 sys.dont_write_bytecode = False
 
 
-def lay_over(file: Path) -> None:
-    """Have the contents in ``file`` (JSON: real path -> source, a character a byte), if it is there, imported."""
-    if file.exists():
-        contents = json.loads(file.read_text(encoding="ascii"))
-        _overlay.update((path, text.encode("latin-1")) for path, text in contents.items())
-
-
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Undo ``--stepwise``, which no option of the command line can, and ``-n`` if only this process has the overlay."""
-    undone: dict[str, object] = {"stepwise": False, "stepwise_skip": False, "stepwise_reset": False}
-    if _overlay:
-        undone.update({"dist": "no", "tx": [], "numprocesses": None})
-    for name, value in undone.items():
+    """Undo ``--stepwise``, which no option of the command line can."""
+    for name in ("stepwise", "stepwise_skip", "stepwise_reset"):
         if hasattr(config.option, name):
-            setattr(config.option, name, value)
+            setattr(config.option, name, False)

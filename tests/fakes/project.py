@@ -130,7 +130,9 @@ class Project:
                 bytecode=self.bytecode,
             ),
             model=model,
-            policy=Policy(max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4)),
+            policy=Policy(
+                max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4), evidence_timeout_s=60
+            ),
             role="You are the Executor.",
             reports=private / "reports" / "sale",
             emit=self.seen.append,

@@ -465,3 +465,11 @@ def test_a_run_or_a_baseline_that_ended_early_closes_every_gate(gate: Callable[.
 
 def test_every_code_says_in_a_sentence_what_it_means() -> None:
     assert all(meaning[0].isupper() and meaning.endswith(".") for meaning in CODES.values())
+
+
+def test_red_adds_no_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
+    report = replace(
+        run(case(OLD), case(NEW, "failed")), fingerprints={"sitecustomize.py": "1", "tests/test_a.py": "2"}
+    )
+    assert codes(judge("red", report, baseline=BASELINE)) == ["protected_changed"]
+    assert codes(judge("red", report, baseline=replace(BASELINE, fingerprints={"sitecustomize.py": "1"}))) == []

@@ -5,7 +5,7 @@ from cdd_agent.tdd.policy import Kind, Phase, Policy, commit_prefix, modules_of,
 
 
 def policy(*, refactor: bool) -> Policy:
-    return Policy(max_attempts=3, refactor=refactor, budget=Budget())
+    return Policy(max_attempts=3, refactor=refactor, budget=Budget(), evidence_timeout_s=60)
 
 
 @pytest.mark.parametrize(

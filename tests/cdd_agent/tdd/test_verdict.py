@@ -81,6 +81,14 @@ def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
     )
 
 
+def test_no_phase_may_add_a_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
+    changes = (Change(path="src/pluggy.py", kind="created"), Change(path="conftest/pytest.py", kind="created"))
+    for phase in ("red", "green", "refactor"):
+        assert "src/pluggy.py" in verdict.trespasses(phase, changes, off_limits=frozenset())
+    kept = (Change(path="src/pluggy.py", kind="modified"),)
+    assert verdict.trespasses("green", kept, off_limits=frozenset()) == {}
+
+
 def test_a_trespass_closes_an_open_verdict_and_is_said_once() -> None:
     ours = Reason(code="protected_changed", nodeid=None, message="tests/test_a.py was modified")
     gates = Reason(code="protected_changed", nodeid=None, message="a digest differs")
