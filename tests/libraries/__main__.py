@@ -122,6 +122,8 @@ class Run:
             words = {"failure": "failed", "error": "error", "skipped": "skipped"}
             said = [words[element.tag] for element in case if element.tag in words]
             name = f"{case.get('classname')}::{case.get('name')}"
+            if not case.get("classname") and "skipped" in said:
+                continue  # a file that skips itself when it is collected is not a test
             pairs += [(name, outcome) for outcome in said or ["passed"]]
         return worst(pairs)
 
@@ -184,7 +186,7 @@ def examine(library: Library) -> Finding:
     off = ("-p", "no:pytest_tdd_agent")
     plain = workshop.pytest("plain", *off, "--junitxml", str(out / "plain.xml"))
     report = workshop.pytest("report", *asked(out / "report.json"))
-    green = ("--tdd-agent-gate", "green", "--tdd-agent-baseline", str(out / "report.json"))
+    green = ("--tdd-agent-gate=green", f"--tdd-agent-baseline={out / 'report.json'}")
     gate = workshop.pytest("gate", *asked(out / "gate.json"), *green)
     parallel = workshop.pytest("parallel", *off, "-n", "2")
     parallel_gate = workshop.pytest("parallel_gate", *asked(out / "parallel_gate.json"), *green, "-n", "2")
@@ -203,8 +205,8 @@ def examine(library: Library) -> Finding:
 
 
 def asked(report: Path) -> tuple[str, ...]:
-    """Return the arguments that ask for a report."""
-    return ("-p", "pytest_tdd_agent", "--tdd-agent-report", str(report))
+    """Return the arguments that ask for a report; with ``=``, as pytest seeks its root at a path of its own word."""
+    return ("-p", "pytest_tdd_agent", f"--tdd-agent-report={report}")
 
 
 def lay_plugins() -> None:
