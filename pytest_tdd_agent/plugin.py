@@ -7,8 +7,10 @@ plugin breaks a run: the ``Guard`` keeps it, the report is marked as incomplete,
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from platform import python_version
 from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
@@ -17,6 +19,7 @@ import pytest
 
 from . import codec, fingerprint, gate, screen
 from .options import DEFAULT_REPORT, Options, read_options
+from .recording.collection import Collection
 from .recording.recorder import Recorder
 from .recording.rerun import Rerunner
 from .recording.spool import Spool
@@ -25,6 +28,8 @@ from .recording.witness import Guard, Witness, WorkerWitness
 from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, failing
 
 if TYPE_CHECKING:
+    from _pytest.capture import CaptureManager
+
     from .audit import Auditor
 
 _ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
@@ -38,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     options = read_options(config)
     is_worker = hasattr(config, "workerinput")
     active = os.environ.get(_ACTIVE, "")
-    if not is_worker and str(options.report) in active.split(os.pathsep):
+    writes = os.path.realpath(str(options.report))
+    if not is_worker and writes in active.split(os.pathsep):
         return  # pytest inside a test of the run that writes this very report
     auditor = None
     if options.is_audited:
@@ -56,10 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.continue_on_collection_errors = True
         config.option.maxfail = 0
     recorder = _start(config, options, witness=witness, guard=guard)
-    os.environ[_ACTIVE] = os.pathsep.join(filter(None, (active, str(options.report))))
+    os.environ[_ACTIVE] = os.pathsep.join(filter(None, (active, writes)))
     closing = Closing(config, options, recorder=recorder, rerunner=rerunner, auditor=auditor)
     config.add_cleanup(lambda: _restore(active))
     config.add_cleanup(closing.end)
+    config.pluginmanager.register(recorder.collection, "tdd-agent-collection")
     config.pluginmanager.register(recorder, "tdd-agent-recorder")
     config.pluginmanager.register(closing, "tdd-agent-closing")
 
@@ -94,7 +101,8 @@ def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: 
         pid=os.getpid(),
         time=_now(),
     )
-    return Recorder(stream, spool=spool, witness=witness, guard=guard)
+    collection = Collection(stream, spool=spool, guard=guard)
+    return Recorder(stream, spool=spool, collection=collection, witness=witness, guard=guard)
 
 
 def _restore(active: str) -> None:
@@ -132,19 +140,20 @@ class Closing:
         self._report: SuiteReport | None = None
         self._counts = dict.fromkeys(OUTCOMES, 0)
         self._causes = screen.Causes()
+        self._flaky = screen.Causes()
         self._not_passed: set[str] = set()
         self._fingerprints: dict[str, str] = {}
-        self._standard_output: TextIO | None = None
+        self._has_started = False
+        self._printer = Printer(config) if options.is_printed else None
         with recorder.guard:
             self._fingerprints = fingerprint.digests(config.rootpath, inifile=config.inipath)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Keep pytest's words off standard output if the report is to be there."""
-        if self._options.is_printed:
-            writer = self._config.get_terminal_writer()
-            self._standard_output = writer._file
-            writer._file = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+        self._has_started = True
+        if self._printer is not None:
+            self._printer.silence()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -178,8 +187,11 @@ class Closing:
     def _ended_tests(self) -> list[Case]:
         """Count the tests and their causes of failure; return the tests if there is a gate to judge them."""
         counts = self._counts = dict.fromkeys((*OUTCOMES, "collected", "deselected", "flaky"), 0)
-        counts["collected"], counts["deselected"] = self._recorder.collected, self._recorder.deselected
-        for error in self._recorder.collect_errors.values():
+        counts["collected"], counts["deselected"] = (
+            self._recorder.collection.collected,
+            self._recorder.collection.deselected,
+        )
+        for error in self._recorder.collection.errors.values():
             self._causes.add_error(error)
         cases = []
         for line, case in self._recorder.spool.lines():
@@ -187,6 +199,8 @@ class Closing:
             if case is not None:
                 counts["flaky"] += case.outcome == "passed"
                 self._causes.add(case)
+                if case.outcome == "passed":
+                    self._flaky.add(case)
                 if case.outcome != "passed":
                     self._not_passed.add(case.nodeid)
             if self._options.gate is not None:
@@ -207,10 +221,10 @@ class Closing:
             started_at=self._started_at,
             duration_s=round(self._clock() - self._start_s, 3),
             tests=tests,
-            collect_errors=tuple(recorder.collect_errors.values()),
+            collect_errors=tuple(recorder.collection.errors.values()),
             fingerprints=self._fingerprints,
-            collected=recorder.collected,
-            deselected=recorder.deselected,
+            collected=recorder.collection.collected,
+            deselected=recorder.collection.deselected,
             old_failures=() if baseline is None or self._options.gate != "red" else failing(baseline),
             warnings=recorder.warnings,
             audited=self._signs is not None,
@@ -219,6 +233,8 @@ class Closing:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the verdict with its reasons, or what failed where, and where the report is."""
+        if not self._recorder.stream.is_ours():
+            return
         with self._recorder.guard:
             terminalreporter.section("tdd-agent")
             for line in self._lines():
@@ -229,21 +245,78 @@ class Closing:
         if report is None or fault is not None:
             return [f"no report can be trusted: pytest_tdd_agent failed: {fault}"]
         where = os.path.relpath(str(self._options.report), str(self._config.invocation_params.dir))
-        lines = [] if report.gate is None else list(screen.verdict_lines(report.gate))
+        verdict = () if report.gate is None else screen.verdict_lines(report.gate)
         if report.gate is None or len(report.gate.reasons) > screen.MOST_REASONS:
-            lines += [screen.counts_line(self._counts, complete=report.complete), *self._causes.lines()]
-        return [*lines, f"report: {where}"]
+            found = (screen.counts_line(self._counts, complete=report.complete), *self._causes.lines())
+        else:
+            found = tuple(self._flaky.lines())
+        return [*verdict, *found, f"report: {where}"]
 
     def end(self) -> None:
         """Close the files: ``end`` is the stream's last line. A run that ended before its session has a report too."""
         recorder = self._recorder
+        if not recorder.stream.is_ours():
+            return
         with recorder.guard:
-            if self._report is None and recorder.stream.is_ours():
-                recorder.stopped = True
-                self._write(int(pytest.ExitCode.USAGE_ERROR))
+            if self._report is None:
+                if recorder.stopped_with is None:
+                    own = pytest.ExitCode.INTERNAL_ERROR if self._has_started else pytest.ExitCode.USAGE_ERROR
+                    recorder.stopped_with = int(own)
+                self._write(recorder.stopped_with)
+        with recorder.guard:
             recorder.stream.send("end")
             recorder.stream.close()
             recorder.spool.close()
-            if self._standard_output is not None:
-                self._standard_output.write(self._options.report.read_text(encoding="ascii"))
-                self._standard_output.flush()
+        if self._printer is not None:
+            with recorder.guard:
+                self._printer.print(self._options.report)
+
+
+class Printer:
+    """Leaves standard output to the report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Turn the descriptor away to standard error, so that what hooks and tests print cannot mix with the report."""
+        self._config = config
+        self._output: TextIO = sys.stdout
+        self._kept: int | None = None
+        if self._is_descriptor():
+            sys.stdout.flush()
+            capture = self._stop_capture()
+            self._kept = os.dup(1)
+            os.dup2(2, 1)
+            if capture is not None:
+                capture.start_global_capturing()
+                capture.suspend_global_capture(in_=False)
+
+    def _is_descriptor(self) -> bool:
+        try:
+            return sys.stdout.fileno() == 1
+        except (OSError, ValueError, AttributeError):
+            return False  # pytest was called by a program that put something else in its place
+
+    def _stop_capture(self) -> CaptureManager | None:
+        """Capturing puts the descriptor back that it found: let it begin anew."""
+        capture: CaptureManager | None = self._config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:
+            capture.stop_global_capturing()
+        return capture
+
+    def silence(self) -> None:
+        """Keep off what pytest says."""
+        if self._config.pluginmanager.has_plugin("terminalreporter"):
+            writer = self._config.get_terminal_writer()
+            self._output = writer._file
+            writer._file = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+    def print(self, report: Path) -> None:
+        """Print a report on what was standard output, and put that back."""
+        if self._kept is None:
+            self._output.write(report.read_text(encoding="ascii"))
+            self._output.flush()
+            return
+        self._stop_capture()
+        sys.stdout.flush()
+        os.dup2(self._kept, 1)
+        with os.fdopen(self._kept, "w", encoding="ascii") as output:
+            output.write(report.read_text(encoding="ascii"))

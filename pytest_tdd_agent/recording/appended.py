@@ -7,7 +7,7 @@ opened again. A forked child that goes on running tests writes nothing.
 from __future__ import annotations
 
 import sys
-from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY, close, getpid, write
+from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY, close, dup2, getpid, write
 from os import open as open_descriptor
 from pathlib import Path
 
@@ -45,8 +45,15 @@ class AppendedFile:
         try:
             write(self._descriptor, content)
         except OSError:
-            self._descriptor = self._open(0)
+            self._reopen()
             write(self._descriptor, content)
+
+    def _reopen(self) -> None:
+        """Open the file at its old descriptor: any other may be the one that another file of ours takes for its own."""
+        descriptor = self._open(0)
+        if descriptor != self._descriptor:
+            dup2(descriptor, self._descriptor, inheritable=False)
+            close(descriptor)
 
     def close(self) -> None:
         """Close the file."""

@@ -1,80 +1,53 @@
-"""The hooks of the controlling process that gather what happened, and stream it."""
+"""The hooks of the controlling process that gather what tests came to, and stream it."""
 
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from json import loads
 from typing import Sequence
 
 import pytest
 
 from .. import codec, failure
-from ..report import CollectError
+from .collection import Collection
 from .rerun import WORKER_OUTPUT as RERUNS
 from .spool import Spool
 from .stream import Stream
-from .tally import Tally
-from .witness import DESELECTED, SUBTESTS, Guard, Witness, failure_of, outcome_of
+from .tally import SEVERITY, Tally
+from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
 
 
 class Recorder:
-    """What is known of the run so far, in its own memory and in the spool."""
+    """What is known of the tests so far, in its own memory and in the spool."""
 
-    def __init__(self, stream: Stream, *, spool: Spool, witness: Witness, guard: Guard) -> None:
-        """Record to a stream and a spool; the witness is that of this process."""
+    def __init__(self, stream: Stream, *, spool: Spool, collection: Collection, witness: Witness, guard: Guard) -> None:
+        """Record to a stream and a spool; collection and witness are those of this process."""
         self.stream = stream
         self.spool = spool
         self.guard = guard
         self._witness = witness
-        self.collect_errors: dict[str, CollectError] = {}
-        self.collected = 0
-        self.deselected = 0
+        self.collection = collection
         self.warnings = 0
-        self.stopped = False
-        """Pytest was interrupted or failed itself."""
+        self.stopped_with: int | None = None
+        """Exit status, if pytest was interrupted or failed itself."""
         self._tally = Tally()
-        self._awaited: set[str] = set()
-        """Tests that were collected and have not ended."""
+        self._awaited = collection.awaited
         self._reruns: dict[str, int] = {}
 
     def is_complete(self) -> bool:
         """Say whether every collected test has ended, and no other."""
-        return not (self.stopped or self._awaited or self._tally.in_flight() or self.guard.fault)
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Count the tests that are left out."""
-        self.deselected += len(items)
+        is_stopped = self.stopped_with is not None
+        return not (is_stopped or self._awaited or self._tally.in_flight() or self.guard.fault)
 
     def pytest_warning_recorded(self) -> None:
         """Count a warning."""
         self.warnings += 1
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note the tests that will run."""
-        with self.guard:
-            self._collected([item.nodeid for item in session.items])
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Note the tests that will run; every worker collects the same."""
-        with self.guard:
-            if not self.collected:
-                self._collected(ids)
-
-    def _collected(self, ids: Sequence[str]) -> None:
-        names = sorted(ids)
-        self._awaited = set(names)
-        self.collected = len(self._awaited)
-        digest = sha256("\n".join(names).encode("utf-8", "surrogatepass")).hexdigest()
-        self.stream.send("collected", count=len(names), sha256=digest, nodeids=names)
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Take over what an xdist worker knows; of deselected tests every worker has the same."""
+        """Take over what running failed tests again came to in an xdist worker."""
         with self.guard:
             output: dict[str, object] = getattr(node, "workeroutput", {})
-            self.deselected = max(self.deselected, int(str(output.get(DESELECTED, 0))))
             self.tried(loads(str(output.get(RERUNS, "{}"))))
 
     def tried(self, tries: dict[str, Sequence[str]]) -> None:
@@ -82,14 +55,6 @@ class Recorder:
         for nodeid, came in tries.items():
             self.spool.tried(nodeid, came)
             self.stream.send("retry", nodeid=nodeid, tries=list(came))
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that could not be collected, once."""
-        if report.failed and report.nodeid not in self.collect_errors:
-            with self.guard:
-                found = failure_of(report, "collect")
-                self.collect_errors[report.nodeid] = CollectError(report.nodeid, found)
-                self.stream.send("collect_error", nodeid=report.nodeid, failure=codec.failure_to_json(found))
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         """Say which test begins: if the process dies in it, this line names it."""
@@ -117,15 +82,18 @@ class Recorder:
 
     def _not_passed(self, report: pytest.TestReport) -> None:
         self._witness.testify(report)
-        if str(report.outcome) == "rerun":
+        outcome = outcome_of(report)
+        if outcome not in SEVERITY:  # a plugin's word, such as "rerun", for a try that does not count
             self.stream.send("rerun", nodeid=report.nodeid, count=self._tally.rerun(report.nodeid))
             return
-        outcome = outcome_of(report)
         is_subtest = type(report).__name__ in SUBTESTS
         if is_subtest and outcome not in ("failed", "error"):
             return
         when = report.when if report.when in ("setup", "call", "teardown") else "call"
-        found = failure_of(report, str(report.when)) if outcome in ("failed", "error") else None
+        found = None
+        if outcome in ("failed", "error"):
+            with self.guard:  # whatever cannot be said of the failure, the test has failed
+                found = failure_of(report, str(report.when))
         duration = 0.0 if is_subtest else report.duration
         self._tally.phase(report.nodeid, when, outcome=outcome, duration_s=duration, failure=found)
         document = None if found is None else codec.failure_to_json(found)
@@ -138,7 +106,9 @@ class Recorder:
         with self.guard:
             draft = self._tally.finish(nodeid)
             if draft is not None:
-                self._awaited.discard(nodeid)
+                left = self._awaited.pop(nodeid, 1) - 1
+                if left > 0:
+                    self._awaited[nodeid] = left
                 if draft.outcome == "passed" and not draft.reruns:
                     line = codec.passed_line(nodeid, file=draft.file, line=draft.line, phases=draft.phases)
                 else:
@@ -148,12 +118,13 @@ class Recorder:
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Note that the run was stopped: by Ctrl-C, ``pytest.exit`` or pytest itself."""
-        self.stopped = True
+        status: int | None = getattr(excinfo.value, "returncode", None)
+        self.stopped_with = int(pytest.ExitCode.INTERRUPTED) if status is None else status
         with self.guard:
             self.stream.send("interrupt", exception=excinfo.typename, message=failure.message_of(excinfo.value))
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Note that pytest or a plugin failed."""
-        self.stopped = True
+        self.stopped_with = int(pytest.ExitCode.INTERNAL_ERROR)
         with self.guard:
             self.stream.send("internal_error", text=str(excrepr)[-failure.TEXT_CAP :])

@@ -7,12 +7,15 @@ outcome over when it ends.
 from __future__ import annotations
 
 from json import dumps
-from typing import Collection, Generator, Iterator
+from typing import TYPE_CHECKING, Collection, Generator, Iterator
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
+from .witness import SUBTESTS, Guard, Witness, failure_of, kind_of, outcome_of
+
+if TYPE_CHECKING:
+    from pluggy import Result
 
 MOST_TESTS = 50
 """A run in which more tests fail unexpectedly is broken, not flaky: the first so many are run again."""
@@ -33,27 +36,31 @@ class Rerunner:
         self._witness = witness
         self._guard = guard
         self._failed: set[str] = set()
-        self._with_subtests: set[str] = set()
+        self._never_again: set[str] = set()
         self.tries: dict[str, tuple[str, ...]] = {}
         """Node id -> what running it again came to, oldest first: a failure's kind, else the outcome."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what failed; a test with subtests is not run again, as those report for themselves."""
         if type(report).__name__ in SUBTESTS:
-            self._with_subtests.add(report.nodeid)
+            self._never_again.add(report.nodeid)
         elif report.outcome == "failed" and report.nodeid not in self._spared:
             self._failed.add(report.nodeid)
+            with self._guard:
+                if kind_of(report) in _NOT_AGAIN:
+                    self._never_again.add(report.nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, None, None]:
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Result[object], None]:
         """Run what failed again, unless the run was stopped or somebody debugs it."""
-        yield
-        if self._failed and not (session.shouldstop or session.shouldfail or session.config.option.usepdb):
+        outcome = yield
+        is_stopped = outcome.excinfo is not None or session.shouldstop or session.shouldfail
+        if self._failed and not (is_stopped or session.config.option.usepdb):
             with self._guard:
                 self._run_again(session)
 
     def _run_again(self, session: pytest.Session) -> None:
-        again = self._failed - self._with_subtests
+        again = self._failed - self._never_again
         for item in [item for item in session.items if item.nodeid in again][:MOST_TESTS]:
             self.tries[item.nodeid] = tuple(self._tries(item))
         output: dict[str, object] | None = getattr(session.config, "workeroutput", None)

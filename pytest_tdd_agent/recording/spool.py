@@ -6,11 +6,12 @@ import os
 from dataclasses import replace
 from json import loads
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Collection, Iterator, Sequence
 
 from .. import codec
 from ..report import Case
 from .appended import AppendedFile
+from .tally import SEVERITY
 
 _LINES_A_WRITE = 256
 _PASSED = '","outcome":"passed","file":"'
@@ -26,6 +27,7 @@ class Spool:
         self._waiting: list[str] = []
         self._room = _LINES_A_WRITE
         self._ended_twice: set[str] = set()
+        self._twins: frozenset[str] = frozenset()
         self._tries: dict[str, tuple[str, ...]] = {}
 
     def add(self, line: str) -> None:
@@ -38,6 +40,10 @@ class Spool:
     def replace_later(self, nodeid: str) -> None:
         """Let only the last line of a test count, as it runs again."""
         self._ended_twice.add(nodeid)
+
+    def share(self, nodeids: Collection[str]) -> None:
+        """Let the worst line count of node ids that several tests have."""
+        self._twins = frozenset(nodeids)
 
     def tried(self, nodeid: str, tries: Sequence[str]) -> None:
         """Note what running a failed test again came to; ``tries`` are oldest first, without the first."""
@@ -52,25 +58,33 @@ class Spool:
     def lines(self) -> Iterator[tuple[str, Case | None]]:
         """Yield every test once: its line, and the test itself unless it simply passed."""
         self._flush()
-        last = self._last_lines() if self._ended_twice else {}
+        counting = self._counting() if self._ended_twice or self._twins else {}
         with self._file.path.open(encoding="ascii") as file:
             for number, text in enumerate(file):
                 line = text[:-1]
-                if _PASSED in line and not last:
+                if _PASSED in line and not counting:
                     yield line, None
                     continue
                 case = codec.case_from_line(line)
-                if last.get(case.nodeid, number) != number:
+                if counting.get(case.nodeid, number) != number:
                     continue
                 if case.nodeid in self._tries:
                     case = _with_tries(case, self._tries[case.nodeid])
                     line = codec.case_line(case)
                 yield line, None if case.outcome == "passed" and not case.reruns else case
 
-    def _last_lines(self) -> dict[str, int]:
+    def _counting(self) -> dict[str, int]:
+        """Of each node id that has several lines, the number of the one that counts."""
+        found: dict[str, tuple[int, int]] = {}
         with self._file.path.open(encoding="ascii") as file:
-            numbers = {loads(line)["nodeid"]: number for number, line in enumerate(file)}
-        return {nodeid: numbers[nodeid] for nodeid in self._ended_twice if nodeid in numbers}
+            for number, line in enumerate(file):
+                document = loads(line)
+                nodeid = document["nodeid"]
+                if nodeid in self._twins:
+                    found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[document["outcome"]], number))
+                elif nodeid in self._ended_twice:
+                    found[nodeid] = (0, number)
+        return {nodeid: number for nodeid, (_, number) in found.items()}
 
     def close(self) -> None:
         """Remove the file."""

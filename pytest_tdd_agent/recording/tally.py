@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ..report import Case, Failure
 
-_SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, "error": 3}
+SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, "error": 3}
+"""Outcome -> how much it counts among the phases of a test."""
 
 
 class Draft:
@@ -56,7 +57,8 @@ class Tally:
         if nodeid in self._drafts and when not in self._drafts[nodeid].phases:
             draft = self._drafts[nodeid]
             draft.phases[when] = duration_s
-            draft.outcome = draft.outcome or "passed"
+            if when == "call":
+                draft.outcome = draft.outcome or "passed"
         else:
             self.phase(nodeid, when, outcome="passed", duration_s=duration_s)
 
@@ -67,7 +69,9 @@ class Tally:
             draft = self._drafts[nodeid] = Draft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
         phases = draft.phases
         phases[when] = phases[when] + duration_s if when in phases else duration_s
-        if not draft.outcome or _SEVERITY[outcome] > _SEVERITY[draft.outcome]:
+        if outcome == "passed" and when != "call":
+            return  # has the body run? with --setup-only it has not
+        if not draft.outcome or SEVERITY[outcome] > SEVERITY[draft.outcome]:
             draft.outcome = outcome
             draft.failure = failure
 
@@ -79,7 +83,7 @@ class Tally:
         return draft.reruns
 
     def finish(self, nodeid: str) -> Draft | None:
-        """Return what is known of a test that ended; None while it has no outcome, because it will be run again."""
+        """Return what is known of a test that ended; None if its body has not run, or will again."""
         draft = self._drafts.get(nodeid)
         if draft is None or not draft.outcome:
             return None

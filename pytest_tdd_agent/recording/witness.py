@@ -46,6 +46,12 @@ def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> 
     return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])
 
 
+def kind_of(report: pytest.TestReport) -> str | None:
+    """Return the kind of the failure that is attached to a report, if there is one."""
+    attached: str | None = report.__dict__.get(ATTRIBUTE)
+    return None if attached is None else codec.failure_from_json(loads(attached)).kind
+
+
 def _rendered(longrepr: object) -> str:
     """A failure as pytest shows it; of a long traceback the test and the last calls, as rendering it takes long."""
     entries: Sequence[object] = getattr(getattr(longrepr, "reprtraceback", None), "reprentries", ())

@@ -1,0 +1,349 @@
+"""Runs that end in odd ways, and tests that do odd things: what the report, the stream and the caller see."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from pytest_tdd_agent.recording.stream import in_flight
+
+from .conftest import XDIST, Project, Run
+
+BESIDE = "def test_a(): pass\n{}\ndef test_c(): pass\n"
+PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
+
+
+def outcomes(run: Run) -> dict[str, str]:
+    return {name: case.outcome for name, case in run.cases.items()}
+
+
+def running(run: Run) -> tuple[str, ...]:
+    """The tests that the stream says were running when it broke off."""
+    return in_flight((run.folder / run.name).with_suffix(".jsonl").read_bytes().splitlines())
+
+
+def kinds(run: Run) -> dict[str, str]:
+    return {name: case.failure.kind for name, case in run.cases.items() if case.failure is not None}
+
+
+DEATHS = {
+    "exit in a test": ("import os\n    os._exit(0)", 0),
+    "exit in the product": ("import product\n    product.leave()", 0),
+    "kill": ("import os; os.kill(os.getpid(), 9)", -9),
+    "segfault": ("import ctypes; ctypes.string_at(0)", -11),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), DEATHS.values(), ids=DEATHS)
+def test_a_process_that_dies_leaves_no_report_and_a_stream_that_names_the_test(
+    project: Project, body: str, *, status: int
+) -> None:
+    project.put("out/report.json", "an earlier run's")
+    project.write(product="import os\ndef leave(): os._exit(0)\n", test_a=BESIDE.format(f"def test_b():\n    {body}"))
+    run = project.pytest()
+    assert run.status == status
+    assert not (project.folder / "out/report.json").exists()
+    assert running(run) == ("test_a.py::test_b",)
+
+
+def test_a_process_that_dies_at_import_leaves_only_the_start(project: Project) -> None:
+    project.put("out/report.json", "an earlier run's")
+    project.write(test_a="import os; os._exit(0)\n")
+    run = project.pytest()
+    assert (run.status, run.events) == (0, ["start"])
+    assert not (project.folder / "out/report.json").exists()
+
+
+@pytest.mark.parametrize("body", [DEATHS["kill"][0], DEATHS["exit in the product"][0]], ids=["kill", "exit"])
+def test_a_worker_that_dies_fails_its_test_alone(project: Project, body: str) -> None:
+    project.write(product="import os\ndef leave(): os._exit(0)\n", test_a=BESIDE.format(f"def test_b():\n    {body}"))
+    run = project.pytest(*XDIST)
+    assert (run.status, run.report.complete) == (1, True)
+    assert outcomes(run) == {"test_a": "passed", "test_b": "failed", "test_c": "passed"}
+    assert kinds(run) == {"test_b": "crash"}
+    assert running(run) == ()
+
+
+def test_an_endless_test_is_named_when_the_run_is_killed(project: Project) -> None:
+    project.write(test_a=BESIDE.format("def test_b():\n    import time\n    while True: time.sleep(1)"))
+    args = ["-m", "pytest", "-p", "pytest_tdd_agent", "--tdd-agent-report", "out/report.json"]
+    process = subprocess.Popen(
+        [sys.executable, *args], cwd=project.folder, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    run = Run(status=0, output="", folder=project.folder, name="out/report.json")
+    stream = project.folder / "out/report.jsonl"
+    deadline = time.monotonic() + 30
+    while not (stream.exists() and b"test_b" in stream.read_bytes().split(b"begin")[-1]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert running(run) == ("test_a.py::test_b",)
+    assert not (project.folder / "out/report.json").exists()
+
+
+ENDINGS = {
+    "exit in a test": ("", "import pytest; pytest.exit('x', returncode=0)", 0, {"test_a": "passed"}),
+    "exit in a hook": (
+        "import pytest\ndef pytest_runtest_setup(item):\n"
+        "    if item.name == 'test_b': pytest.exit('x', returncode=0)\n",
+        "pass",
+        0,
+        {"test_a": "passed"},
+    ),
+    "exit at the start": ("import pytest\ndef pytest_sessionstart(): pytest.exit('x', returncode=7)\n", "pass", 7, {}),
+    "internal error": (
+        "def pytest_runtest_logreport(report):\n    if 'test_b' in report.nodeid: raise ValueError\n",
+        "pass",
+        3,
+        {"test_a": "passed"},
+    ),
+    "Ctrl-C": ("", "raise KeyboardInterrupt", 2, {"test_a": "passed"}),
+    "usage error of another plugin": (
+        "import pytest\n@pytest.hookimpl(trylast=True)\ndef pytest_configure(): raise pytest.UsageError('no')\n",
+        "pass",
+        4,
+        {},
+    ),
+    "error at the end": ("def pytest_sessionfinish(): raise ValueError\n", "pass", 3, {}),
+    "exit at import": ("", "pass\nimport sys; sys.exit(0)", 3, {}),
+}
+
+
+@pytest.mark.parametrize(("conftest", "body", "status", "told"), ENDINGS.values(), ids=ENDINGS)
+def test_a_run_that_ends_early_has_a_report_that_says_so(
+    project: Project, conftest: str, *, body: str, status: int, told: Mapping[str, str]
+) -> None:
+    project.write(conftest=conftest, test_a=BESIDE.format(f"def test_b():\n    {body}"))
+    run = project.pytest()
+    assert (run.report.complete, run.report.exit_status) == (False, status)
+    assert run.status == status or "error at the end" in conftest or "sessionfinish" in conftest
+    assert {name: case.outcome for name, case in run.cases.items() if name != "test_b"}.items() >= dict(told).items()
+    assert run.events[-1] == "end"
+
+
+def test_a_run_that_cannot_start_has_a_report_that_says_so(project: Project) -> None:
+    project.write(test_a="def test_a(): pass\n")
+    run = project.pytest("no_such.py")
+    assert (run.status, run.report.exit_status, run.report.complete) == (4, 4, False)
+
+
+def test_what_is_stopped_in_a_worker_stops_the_run(project: Project) -> None:
+    for body, statuses in (
+        ("import pytest; pytest.exit('x', returncode=0)", (2, 3)),
+        ("raise KeyboardInterrupt", (2,)),
+    ):
+        project.write(test_a=BESIDE.format(f"def test_b(): {body}"))
+        run = project.pytest(*XDIST)
+        assert run.status in statuses
+        assert (run.report.complete, run.report.exit_status) == (False, run.status)
+        assert outcomes(run).get("test_b") != "passed"
+
+
+SELECTIONS = {
+    "none": (("-k", "no_such"), 5, {}, True, 4),
+    "first failure": (("-x",), 1, {"test_a": "passed", "test_b": "failed"}, False, 0),
+    "two failures": (("--maxfail=2",), 1, {"test_a": "passed", "test_b": "failed", "test_c": "failed"}, False, 0),
+    "collect only": (("--collect-only",), 0, {}, False, 0),
+    "quietly collect only": (("--co", "-q"), 0, {}, False, 0),
+    "setup only": (("--setup-only",), 0, {}, False, 0),
+    "no terminal": (
+        ("-p", "no:terminal", "--deselect", "test_a.py::test_b"),
+        1,
+        {"test_a": "passed", "test_c": "failed", "test_d": "passed"},
+        True,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "status", "told", "complete", "deselected"), SELECTIONS.values(), ids=SELECTIONS)
+def test_a_part_of_the_tests_is_reported_as_such(
+    project: Project, args: tuple[str, ...], *, status: int, told: dict[str, str], complete: bool, deselected: int
+) -> None:
+    project.write(test_a="def test_a(): pass\ndef test_b(): assert 0\ndef test_c(): assert 0\ndef test_d(): pass\n")
+    run = project.pytest(*args)
+    assert (run.status, outcomes(run)) == (status, told)
+    assert (run.report.complete, run.report.deselected) == (complete, deselected)
+
+
+def test_a_project_without_tests_has_an_empty_report(project: Project) -> None:
+    run = project.pytest()
+    assert (run.status, run.report.tests, run.report.complete) == (5, (), True)
+
+
+def test_the_last_failures_alone_leave_the_others_out(project: Project) -> None:
+    project.write(test_a="def test_a(): pass\ndef test_b(): assert 0\n", test_c="def test_c(): pass\n")
+    args = ("-p", "cacheprovider", "--lf", "--import-mode=importlib")
+    project.pytest(*args)
+    run = project.pytest(*args)
+    assert (outcomes(run), run.report.complete) == ({"test_b": "failed"}, True)
+
+
+TAMPERING = """
+import json, os, time
+def test_replaces_for_good():
+    os.getpid = lambda: 1
+    os.write = json.dumps = json.loads = None
+    time.perf_counter = time.time = time.monotonic = lambda: 0.0
+def test_fails(): assert 0
+def test_closes():
+    os.closerange(3, 1000)
+def test_passes(): pass
+"""
+
+
+@PROCESSES
+def test_tests_that_break_the_process_for_good_do_not_harm_the_report(
+    project: Project, processes: tuple[str, ...]
+) -> None:
+    if processes:  # a worker without descriptors cannot speak to anybody
+        project.write(test_a=TAMPERING.replace("os.closerange", "print"))
+    else:
+        project.write(test_a=TAMPERING)
+    run = project.pytest("-s", *processes)
+    told = {
+        "test_replaces_for_good": "passed",
+        "test_fails": "failed",
+        "test_closes": "passed",
+        "test_passes": "passed",
+    }
+    assert (run.status, outcomes(run), run.report.complete) == (1, told, True), run.output
+    assert run.events[-2:] == ["finish", "end"]
+
+
+def test_a_fork_that_goes_on_running_tests_says_nothing(project: Project) -> None:
+    project.write(test_a=BESIDE.format("def test_b():\n    import os\n    os.fork()"))
+    for args in ((), ("--tdd-agent-report", "-")):
+        run = project.pytest("-W", "ignore", *args)
+        assert run.status == 0
+        assert run.output.count('"schema"') == (1 if args else 0)
+        assert "no report can be trusted" not in run.output
+    run = project.pytest("-W", "ignore")
+    assert outcomes(run) == {"test_a": "passed", "test_b": "passed", "test_c": "passed"}
+    assert run.events == ["start", "collected", *["begin", "test"] * 3, "finish", "end"]
+    assert not (project.folder / "out/report.json.part").exists()
+
+
+ODD = """
+import logging, pytest, unittest, warnings
+@pytest.fixture
+def broken(): raise ValueError
+@pytest.fixture
+def untidy():
+    yield
+    raise ValueError
+@pytest.fixture(scope="module")
+def parts():
+    yield
+    print("the end")
+def test_setup(broken): pass
+def test_teardown(untidy): pass
+@pytest.mark.xfail
+def test_xfail(): assert 0
+@pytest.mark.xfail(strict=True)
+def test_strict(): pass
+@pytest.mark.xfail
+def test_xpass(): pass
+def test_subtests(subtests):
+    for part in range(3):
+        with subtests.test(part=part): assert part != 1
+def test_prints():
+    warnings.warn("one"); warnings.warn("two")
+    print("x" * 10000 + "the end")
+    assert 0
+def test_logs():
+    logging.getLogger().error("an object: %s", object(), extra={"odd": object()})
+    assert 0
+class Odd(Exception):
+    def __str__(self): raise ValueError
+    __repr__ = __str__
+def test_unprintable(): raise Odd
+def test_bytes(capfd):
+    import os
+    with capfd.disabled(): pass
+    os.write(1, b"\\xff\\xfe"); os.write(2, b"\\xe9")
+    assert 0
+async def test_async(): assert 0
+async def test_async_passes(): pass
+class Box(unittest.TestCase):
+    @unittest.expectedFailure
+    def test_expected(self): assert 0
+    @unittest.expectedFailure
+    def test_unexpected(self): pass
+    def test_parts(self):
+        for part in range(3):
+            with self.subTest(part=part): self.assertNotEqual(part, 1)
+    @unittest.skip("so")
+    def test_skip(self): pass
+class Unready(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): raise ValueError
+    def test_it(self): pass
+@pytest.mark.parametrize("text", ["a::b", "c d", "[e]", "\\u00fc", "f\\ng", "\\ud800"])
+def test_ids(text): pass
+"""
+TOLD = {
+    "test_setup": "error",
+    "test_teardown": "error",
+    "test_xfail": "xfailed",
+    "test_strict": "failed",
+    "test_xpass": "xpassed",
+    "test_subtests": "failed",
+    "test_prints": "failed",
+    "test_logs": "failed",
+    "test_unprintable": "failed",
+    "test_bytes": "failed",
+    "test_async": "failed",
+    "test_async_passes": "passed",
+    "Box::test_expected": "xfailed",
+    "Box::test_unexpected": "failed",
+    "Box::test_parts": "failed",
+    "Box::test_skip": "skipped",
+    "Unready::test_it": "error",
+    "test_ids[a::b]": "passed",
+    "test_ids[c d]": "passed",
+    "test_ids[[e]]": "passed",
+    "test_ids[\u00fc]": "passed",
+    "test_ids[f\ng]": "passed",
+    "test_ids[\ud800]": "error",
+}
+ASYNC = """
+import asyncio, inspect, pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        asyncio.run(pyfuncitem.obj())
+        return True
+def pytest_runtest_makereport(item):
+    item.user_properties.append(("odd", 1))
+"""
+SETTINGS = "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = true\n"
+
+
+@PROCESSES
+def test_each_outcome_is_what_a_reader_expects(project: Project, processes: tuple[str, ...]) -> None:
+    text, told = ODD, TOLD
+    project.put("pytest.ini", SETTINGS + "addopts = --doctest-modules --continue-on-collection-errors\n")
+    project.write(conftest=ASYNC, test_outcomes=text, test_unfit="import no_such\n")
+    project.write(product='def double(x):\n    """\n    >>> double(2)\n    5\n    """\n    return 2 * x\n')
+    if processes:  # with or without the plugin, xdist cannot send it
+        project.write(test_outcomes=text.replace(', "\\ud800"', ""))
+        told = {name: outcome for name, outcome in told.items() if "\ud800" not in name}
+    run = project.pytest(*processes)
+    assert outcomes(run) == {**told, "product.double": "failed"}
+    report = run.report
+    assert (run.status, report.exit_status, report.complete) == (1, 1, True)
+    assert [(error.nodeid, error.failure.kind) for error in report.collect_errors] == [
+        ("test_unfit.py", "missing_module")
+    ]
+    assert report.warnings == 2
+    printed = run.cases["test_prints"].failure
+    assert printed is not None
+    assert printed.output.endswith("the end\n")
+    assert len(printed.output) <= 2000
+    assert kinds(run)["test_subtests"] == kinds(run)["Box::test_parts"] == "assertion"
