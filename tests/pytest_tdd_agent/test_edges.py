@@ -1,5 +1,6 @@
 """Runs that end in odd ways, and tests that do odd things: what the report, the stream and the caller see."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.stream import in_flight
 
 from .conftest import XDIST, Project, Run
@@ -347,3 +349,160 @@ def test_each_outcome_is_what_a_reader_expects(project: Project, processes: tupl
     assert printed.output.endswith("the end\n")
     assert len(printed.output) <= 2000
     assert kinds(run)["test_subtests"] == kinds(run)["Box::test_parts"] == "assertion"
+
+
+def test_of_tests_that_share_a_node_id_the_worst_counts(project: Project) -> None:
+    project.write(
+        conftest="""
+import pytest
+class Item(pytest.Item):
+    def runtest(self): assert self.good
+class File(pytest.File):
+    def collect(self):
+        for good in (True, False, True):
+            item = Item.from_parent(self, name="same")
+            item.good = good
+            yield item
+def pytest_collect_file(file_path, parent):
+    if file_path.suffix == ".txt": return File.from_parent(parent, path=file_path)
+"""
+    )
+    project.put("test_a.txt", "")
+    run = project.pytest("--tdd-agent-gate", "green")
+    assert (run.codes, outcomes(run), run.report.collected) == (["target_failed"], {"same": "failed"}, 1)
+    assert run.report.complete
+
+
+def test_of_a_test_that_a_plugin_repeats_the_last_try_counts(project: Project) -> None:
+    project.write(
+        conftest="""
+from _pytest.runner import runtestprotocol
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(2):
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in runtestprotocol(item, nextitem=item, log=False):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+""",
+        test_a="TRIES = []\ndef test_a():\n    TRIES.append(1)\n    assert len(TRIES) == 2\ndef test_b(): assert 0\n",
+    )
+    run = project.pytest()
+    assert (outcomes(run), run.report.complete) == ({"test_a": "passed", "test_b": "failed"}, True)
+    assert [case.reruns for case in run.report.tests] == [1, 1]
+
+
+def test_an_outcome_of_a_plugin_is_a_try_that_does_not_count(project: Project) -> None:
+    project.write(
+        conftest="""
+import copy, pytest
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        first = copy.copy(report)
+        first.outcome, report.outcome, report.longrepr = "retried", "passed", None
+        item.ihook.pytest_runtest_logreport(report=first)
+""",
+        test_a=BESIDE.format("def test_b(): assert 0"),
+    )
+    run = project.pytest()
+    assert (set(outcomes(run).values()), run.report.complete) == ({"passed"}, True)
+    assert [case.reruns for case in run.report.tests] == [0, 1, 0]
+
+
+@PROCESSES
+def test_what_plugins_put_on_reports_does_not_hide_a_failure(project: Project, processes: tuple[str, ...]) -> None:
+    project.write(
+        conftest="""
+import pytest
+class Odd:
+    def __str__(self): raise ValueError
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if call.when == "call" and item.name == "test_b": report.odd = object()
+    if call.when == "call" and item.name == "test_d": report.longrepr = Odd()
+""",
+        test_a=BESIDE.format("def test_b(): assert 0") + "def test_d(): assert 0\n",
+    )
+    run = project.pytest("-p", "no:terminal", *processes)
+    if processes:  # xdist loses a test that it cannot send, and even ends with 0
+        assert not run.report.complete
+        assert "passed" not in (outcomes(run).get("test_b"), outcomes(run).get("test_d"))
+    else:
+        assert run.status == 1
+        assert outcomes(run) == {"test_a": "passed", "test_b": "failed", "test_c": "passed", "test_d": "failed"}
+
+
+PRINTING = {
+    "plain": (("-v",), 1),
+    "without capturing": (("-s",), 1),
+    "xdist": (XDIST, 1),
+    "no terminal": (("-p", "no:terminal"), 1),
+    "unknown path": (("no_such.py",), 4),
+    "usage error": (("-p", "unfit"), 4),
+    "interrupt": (("-p", "unfit", "--stop"), 2),
+}
+
+
+@pytest.mark.parametrize(("args", "status"), PRINTING.values(), ids=PRINTING)
+def test_the_report_is_all_that_is_printed(project: Project, args: tuple[str, ...], *, status: int) -> None:
+    project.write(
+        conftest="def pytest_sessionfinish(): print('a hook prints')\ndef pytest_unconfigure(): print('so')\n",
+        test_a="import os\ndef test_a(): print('a test prints'); os.system('echo a child prints'); assert 0\n",
+        unfit="""
+import pytest
+def pytest_addoption(parser): parser.addoption("--stop", action="store_true")
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    print("a plugin prints")
+    raise KeyboardInterrupt if config.option.stop else pytest.UsageError("no")
+""",
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_tdd_agent"]
+    done = subprocess.run(
+        [*command, "--tdd-agent-report", "-", *args], cwd=project.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status
+    assert from_json(json.loads(done.stdout)).exit_status == status
+    assert "hook prints" in done.stderr or status != 1
+
+
+def test_pytest_inside_pytest_has_no_word_in_the_report(project: Project) -> None:
+    project.put("pytest.ini", "[pytest]\n")
+    project.write(
+        inner__check="def test_inner(): assert 0\n",
+        test_a="""
+import os, subprocess, sys
+pytest_plugins = "pytester"
+def test_in_process(pytester):
+    pytester.makepyfile("def test_inner(): pass")
+    inner = ("-p", "pytest_tdd_agent", "--tdd-agent", "-p", "no:xdist")
+    assert pytester.inline_run(*inner).ret == 0
+    assert not (pytester.path / ".tdd-agent").exists()
+    pytester.makeini("[pytest]")
+    assert pytester.inline_run(*inner).ret == 0
+    assert (pytester.path / ".tdd-agent/report.json").exists()
+def test_in_a_child():
+    inner = [sys.executable, "-m", "pytest", "-p", "pytest_tdd_agent", "inner/check.py"]
+    environment = {**os.environ, "PYTEST_ADDOPTS": "--tdd-agent"}
+    assert subprocess.run(inner, env=environment).returncode == 1
+    assert subprocess.run([*inner, "--tdd-agent-report", "inner/../.tdd-agent/report.json"]).returncode == 1
+def test_after(): pass
+""",
+    )
+    run = project.plain("-p", "pytest_tdd_agent", "--tdd-agent", "test_a.py")
+    assert (run.status, run.report.complete) == (0, True), run.output
+    assert outcomes(run) == {"test_in_process": "passed", "test_in_a_child": "passed", "test_after": "passed"}
+    assert run.events == ["start", "collected", *["begin", "test"] * 3, "finish", "end"]
+
+
+def test_settings_are_the_defaults_of_options(project: Project) -> None:
+    project.put("pytest.ini", "[pytest]\ntdd_agent_report = kept/it.json\ntdd_agent_expects = ledger\n")
+    project.write(test_a="import ledger\ndef test_a(): pass\n")
+    run = project.plain("-p", "pytest_tdd_agent", "--tdd-agent-gate", "red", report="kept/it.json")
+    assert (run.status, run.codes) == (0, [])
+    (project.folder / "kept/it.json").unlink()
+    assert project.plain("-p", "pytest_tdd_agent").status == 2
+    assert not (project.folder / "kept/it.json").exists()

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_tdd_agent.codec import case_from_line, case_line, passed_line
@@ -47,3 +48,19 @@ def test_a_test_that_passes_when_it_is_run_again_keeps_its_first_failure(tmp_pat
     assert (first.outcome, first.reruns, first.tries) == ("passed", 2, ("assertion", "assertion", "passed"))
     assert first.failure == FAILURE
     assert (second.outcome, second.tries) == ("failed", ("assertion", "timeout"))
+
+
+def test_of_tests_with_one_node_id_the_worst_counts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    spool.share(["a.py::t"])
+    for outcome in ("passed", "failed", "passed"):
+        spool.add(case_line(case("a.py::t", outcome)))
+    assert [case_from_line(line).outcome for line, _ in spool.lines()] == ["failed"]
+
+
+def test_a_test_that_passed_on_a_later_try_is_told_from_one_that_passed_at_once(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    later = replace(case("a.py::t"), reruns=1)
+    spool.add(case_line(later))
+    spool.add(case_line(case("a.py::u")))
+    assert [ended for _, ended in spool.lines()] == [later, None]

@@ -78,3 +78,16 @@ def test_a_test_does_not_repeat_the_node_id_of_its_begin(tmp_path: Path) -> None
 
 def test_a_stream_that_broke_off_within_a_line_can_be_read() -> None:
     assert in_flight([b'{"event":"begin","nodeid":"a"}', b'{"event":"te']) == ("a",)
+
+
+def test_two_files_whose_descriptors_were_closed_do_not_mix(tmp_path: Path) -> None:
+    first, second = Stream(tmp_path / "first"), Stream(tmp_path / "second")
+    first.close()
+    second.close()
+    second.send("two")
+    first.send("one")
+    second.send("two")
+    assert lines(tmp_path / "first") == [{"event": "one"}]
+    assert lines(tmp_path / "second") == [{"event": "two"}, {"event": "two"}]
+    first.close()
+    second.close()

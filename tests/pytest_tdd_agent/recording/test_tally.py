@@ -87,3 +87,12 @@ def test_a_phase_of_a_test_nobody_saw_begin_is_kept() -> None:
     tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     case = ended(tally)
     assert case.file == "a.py"
+
+
+def test_a_test_whose_body_has_not_run_has_no_outcome() -> None:
+    tally = begun()
+    for when in ("setup", "teardown"):
+        tally.passed("a.py::t", when, duration_s=0)
+        tally.phase("a.py::t", when, outcome="passed", duration_s=0)
+    assert tally.finish("a.py::t") is None
+    assert tally.in_flight() == ("a.py::t",)
