@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
-from cdd_agent.cli import agents, demo, tickets
+from cdd_agent.cli import agents, demo, schema, tickets
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.errors import CddError, ExitCode, UsageError
 
@@ -73,7 +73,7 @@ def cdd(context: click.Context, /, **given: Any) -> None:
         chat(context.obj)
 
 
-for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, tickets.status):
+for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, tickets.status, schema.schema):
     cdd.add_command(command)
 
 
