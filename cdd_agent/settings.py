@@ -19,7 +19,7 @@ CONFIG_FILE = Path(".cdd") / "config.yaml"
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> the environment variables that set it, the first one that is there counts."""
 
-_MAY_BE_NONE = frozenset({"test_reruns"})
+_MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Settings:
     test_reruns: int = 1
     """How often a test that failed is run again, alone, to tell a flaky one from a broken one; 0: never."""
     evidence_timeout_s: float = 120.0
-    """Of all runs together that check an open GREEN from outside."""
+    """Of all runs together that check an open GREEN from outside; 0: only the code is looked at."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""

@@ -1,7 +1,7 @@
 """A pytest plugin that reports every test as data and opens or closes the gates of test-driven development.
 
 This package is the plugin (``-p pytest_tdd_agent``). It declares the options; everything else is loaded only when one
-of them asks for it, so that a run without them is pytest's alone.
+of them asks for it, so that a run without them is pytest's alone. It asserts nothing: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations

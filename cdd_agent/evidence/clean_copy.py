@@ -36,7 +36,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
         root = folder / project
         root.mkdir(parents=True, exist_ok=True)
-        yield replace(suite, root=root, bytecode=folder.parent / "bytecode")
+        yield replace(suite, root=root, bytecode=None)
 
 
 def _restored(

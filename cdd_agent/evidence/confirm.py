@@ -22,7 +22,7 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
     Nothing in the work tree, the index or the history is touched. ``emit`` is told of every run.
     """
     reasons = (*suspicious_code(request), *special_cases(request))
-    if reasons or not request.targets:
+    if reasons or not request.targets or not request.time_box_s:
         return Findings(reasons=reasons)
     runs = Runs(deadline=time.monotonic() + request.time_box_s, emit=emit or silence)
     bench = _Bench(request=request, suite=suite, repository=repository, runs=runs)

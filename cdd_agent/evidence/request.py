@@ -44,7 +44,7 @@ class Request:
     baseline: SuiteReport
     """Of the tests before the change."""
     time_box_s: float
-    """Wall clock for all runs together."""
+    """Wall clock for all runs together; 0: no runs."""
     elsewhere: Callable[[], Iterable[str]] = tuple
     """The sources of the product before the change; asked for only if something was found."""
 

@@ -25,7 +25,8 @@ def tools_for(
         if run.report is None:
             return f"{run.problem}\n{run.output}"
         count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
-        return f"{count or 'no test was collected'}\n\n{briefing.failures(run.report)}".rstrip()
+        told = (count or "no test was collected", *run.notices, "", briefing.failures(run.report))
+        return "\n".join(told).rstrip()
 
     def locked(path: str) -> str | None:
         path = bench.in_repository(path)

@@ -67,8 +67,8 @@ class Suite:
     interpreter: Interpreter
     sandbox: Sandbox
     timeout_s: float
-    bytecode: Path
-    """Folder for compiled code, kept between runs."""
+    bytecode: Path | None
+    """Folder for compiled code, kept between runs; None: none is kept, and what is installed is used as it is."""
     flaky: int = 0
     """How often a test that fails unexpectedly is run again."""
 
@@ -79,7 +79,8 @@ class Suite:
             private = Path(folder)
             nonce = secrets.token_hex(16)
             self._equip(private, nonce)
-            self._drop_dated_bytecode()
+            if self.bytecode is not None:
+                self._drop_dated_bytecode(self.bytecode)
             result = self._pytest(private, nonce, arguments=targets)
             notices: tuple[str, ...] = ()
             if why := self._absent_plugin(private / "report.json", result):
@@ -108,28 +109,34 @@ class Suite:
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> ProcessResult:
         """Run pytest with what is in ``private``, and a report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
-        run_plugin = f"tdd_agent_run_{nonce}"
+        run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         argv = [
-            *(str(self.interpreter.path), str(private / "launcher.py"), run_plugin, "-p", run_plugin),
-            *("-p", f"no:{pytest_tdd_agent.__name__}", "-p", f"tdd_agent_{nonce}"),
+            *(str(self.interpreter.path), str(private / "launcher.py"), run_plugin, plugin),
+            *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         ]
-        variables = {"PYTHONPYCACHEPREFIX": str(self.bytecode), "PYTHONDONTWRITEBYTECODE": "1"}
+        variables = {"PYTHONDONTWRITEBYTECODE": "1"}
+        if self.bytecode is not None:
+            variables["PYTHONPYCACHEPREFIX"] = str(self.bytecode)
         if "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return self.sandbox.run(
             argv, cwd=self.root, variables=variables, timeout_s=self.timeout_s, output_cap=OUTPUT_CAP_BYTES
         )
 
-    def _drop_dated_bytecode(self) -> None:
+    def _drop_dated_bytecode(self, cache: Path) -> None:
         """Drop from the cache what is told by its date, except of what is installed: a test, or pytest, made it."""
-        installed = str(self.interpreter.path.parent.parent.absolute() / "lib" / "python3")
-        for path in self.bytecode.rglob("*.pyc"):
+        python = self.interpreter.path
+        prefixes = (python.parent.parent.absolute(), python.resolve().parent.parent)
+        installed = tuple(str(prefix / "lib" / "python3") for prefix in prefixes)
+        for path in cache.rglob("*.pyc"):
+            if f"/{path.relative_to(cache)}".startswith(installed):
+                continue
             with path.open("rb") as stream:
                 is_dated = stream.read(8)[4:] != _CHECKED_HASH
-            if is_dated and not f"/{path.relative_to(self.bytecode)}".startswith(installed):
+            if is_dated:
                 path.unlink()
 
     def _absent_plugin(self, report: Path, result: ProcessResult) -> str | None:

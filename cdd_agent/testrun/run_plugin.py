@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _CHECKED_HASH = b"\x03\0\0\0"
 """The second field of compiled code that is told by a hash; what follows is 8 bytes, as are time and size."""
-_KEPT_BELOW = tuple(folder + os.sep for folder in (os.getcwd(), sys.prefix, sys.base_prefix))
-"""Only the project's code and what is installed is worth keeping."""
+_PROJECT = os.getcwd() + os.sep
+_INSTALLED = tuple(os.path.join(prefix, "lib", "python3") for prefix in (sys.prefix, sys.base_prefix))
+"""What is installed is told by time and size, as anywhere: reading all its sources for each run would take long."""
 
 _read = SourceFileLoader.get_data
 _write = SourceFileLoader.set_data
@@ -34,7 +35,7 @@ class _ByContent(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         """Read a file for an import; take the hash of a source."""
         content = _read(self, path)
-        if path == self.path:
+        if path == self.path and not path.startswith(_INSTALLED):
             _hashes[path] = source_hash(content)
         return content
 
@@ -44,15 +45,18 @@ class _ByContent(SourceFileLoader):
         A loader of the project that reads its sources by itself keeps nothing.
         """
         source = str(self.path)
-        if source.startswith(_KEPT_BELOW) and source in _hashes:
+        if source.startswith(_INSTALLED):
+            _write(self, path, data, _mode=_mode)
+        elif source.startswith(_PROJECT) and source in _hashes:
             if data[4:8] != _CHECKED_HASH:
                 data = data[:4] + _CHECKED_HASH + _hashes[source] + data[16:]
             _write(self, path, data, _mode=_mode)
 
 
-SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
-SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
-sys.dont_write_bytecode = False
+if sys.pycache_prefix is not None:
+    SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
+    SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
+    sys.dont_write_bytecode = False
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:

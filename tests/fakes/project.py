@@ -131,7 +131,7 @@ class Project:
             ),
             model=model,
             policy=Policy(
-                max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4), evidence_timeout_s=60
+                max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4), evidence_timeout_s=0
             ),
             role="You are the Executor.",
             reports=private / "reports" / "sale",

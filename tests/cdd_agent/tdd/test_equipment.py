@@ -55,9 +55,15 @@ def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> No
 
 
 def test_tests_that_cannot_run_show_what_pytest_said(project: Project) -> None:
+    project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    assert "pytest-99" in run.run({}).text
+
+
+def test_what_a_run_did_differently_is_told(project: Project) -> None:
     project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
     run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
-    assert "--no-such-option" in run.run({}).text
+    assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text
 
 
 def test_commands_run_in_the_project(project: Project) -> None:

@@ -29,7 +29,7 @@ def test_files_that_the_tests_write_change_or_delete_are_put_back_and_kept(proje
 
 
 def test_a_run_that_comes_to_nothing_is_told_with_its_problem(project: Project) -> None:
-    project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
+    project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
     project.bench(ScriptedModel([])).run_suite("all tests")
     finished = project.seen[-1]
     assert isinstance(finished, SuiteFinished)

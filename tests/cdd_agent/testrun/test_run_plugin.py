@@ -87,6 +87,7 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     (tmp_path / "code_here.py").write_text("def add(a, b): return a + b\n")
     (tmp_path / "test_a.py").write_text(THREE)
     assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+    assert suite.bytecode is not None
     (kept,) = (suite.bytecode / tmp_path.relative_to("/")).rglob("code_here.*.pyc")
     assert kept.read_bytes()[4:8] == b"\x03\0\0\0"
     before = kept.stat().st_mtime_ns
