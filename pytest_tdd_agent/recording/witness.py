@@ -98,6 +98,8 @@ class Witness:
 
     def testify(self, report: pytest.TestReport) -> None:
         """Attach why a test failed, if the exception of this phase was seen."""
+        if report.outcome not in ("passed", "failed", "skipped"):
+            return  # a plugin's word for a try that does not count; what comes of the last may have the same exception
         nodeid, error = self._seen.pop(str(report.when), ("", None))
         if error is not None and nodeid == report.nodeid and report.outcome == "failed":
             with self._guard:
