@@ -7,7 +7,7 @@ outcome over when it ends.
 from __future__ import annotations
 
 from json import dumps
-from typing import TYPE_CHECKING, Collection, Generator, Iterator
+from typing import TYPE_CHECKING, Collection, Generator, Iterator, Sequence
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -61,7 +61,8 @@ class Rerunner:
 
     def _run_again(self, session: pytest.Session) -> None:
         again = self._failed - self._never_again
-        for item in [item for item in session.items if item.nodeid in again][:MOST_TESTS]:
+        items: Sequence[pytest.Item] = getattr(session, "items", ())  # under xdist, the controlling process has none
+        for item in [item for item in items if item.nodeid in again][:MOST_TESTS]:
             self.tries[item.nodeid] = tuple(self._tries(item))
         output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
         if output is not None:

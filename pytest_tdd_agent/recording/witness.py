@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from json import dumps, loads
 from types import TracebackType
 from typing import TYPE_CHECKING, Generator, Sequence
 
@@ -41,7 +40,7 @@ def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> 
     """Return why a phase failed, with the text and the output that pytest has of it."""
     attached: str | None = report.__dict__.get(ATTRIBUTE)
     text = _rendered(report.longrepr)
-    found = failure.from_text(text, phase) if attached is None else codec.failure_from_json(loads(attached))
+    found = failure.from_text(text, phase) if attached is None else codec.failure_from_line(attached)
     output = "\n".join(f"{title}:\n{content}" for title, content in report.sections)
     return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])
 
@@ -49,7 +48,7 @@ def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> 
 def kind_of(report: pytest.TestReport) -> str | None:
     """Return the kind of the failure that is attached to a report, if there is one."""
     attached: str | None = report.__dict__.get(ATTRIBUTE)
-    return None if attached is None else codec.failure_from_json(loads(attached)).kind
+    return None if attached is None else codec.failure_from_line(attached).kind
 
 
 def _rendered(longrepr: object) -> str:
@@ -129,7 +128,7 @@ class Witness:
 
         test_file = report.nodeid.split("::", 1)[0]
         found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
-        report.__dict__[ATTRIBUTE] = dumps(codec.failure_to_json(found))
+        report.__dict__[ATTRIBUTE] = codec.failure_line(found)
 
 
 class WorkerWitness:
