@@ -11,7 +11,7 @@ from json import JSONEncoder, dumps, loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
 from pathlib import Path
-from typing import Callable, Iterable, Mapping, TypeVar
+from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from .report import (
     OUTCOMES,
@@ -99,6 +99,11 @@ def passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str, float
         return case_line(Case(nodeid, "passed", file, line, sum(phases.values()), dict(phases)))
     setup, call, teardown = phases["setup"], phases["call"], phases["teardown"]
     return _PASSED_LINE % (_quote(nodeid), _quote(file), line, setup + call + teardown, setup, call, teardown)
+
+
+def failure_line(failure: Failure) -> str:
+    """Return the document of one failure in one line."""
+    return _COMPACT.encode(failure_to_json(failure))
 
 
 def failure_to_json(failure: Failure) -> dict[str, object]:
@@ -237,14 +242,22 @@ def from_json(value: object) -> SuiteReport:
     return report
 
 
-def failure_from_json(value: object) -> Failure:
-    """Return the failure of a document; raises ReportError, which names the place."""
-    return _failure(_Value(value, "$"))
+def failure_from_line(line: str) -> Failure:
+    """Return the failure that ``failure_line`` wrote."""
+    return _plain_failure(loads(line))
 
 
 def case_from_line(line: str) -> Case:
-    """Return the test that ``case_line`` wrote."""
-    return _case(_Value(loads(line), "$"))
+    """Return the test that ``case_line`` wrote; unlike ``from_json``, without a look at what it holds."""
+    fields = loads(line)
+    failure = fields.pop("failure")
+    tries = tuple(fields.pop("tries", ()))
+    return Case(**fields, failure=None if failure is None else _plain_failure(failure), tries=tries)
+
+
+def _plain_failure(fields: dict[str, Any]) -> Failure:
+    frames = tuple(Frame(**at) for at in fields.pop("frames"))
+    return Failure(**fields, frames=frames)
 
 
 def _case(value: _Value) -> Case:

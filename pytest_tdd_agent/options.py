@@ -11,6 +11,7 @@ from .codec import ReportError, load
 from .report import SuiteReport
 
 DEFAULT_REPORT = Path(".tdd-agent", "report.json")
+_WITH_FILE = ("--tdd-agent-report", "--tdd-agent-baseline")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Options:
 
 def read_options(config: pytest.Config) -> Options:
     """Return the options of a run; raises pytest.UsageError for those that do not fit together or cannot be read."""
+    _refuse_files_far_away(config)
     option = config.option
     phase: str | None = option.tdd_agent_gate
     if phase is None and (option.tdd_agent_target or option.tdd_agent_expects or option.tdd_agent_baseline):
@@ -67,6 +69,24 @@ def read_options(config: pytest.Config) -> Options:
         nonce=option.tdd_agent_nonce,
         baseline=None if phase is None else _baseline(_path(config, "baseline")),
     )
+
+
+def _refuse_files_far_away(config: pytest.Config) -> None:
+    """Raise for ``--OPTION FILE`` with a file outside the current folder, which would move the root directory.
+
+    Pytest looks for that directory before it knows this plugin's options, so a file in a word of its own is taken for
+    a test: node ids and configuration would be those of another folder.
+    """
+    here = config.invocation_params.dir
+    words = [str(word) for word in config.invocation_params.args]
+    if any(word.startswith("--rootdir") for word in words):
+        return
+    for option, value in zip(words, words[1:]):
+        if option in _WITH_FILE and (here / value).exists() and here not in (here / value).resolve().parents:
+            raise pytest.UsageError(
+                f"{option} {value}: pytest takes this file outside the current folder for a test, and that folder for "
+                f"the root of the tests. Write {option}={value}"
+            )
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:

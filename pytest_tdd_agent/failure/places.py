@@ -22,7 +22,8 @@ Call = Tuple[str, int, str]
 
 def is_named(error: BaseException, name: str, *, package: str) -> bool:
     """Say whether an exception is of a class of that name, or of one below it, in that top package."""
-    return any(cls.__name__ == name and str(cls.__module__).split(".", 1)[0] == package for cls in type(error).__mro__)
+    classes = type(error).__mro__
+    return bool([cls for cls in classes if cls.__name__ == name and str(cls.__module__).split(".", 1)[0] == package])
 
 
 def doctest_place(error: BaseException) -> tuple[str, int] | None:
@@ -61,7 +62,8 @@ def calls_of(error: BaseException) -> Iterator[Call]:
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith("<") and not _is_runner(traceback.tb_frame):
-            yield os.path.abspath(code.co_filename), traceback.tb_lineno, code.co_name
+            file = code.co_filename
+            yield file if file.startswith("/") else os.path.abspath(file), traceback.tb_lineno, code.co_name
         traceback = traceback.tb_next
 
 
@@ -70,6 +72,7 @@ def _is_runner(frame: FrameType) -> bool:
     return isinstance(name, str) and name.split(".", 1)[0] in _RUNNERS
 
 
+@lru_cache(maxsize=256)
 def is_own(path: str, root: str) -> bool:
     """Say whether an absolute path is the user's own code: below the root, and not installed there."""
     inside = path.startswith(root.rstrip(os.sep) + os.sep)
@@ -84,10 +87,12 @@ def is_own_or_installed(path: str, root: str) -> bool | None:
     return False if is_installed else None
 
 
+@lru_cache(maxsize=256)
 def _is_standard(path: str) -> bool:
     return path.startswith(_STANDARD_LIBRARY) and "-packages" not in path
 
 
+@lru_cache(maxsize=256)
 def relative_path(path: str, root: str) -> str:
     """Return a path as reports have it: posix, and relative if it lies below the root."""
     prefix = root.rstrip(os.sep) + os.sep

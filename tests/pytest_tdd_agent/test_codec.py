@@ -161,7 +161,12 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_failure_alone_comes_back_from_json() -> None:
     failure = replace(Failure("call", "assertion", "test", "AssertionError", "é \ud800"), line=3)
-    assert codec.failure_from_json(json.loads(json.dumps(codec.failure_to_json(failure)))) == failure
+    assert codec.failure_from_line(codec.failure_line(failure)) == failure
+
+
+@given(suite_reports)
+def test_a_test_comes_back_from_its_line_as_it_went(report: SuiteReport) -> None:
+    assert [codec.case_from_line(codec.case_line(case)) for case in report.tests] == list(report.tests)
 
 
 @given(texts, texts, seconds)

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import doctest
 import errno
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.codec import failure_from_json, failure_to_json
+from pytest_tdd_agent.codec import failure_from_line, failure_line
 from pytest_tdd_agent.failure import (
     FRAMES_CAP,
     KINDS,
@@ -337,7 +336,7 @@ def test_a_project_that_is_installed_as_a_copy_is_still_the_project(tmp_path: Pa
 
 def test_a_failure_of_any_text_goes_through_json(tmp_path: Path) -> None:
     failure = failing(tmp_path, "raise ValueError('\\ud800' + 'x' * 5000)")
-    assert failure_from_json(json.loads(json.dumps(failure_to_json(failure)))) == failure
+    assert failure_from_line(failure_line(failure)) == failure
     assert failure.message.startswith("\ud800x")
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.gate import CODES
 
 from .conftest import ROOT, XDIST, Project
@@ -210,6 +211,20 @@ def test_options_that_cannot_be_followed_are_a_usage_error(
     run = project.plain("-p", "pytest_tdd_agent", *args)
     assert run.status == 4
     assert message in run.output
+
+
+def test_a_report_outside_the_folder_does_not_move_the_root_directory(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project.put("pytest.ini", "[pytest]\npython_files = check_*.py\n")
+    project.write(check_a="def test_a(): assert 0\n")
+    far = tmp_path_factory.mktemp("far") / "report.json"
+    assert project.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", str(far)).status == 1
+    again = project.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", str(far))
+    assert again.status == 4
+    assert f"Write --tdd-agent-report={far}" in again.output
+    assert project.plain("-p", "pytest_tdd_agent", f"--tdd-agent-report={far}").status == 1
+    assert [case.nodeid for case in load(far).tests] == ["check_a.py::test_a"]
 
 
 def test_a_fault_of_the_plugin_closes_the_gate_and_breaks_nothing(project: Project) -> None:
