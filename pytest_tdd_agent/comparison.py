@@ -62,10 +62,16 @@ class Comparison:
         """Say whether the baseline lacks the test."""
         return self.old(case) is None
 
-    def failed_before(self, case: Case) -> bool:
-        """Say whether the test failed in the baseline."""
+    def failed_at_first(self, case: Case) -> bool:
+        """Say whether the test failed before the cycle began: a baseline that RED made has what RED added too."""
         old = self.old(case)
+        if self._is_after_red():
+            return not {case.nodeid, case.nodeid if old is None else old.nodeid}.isdisjoint(self.old_failures)
         return old is not None and old.outcome in FAILING
+
+    def _is_after_red(self) -> bool:
+        gate = self.baseline.gate if self.baseline else None
+        return gate is not None and gate.phase == "red"
 
     def is_old_trouble(self, case: Case) -> bool:
         """Say whether the test did not pass before the cycle began, or did not count, and is no worse now."""
@@ -94,6 +100,13 @@ class Comparison:
             if held_back or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
                 return error
         return None
+
+    def uncollected_since_red(self) -> Iterator[CollectError]:
+        """What RED accepted as uncollected, for want of something that the project was to get, and still is."""
+        for error in self.report.collect_errors if self._is_after_red() else ():
+            is_missing = error.failure.kind in ("missing_module", "import_error")
+            if is_missing and error.failure.missing_in_project is not False:
+                yield error
 
     def new_collect_errors(self) -> Iterator[CollectError]:
         """What could be collected in the baseline, or was not there."""

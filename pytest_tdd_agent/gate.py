@@ -224,10 +224,11 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
 def _green(run: Comparison) -> Iterator[Reason]:
     aim = Aim(run, lambda target: _green_targets(run, target))
     if not run.targets:
-        ran = (
-            case for case in run.report.tests if case.outcome in ("passed", *FAILING) and not run.failed_before(case)
+        ran = (case for case in run.report.tests if case.outcome in ("passed", *FAILING))
+        aim.take(
+            (case for case in ran if not run.failed_at_first(case)),
+            (*run.new_collect_errors(), *run.uncollected_since_red()),
         )
-        aim.take(ran, run.new_collect_errors())
     if aim.is_empty():
         yield Reason("no_tests", None, "No test ran. Check what pytest collects, and that not all is skipped.")
     for target in aim.missing:

@@ -10,7 +10,7 @@ from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import SuiteReport, failing
+from pytest_tdd_agent.report import SuiteReport, Verdict, failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,8 @@ def with_tests_before(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
     present = {case.nodeid for case in red.tests}
     hiding = tuple(_inside(error.nodeid) for error in red.collect_errors)
     hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
-    return replace(red, tests=(*red.tests, *hidden), old_failures=failing(first))
+    opened = Verdict(phase="red", open=True)
+    return replace(red, tests=(*red.tests, *hidden), old_failures=failing(first), gate=opened)
 
 
 def _inside(nodeid: str) -> str:

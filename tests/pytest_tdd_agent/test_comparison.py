@@ -59,7 +59,7 @@ def test_what_passed_is_matched_with_what_passes() -> None:
     now = run(case("a.py::t[3]", "failed"), case("a.py::t[4]"))
     comparison = beside(now, before)
     assert [comparison.old(case) for case in now.tests] == list(before.tests)
-    assert [comparison.failed_before(case) for case in now.tests] == [True, False]
+    assert [comparison.failed_at_first(case) for case in now.tests] == [True, False]
 
 
 def test_a_test_that_was_given_parameters_is_still_there() -> None:
@@ -75,7 +75,7 @@ def test_without_a_baseline_every_test_is_new() -> None:
 
 def test_a_sign_is_new_unless_the_baseline_has_it_of_the_same_test() -> None:
     sign = Sign("patched_runner", "a.py::t[1]", "x")
-    before = replace(run(case("a.py::t[1]")), signs=(sign,))
+    before = replace(run(case("a.py::t[1]")), audited=True, signs=(sign,))
     again = replace(run(case("a.py::t[2]")), signs=(replace(sign, nodeid="a.py::t[2]"),))
     assert beside(again, before).new_signs() == []
     other = replace(again, signs=(replace(sign, nodeid="b.py::t"), replace(sign, message="y")))

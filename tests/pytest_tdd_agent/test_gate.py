@@ -473,3 +473,13 @@ def test_red_adds_no_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
     )
     assert codes(judge("red", report, baseline=BASELINE)) == ["protected_changed"]
     assert codes(judge("red", report, baseline=replace(BASELINE, fingerprints={"sitecustomize.py": "1"}))) == []
+
+
+def test_green_without_targets_means_what_red_added_and_spares_what_failed_before() -> None:
+    opened = Verdict("red", open=True)
+    before = replace(run(case(OLD, "failed"), case(NEW, "failed")), old_failures=(OLD,), gate=opened)
+    assert green(run(case(OLD, "failed"), case(NEW)), baseline=before) == []
+    assert green(run(case(OLD, "failed"), case(NEW, "failed")), baseline=before) == ["target_failed"]
+    waiting = replace(run(case(OLD), errors=(uncollected(),)), gate=opened)
+    assert green(run(case(OLD), errors=(uncollected(),)), baseline=waiting) == ["target_failed"]
+    assert green(run(case(OLD), case(NEW)), baseline=waiting) == []
