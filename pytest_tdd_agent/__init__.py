@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     import pytest
 
-__all__ = ["pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_load_initial_conftests"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,9 +89,22 @@ def _add_gate_options(group: pytest.OptionGroup) -> None:
     )
 
 
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Have a report left even if the run ends before it is configured."""
+    option = early_config.known_args_namespace
+    if _is_wanted(option):
+        from .unstarted import leave_report
+
+        leave_report(early_config, option)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin's hooks if an option asks for them."""
-    option = config.option
+    if _is_wanted(config.option):
+        config.pluginmanager.import_plugin(f"{__name__}.plugin")
+
+
+def _is_wanted(option: Namespace) -> bool:
     wanted = (
         option.tdd_agent,
         option.tdd_agent_report,
@@ -101,5 +116,4 @@ def pytest_configure(config: pytest.Config) -> None:
         option.tdd_agent_audit,
         option.tdd_agent_nonce,
     )
-    if any(wanted) and not (option.help or option.version):
-        config.pluginmanager.import_plugin(f"{__name__}.plugin")
+    return any(wanted) and not (option.help or option.version)

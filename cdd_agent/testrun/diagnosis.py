@@ -76,6 +76,8 @@ def advice(reason: str, python: Path) -> str:
         return f"{pip} 'pytest>={found[1]}'"
     if is_absent_plugin(reason):
         return f"install what this belongs to with `{pip} PLUGIN`, or take it out of pytest's configuration"
+    if reason.startswith(("file or directory not found", "not found: ", "found no collectors")):
+        return "name tests that are there"
     if reason.startswith("ImportError while loading conftest"):
         return f"mend that file, or install what it misses with `{pip} PACKAGE`"
     return "correct pytest's configuration"

@@ -24,6 +24,8 @@ from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport, summary
 
 OUTPUT_CAP_BYTES = 200_000
+_USAGE_ERROR = 4
+"""Pytest's exit status when it refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
 """Bytes 4 to 8 of compiled code that is told from its source by content."""
 
@@ -142,7 +144,8 @@ class Suite:
     def _absent_plugin(self, report: Path, result: ProcessResult) -> str | None:
         """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
         reason = diagnosis.refusal(result.output)
-        if result.timed_out or report.exists() or reason is None or not diagnosis.is_absent_plugin(reason):
+        has_run = report.exists() and result.exit_status != _USAGE_ERROR
+        if result.timed_out or has_run or reason is None or not diagnosis.is_absent_plugin(reason):
             return None
         what_to_do = diagnosis.advice(reason, self.interpreter.path)
         return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
@@ -152,7 +155,7 @@ class Suite:
         running = diagnosis.running_in(path.with_suffix(".jsonl"))
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
-        if not path.exists():
+        if not path.exists() or result.exit_status == _USAGE_ERROR:
             return None, self._no_report(result, running)
         try:
             report = load(path)

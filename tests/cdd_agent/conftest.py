@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
-from tests.cdd_agent.cli.projects import build_finished, copied
+from tests.fakes.demo import build_finished, copied
 from tests.fakes.project import Project
 
 

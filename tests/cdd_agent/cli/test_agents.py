@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
-from tests.cdd_agent.cli.projects import ANSWER, RECORDING, SLUG
+from tests.fakes.demo import ANSWER, RECORDING, SLUG
 
 GIVES_UP = """\
 - when: "^Work: executor"

@@ -13,7 +13,7 @@ import pytest
 from cdd_agent import __version__
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
-from tests.cdd_agent.cli.projects import RECORDING, SLUG
+from tests.fakes.demo import RECORDING, SLUG
 
 ROOT = Path(__file__).parent.parent.parent.parent
 REPLAY = ("--replay", str(RECORDING))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from tests.cdd_agent.cli.projects import RECORDING, SLUG
+from tests.fakes.demo import RECORDING, SLUG
 
 
 @pytest.fixture

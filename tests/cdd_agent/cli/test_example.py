@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cdd_agent.cli.example import examples
 from cdd_agent.tickets.ticket import find
-from tests.cdd_agent.cli.projects import SLUG
+from tests.fakes.demo import SLUG
 
 
 def test_every_example_has_a_project_with_its_ticket_and_a_recording() -> None:

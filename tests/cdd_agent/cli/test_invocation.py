@@ -9,7 +9,7 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
-from tests.cdd_agent.cli.projects import SLUG
+from tests.fakes.demo import SLUG
 
 
 def invocation(project: Path, *, as_json: bool = False) -> Invocation:

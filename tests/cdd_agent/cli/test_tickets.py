@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from tests.cdd_agent.cli.projects import SLUG
+from tests.fakes.demo import SLUG
 
 
 def test_a_new_ticket_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

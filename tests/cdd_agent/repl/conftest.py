@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cdd_agent.cli.projects import fresh
+from tests.fakes.demo import fresh
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from cdd_agent.errors import DocumentError, GateClosed
 from cdd_agent.repl import conversation_talk
 from cdd_agent.tickets.ticket import find
-from tests.cdd_agent.cli.projects import ANSWER, SLUG, ProjectCrew, captured
+from tests.fakes.demo import ANSWER, SLUG, ProjectCrew, captured
 
 TALKS_ONLY = """\
 - when: "^Work: planner minutes-lost$"

@@ -10,7 +10,7 @@ from cdd_agent.repl import executor_talk
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
-from tests.cdd_agent.cli.projects import SLUG, ProjectCrew, captured
+from tests.fakes.demo import SLUG, ProjectCrew, captured
 
 
 class Talk:

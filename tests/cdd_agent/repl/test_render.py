@@ -7,7 +7,7 @@ import pytest
 from cdd_agent import events
 from cdd_agent.events import Event
 from cdd_agent.repl.render import Renderer, reason_text
-from tests.cdd_agent.cli.projects import captured
+from tests.fakes.demo import captured
 
 SUITE = events.SuiteFinished(
     purpose="all tests for the gate", passed=3, failed=1, errors=0, skipped=0, duration_s=1.23, problem=None

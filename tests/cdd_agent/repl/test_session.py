@@ -10,7 +10,7 @@ from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.session import Place, Session
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.workflows.conversation.socrates import Socrates
-from tests.cdd_agent.cli.projects import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh
+from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh
 
 
 class Sitting:

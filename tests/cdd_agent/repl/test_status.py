@@ -18,7 +18,7 @@ from cdd_agent.work.state import (
     record_attempt,
     start_step,
 )
-from tests.cdd_agent.cli.projects import SLUG, captured
+from tests.fakes.demo import SLUG, captured
 
 KEYS = (StepKey(number=1, title="One", text_sha256="a"), StepKey(number=2, title="Two", text_sha256="b"))
 NEW = RunState(ticket_slug="t", started_at="2026-01-31T12:00:00Z", step_executions=pending_steps(KEYS))

@@ -7,7 +7,7 @@ import pty
 from rich.text import Text
 
 from cdd_agent.repl.display.screen import Screen
-from tests.cdd_agent.cli.projects import captured
+from tests.fakes.demo import captured
 
 
 def test_a_line_is_wrapped_at_the_width_and_hangs() -> None:

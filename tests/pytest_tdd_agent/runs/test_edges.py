@@ -12,7 +12,7 @@ import pytest
 from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.stream import in_flight
 
-from .conftest import XDIST, Project, Run
+from ..conftest import XDIST, Project, Run
 
 BESIDE = "def test_a(): pass\n{}\ndef test_c(): pass\n"
 PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
@@ -127,6 +127,22 @@ def test_a_run_that_cannot_start_has_a_report_that_says_so(project: Project) -> 
     project.write(test_a="def test_a(): pass\n")
     run = project.pytest("no_such.py")
     assert (run.status, run.report.exit_status, run.report.complete) == (4, 4, False)
+
+
+@pytest.mark.parametrize(
+    ("conftest", "args"), [("import no_such\n", ()), ("", ("--no-such-option",))], ids=["conftest", "unknown option"]
+)
+def test_a_run_that_ends_before_it_is_configured_has_a_report_that_says_so(
+    project: Project, conftest: str, *, args: tuple[str, ...]
+) -> None:
+    project.put("out/report.json", "an earlier run's")
+    project.put("out/report.jsonl", "an earlier run's")
+    project.write(conftest=conftest, test_a="def test_a(): pass\n")
+    run = project.pytest("--tdd-agent-nonce", "n", *args)
+    assert (run.status, run.report.exit_status, run.report.complete, run.report.nonce) == (4, 4, False, "n")
+    assert not (project.folder / "out/report.jsonl").exists()
+    printed = project.pytest("--tdd-agent-report", "-", *args).output
+    assert printed.count('"schema"') == 1
 
 
 def test_what_is_stopped_in_a_worker_stops_the_run(project: Project) -> None:

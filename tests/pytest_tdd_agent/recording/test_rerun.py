@@ -2,7 +2,7 @@
 
 import pytest
 
-from .conftest import XDIST, Project, Run
+from ..conftest import XDIST, Project, Run
 
 PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
 FLAKY = """

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_tdd_agent.report import failing
 
-from .conftest import ROOT, XDIST, Project, Run
+from ..conftest import ROOT, XDIST, Project, Run
 
 TESTS = """
 from product import add, mean, total

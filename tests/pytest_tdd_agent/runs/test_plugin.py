@@ -3,7 +3,7 @@ import pytest
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.gate import CODES
 
-from .conftest import ROOT, XDIST, Project
+from ..conftest import ROOT, XDIST, Project
 
 PRODUCT = "def double(x): return x + 1\n"
 OLD_TEST = "from product import double\ndef test_one(): assert double(1) == 2\n"

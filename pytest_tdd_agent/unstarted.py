@@ -1,0 +1,55 @@
+"""The report of a run that ends before it is configured: a conftest that fails, an option that nobody knows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from platform import python_version
+
+import pytest
+
+from . import codec
+from .options import DEFAULT_REPORT
+from .report import SuiteReport
+
+
+def leave_report(config: pytest.Config, option: Namespace) -> None:
+    """Have a report written when pytest ends without having configured the plugin; ``option`` is not yet checked."""
+    name = option.tdd_agent_report or config.getini("tdd_agent_report")
+    start = config.invocation_params.dir if option.tdd_agent_report else config.rootpath
+    path = config.rootpath / DEFAULT_REPORT if name in ("", "-") else start / name
+    is_inside = os.path.realpath(str(path)) in os.environ.get("PYTEST_TDD_AGENT_ACTIVE", "").split(os.pathsep)
+    if is_inside or path.suffix == ".jsonl":
+        return
+    report = SuiteReport(
+        complete=False,
+        exit_status=int(pytest.ExitCode.USAGE_ERROR),
+        nonce=option.tdd_agent_nonce,
+        python=python_version(),
+        pytest=pytest.__version__,
+        rootdir=str(config.rootpath),
+        started_at=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        duration_s=0.0,
+    )
+
+    def end() -> None:
+        if not (config.pluginmanager.has_plugin("tdd-agent-closing") or hasattr(config, "workerinput")):
+            with suppress(OSError):
+                _write(report, path)
+                if option.tdd_agent_report == "-":
+                    sys.stdout.write(path.read_text(encoding="ascii"))
+
+    config.add_cleanup(end)
+
+
+def _write(report: SuiteReport, path: Path) -> None:
+    """Write the report, in place of what an earlier run has left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = path.with_suffix(".jsonl")
+    if stream.exists():
+        stream.unlink()
+    codec.dump(report, path)

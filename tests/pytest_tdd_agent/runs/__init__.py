@@ -1,0 +1,1 @@
+"""Whole runs of pytest with the plugin."""
