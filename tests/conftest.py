@@ -1,9 +1,20 @@
 """What every test may use."""
 
+import os
+
+import pytest
 from hypothesis import settings
+
+from tests.fakes.lean import lean_python
 
 pytest_plugins = ["pytester"]
 
 settings.register_profile("repeatable", derandomize=True)  # a change is judged by the same examples everywhere
 settings.register_profile("searching", max_examples=500)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lean_python(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Run the tests of small projects with few plugins, wherever the program looks for an interpreter."""
+    os.environ["CDD_PYTHON"] = str(lean_python(tmp_path_factory.getbasetemp() / "lean"))

@@ -11,7 +11,7 @@ from tests.fakes.project import Project
 
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    return find_interpreter(tmp_path_factory.mktemp("no-environment"), environment={})
+    return find_interpreter(tmp_path_factory.mktemp("no-environment"))
 
 
 @pytest.fixture(scope="session")

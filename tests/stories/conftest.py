@@ -16,7 +16,7 @@ Cdd: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CDD_PYTHON") if name in os.environ}
     return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
 
 

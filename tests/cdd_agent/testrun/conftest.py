@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.run import Suite, SuiteRun
 from cdd_agent.testrun.sandbox import ProcessSandbox
+
+
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """This one, with xdist."""
+    return find_interpreter(tmp_path_factory.mktemp("no-environment"), environment={})
 
 
 @pytest.fixture
