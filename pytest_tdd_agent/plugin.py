@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from .audit import register
 
         auditor = register(config, guard)
-    rerunner = Rerunner(limit=options.flaky, spared=_failed_before(options), witness=witness, guard=guard)
+    rerunner = Rerunner(limit=options.flaky, spared=_failed_at_first(options), witness=witness, guard=guard)
     config.pluginmanager.register(witness, "tdd-agent-witness")
     if options.flaky:
         config.pluginmanager.register(rerunner, "tdd-agent-rerunner")
@@ -72,8 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(closing, "tdd-agent-closing")
 
 
-def _failed_before(options: Options) -> tuple[str, ...]:
-    return () if options.baseline is None else failing(options.baseline)
+def _failed_at_first(options: Options) -> tuple[str, ...]:
+    """Tests whose failure is no surprise; those that RED added are to pass now."""
+    baseline = options.baseline
+    if baseline is None:
+        return ()
+    is_after_red = baseline.gate is not None and baseline.gate.phase == "red"
+    return baseline.old_failures if is_after_red else failing(baseline)
 
 
 def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
