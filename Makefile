@@ -45,7 +45,7 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 suite: $(READY) ## the tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench

@@ -72,7 +72,7 @@ def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(mak
     told = [event for event in seen if isinstance(event, SuiteFinished)]
     assert [(event.passed, event.failed) for event in told] == [(3, 2), (0, 1)]
     assert told[0].purpose == "targets in a clean copy, beside 2 tests that have to fail"
-    assert told[1].purpose.startswith("targets with product.py:2: return None")
+    assert told[1].purpose.startswith("targets, one of which has to fail, with product.py:2: return None")
 
 
 CHEATS = {
