@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, Sequence
 
-from .report import Case, CollectError, Sign, SuiteReport
+from .report import FAILING, Case, CollectError, Sign, SuiteReport, failing
 
-FAILING = ("failed", "error")
 NOT_RUN = ("skipped", "xfailed")
 _MARKED = (*NOT_RUN, "xpassed")
 _HONEST_IN_A_CONFTEST = ("project_hook", "item_dropped", "replaced_body")
+
+
+def expected_failures(baseline: SuiteReport | None, *, phase: str | None) -> tuple[str, ...]:
+    """Return what failed before the cycle began, by node ids; a baseline that RED made has what RED added too."""
+    if baseline is None:
+        return ()
+    return baseline.old_failures if phase != "refactor" and _is_of_red(baseline) else failing(baseline)
+
+
+def _is_of_red(baseline: SuiteReport) -> bool:
+    return baseline.gate is not None and baseline.gate.phase == "red"
 
 
 class Comparison:
@@ -23,11 +33,12 @@ class Comparison:
         self,
         report: SuiteReport,
         *,
+        phase: str,
         baseline: SuiteReport | None,
         targets: Sequence[str],
         expects: Sequence[str],
     ) -> None:
-        """Put them side by side; ``targets`` and ``expects`` are as for ``gate.judge``."""
+        """Put them side by side; everything is as for ``gate.judge``."""
         self.report = report
         self.baseline = baseline
         self.targets = targets
@@ -38,8 +49,9 @@ class Comparison:
         new = [case for nodeid, case in self.tests.items() if nodeid not in self.before]
         self._now = _paired(_ids(_passed_first(lost)), _ids(_passed_first(new)))
         self._old = {now: old for old, now in self._now.items()}
-        self.old_failures = _failed_before(baseline) if baseline else set()
-        """What failed before RED already; all that failed in the baseline, if the phase adds no test."""
+        self._old_failures = _expected(baseline, phase=phase)
+        self.is_repair = phase == "green" and baseline is not None and not _is_of_red(baseline)
+        """What failed in the baseline is what targets ask to mend: it was taken with the tests of the change in it."""
         self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
 
     def covered(self, target: str) -> list[Case]:
@@ -47,8 +59,12 @@ class Comparison:
         exact = self.tests.get(target)
         if exact is not None:
             return [exact]
-        inside = (target + "[", target + "::", target.rstrip("/") + "/")
-        return [case for case in self.report.tests if case.nodeid.startswith(inside)]
+        return [case for case in self.report.tests if _lies_in(case.nodeid, target)]
+
+    def uncollected_in(self, target: str) -> list[CollectError]:
+        """Return the errors of the files that a target names."""
+        errors = self.report.collect_errors
+        return [error for error in errors if error.nodeid == target or _lies_in(error.nodeid, target)]
 
     def old(self, case: Case) -> Case | None:
         """Return what the test was in the baseline."""
@@ -62,24 +78,21 @@ class Comparison:
         """Say whether the baseline lacks the test."""
         return self.old(case) is None
 
-    def failed_at_first(self, case: Case) -> bool:
-        """Say whether the test failed before the cycle began: a baseline that RED made has what RED added too."""
+    def is_old_failure(self, case: Case) -> bool:
+        """Say whether the test failed before the cycle began, and does not pass now."""
         old = self.old(case)
-        if self._is_after_red():
-            return not {case.nodeid, case.nodeid if old is None else old.nodeid}.isdisjoint(self.old_failures)
-        return old is not None and old.outcome in FAILING
-
-    def _is_after_red(self) -> bool:
-        gate = self.baseline.gate if self.baseline else None
-        return gate is not None and gate.phase == "red"
-
-    def is_old_trouble(self, case: Case) -> bool:
-        """Say whether the test did not pass before the cycle began, or did not count, and is no worse now."""
-        old = self.old(case)
-        if old is not None and old.outcome in _MARKED and case.outcome not in FAILING:
-            return True
         names = {case.nodeid, case.nodeid if old is None else old.nodeid}
-        return case.outcome != "passed" and not names.isdisjoint(self.old_failures)
+        return case.outcome != "passed" and not names.isdisjoint(self._old_failures)
+
+    def is_old_error(self, error: CollectError) -> bool:
+        """Say whether the file could not be collected before the cycle began, nor in the baseline."""
+        return error.nodeid in self.old_collect_errors and error.nodeid in self._old_failures
+
+    def is_spared(self, case: Case) -> bool:
+        """Say whether a target of GREEN that holds the test among others leaves it as it was."""
+        old = self.old(case)
+        was_marked = old is not None and old.outcome in _MARKED and case.outcome not in FAILING
+        return was_marked or (not self.is_repair and self.is_old_failure(case))
 
     def new_signs(self) -> list[Sign]:
         """What the audit saw and had not seen in the baseline; if that had none, hooks are taken for honest."""
@@ -101,16 +114,13 @@ class Comparison:
                 return error
         return None
 
-    def uncollected_since_red(self) -> Iterator[CollectError]:
-        """What RED accepted as uncollected, for want of something that the project was to get, and still is."""
-        for error in self.report.collect_errors if self._is_after_red() else ():
-            is_missing = error.failure.kind in ("missing_module", "import_error")
-            if is_missing and error.failure.missing_in_project is not False:
-                yield error
-
     def new_collect_errors(self) -> Iterator[CollectError]:
         """What could be collected in the baseline, or was not there."""
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
+
+
+def _lies_in(nodeid: str, target: str) -> bool:
+    return nodeid.startswith((target + "[", target + "::", target.rstrip("/") + "/"))
 
 
 def function_of(nodeid: str) -> str:
@@ -138,37 +148,36 @@ def _passed_first(cases: Iterable[Case]) -> list[Case]:
     return sorted(cases, key=lambda case: case.outcome != "passed")
 
 
-def _failed_before(baseline: SuiteReport) -> set[str]:
-    """The failures before RED, by their node ids then and in the baseline, which is RED's report.
+def _expected(baseline: SuiteReport | None, *, phase: str) -> set[str]:
+    """The expected failures by their node ids then and in the baseline, which may be RED's report.
 
     The last of a function's failures stand for those whose node ids changed, as they are matched last again.
     """
-    tests = {case.nodeid for case in baseline.tests}
-    lost = [nodeid for nodeid in baseline.old_failures if nodeid not in tests]
-    known = set(baseline.old_failures)
-    failing = [case.nodeid for case in baseline.tests if case.outcome in FAILING and case.nodeid not in known]
-    return known.union(_paired(lost, failing[::-1]).values())
+    nodeids = expected_failures(baseline, phase=phase)
+    known = set(nodeids)
+    tests = {case.nodeid: case for case in baseline.tests} if baseline else {}
+    lost = [nodeid for nodeid in nodeids if nodeid not in tests]
+    failed = [nodeid for nodeid, case in tests.items() if case.outcome in FAILING and nodeid not in known]
+    return known.union(_paired(lost, failed[::-1]).values())
 
 
 class Aim:
     """What a gate has to judge of a run."""
 
-    def __init__(self, run: Comparison, pick: Callable[[str], list[Case]]) -> None:
-        """Take the tests that ``pick`` finds for each target of the run."""
+    def __init__(self, run: Comparison, pick: Callable[[str], tuple[Sequence[Case], Sequence[CollectError]]]) -> None:
+        """Take what ``pick`` finds for each target of the run, else what keeps the target from being collected."""
         self.cases: dict[str, Case] = {}
         self.blocked: dict[str, CollectError] = {}
         self.missing: list[str] = []
         for target in run.targets:
-            cases = pick(target)
-            error = None if cases else run.uncollected(target)
-            self.cases.update((case.nodeid, case) for case in cases)
-            if error is not None:
-                self.blocked[error.nodeid] = error
-            elif not cases:
+            cases, errors = pick(target)
+            holder = None if cases or errors else run.uncollected(target)
+            self.take(cases, errors if holder is None else [holder])
+            if not (cases or errors or holder):
                 self.missing.append(target)
 
     def take(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
-        """Judge these, as no target says what."""
+        """Judge these too."""
         self.cases.update((case.nodeid, case) for case in cases)
         self.blocked.update((error.nodeid, error) for error in errors)
 

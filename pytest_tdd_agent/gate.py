@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from .comparison import FAILING, NOT_RUN, Aim, Comparison
+from .comparison import NOT_RUN, Aim, Comparison
 from .failure import STRUCTURAL, is_of_third_party, kind_inside, stage
 from .fingerprint import changed, shadows_runner
-from .report import Case, Failure, Reason, SuiteReport, Verdict
+from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
 
 CODES = {
     "run_incomplete": "The run ended before every collected test had run, so nothing it says counts.",
@@ -64,7 +64,7 @@ def judge(
     ``expects`` are the dotted or plain names whose absence is a right reason to fail in RED.
     """
     rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
-    run = Comparison(report, baseline=baseline, targets=targets, expects=expects)
+    run = Comparison(report, phase=phase, baseline=baseline, targets=targets, expects=expects)
     reasons = tuple(_unfit(phase, run)) or (*_tampering(run), *rules(run))
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
 
@@ -118,20 +118,21 @@ def _red(run: Comparison) -> Iterator[Reason]:
     yield from _losses(run, aim, alone=False)
     if run.baseline is not None:
         yield from _new_failures(run, aim, code="untargeted_failure")
-        yield from _new_shadows(run)
+        yield from _new_shadows(run.baseline, run.report)
 
 
-def _red_targets(run: Comparison, target: str) -> list[Case]:
-    """The tests that have to fail: the one of that node id, else the new ones among those the target holds.
+def _red_targets(run: Comparison, target: str) -> tuple[list[Case], list[CollectError]]:
+    """What has to fail: the test of that node id, else what is new of the tests and files that the target holds.
 
     A function without new parameters stands for all it has: it is the test that was changed.
     """
     cases = run.covered(target)
     if target in run.tests:
-        return cases
+        return cases, []
     new = [case for case in cases if run.is_new(case)]
     is_function = any(case.nodeid.startswith(target + "[") for case in cases)
-    return cases if is_function and not new else new
+    new_errors = [error for error in run.uncollected_in(target) if error.nodeid not in run.old_collect_errors]
+    return cases if is_function and not new else new, new_errors
 
 
 def _missing_in_red(run: Comparison, target: str) -> Reason:
@@ -223,14 +224,16 @@ def _wrong_failure(name: str, failure: Failure, *, expects: Sequence[str]) -> It
 
 def _green(run: Comparison) -> Iterator[Reason]:
     aim = Aim(run, lambda target: _green_targets(run, target))
+    ran = [case for case in run.report.tests if case.outcome in ("passed", *FAILING)]
     if not run.targets:
-        ran = (case for case in run.report.tests if case.outcome in ("passed", *FAILING))
         aim.take(
-            (case for case in ran if not run.failed_at_first(case)),
-            (*run.new_collect_errors(), *run.uncollected_since_red()),
+            (case for case in ran if not run.is_old_failure(case)),
+            (error for error in run.report.collect_errors if not run.is_old_error(error)),
         )
     if aim.is_empty():
-        yield Reason("no_tests", None, "No test ran. Check what pytest collects, and that not all is skipped.")
+        message = "No test ran. Check what pytest collects, and that not all is skipped."
+        old = "Every test that ran failed before, and fails still. Make one pass, or name those to mend as targets."
+        yield Reason("no_tests", None, old if ran else message)
     for target in aim.missing:
         yield _missing(run, target)
     for case in aim.cases.values():
@@ -244,15 +247,17 @@ def _green(run: Comparison) -> Iterator[Reason]:
     yield from _protected_changes(run)
 
 
-def _green_targets(run: Comparison, target: str) -> list[Case]:
-    """The tests that have to pass: the one of that node id, else those the target holds, old trouble spared.
+def _green_targets(run: Comparison, target: str) -> tuple[list[Case], list[CollectError]]:
+    """What has to pass: the test of that node id, else what the target holds, old trouble spared.
 
     A target that holds nothing else stands for all it has, as it would prove nothing otherwise.
     """
-    cases = run.covered(target)
+    cases, errors = run.covered(target), run.uncollected_in(target)
     if target in run.tests:
-        return cases
-    return [case for case in cases if not run.is_old_trouble(case)] or cases
+        return cases, []
+    left = [case for case in cases if not run.is_spared(case)]
+    left_errors = [error for error in errors if run.is_repair or not run.is_old_error(error)]
+    return (left, left_errors) if left or left_errors else (cases, errors)
 
 
 def _not_green(case: Case) -> Iterator[Reason]:
@@ -270,7 +275,6 @@ def _not_green(case: Case) -> Iterator[Reason]:
 
 
 def _refactor(run: Comparison) -> Iterator[Reason]:
-    run.old_failures = {nodeid for nodeid, case in run.before.items() if case.outcome in FAILING}
     yield from _green(run)
     for old in run.before.values():
         if run.now(old) is None and old.outcome != "passed":
@@ -308,19 +312,17 @@ def _losses(run: Comparison, aim: Aim, *, alone: bool) -> Iterator[Reason]:
 
 def _new_failures(run: Comparison, aim: Aim, *, code: str) -> Iterator[Reason]:
     for case in run.report.tests:
-        if case.outcome not in FAILING or case.nodeid in aim.cases or not run.is_new(case) or run.is_old_trouble(case):
+        if case.outcome not in FAILING or case.nodeid in aim.cases or not run.is_new(case) or run.is_old_failure(case):
             continue
         message = f"{case.nodeid} fails, and is neither a target nor in the baseline: {_shown(case.failure)}."
         todo = "Name it as a target, mend it, or remove it." if code == "untargeted_failure" else "Make it pass."
         yield Reason(code, case.nodeid, f"{message} {todo}")
 
 
-def _new_shadows(run: Comparison) -> Iterator[Reason]:
+def _new_shadows(baseline: SuiteReport, report: SuiteReport) -> Iterator[Reason]:
     """Files that came with RED's tests and are loaded in the place of a test tool, or before it."""
-    if run.baseline is None:
-        return
-    for name in changed(run.baseline.fingerprints, run.report.fingerprints):
-        if name in run.report.fingerprints and shadows_runner(name):
+    for name in changed(baseline.fingerprints, report.fingerprints):
+        if name in report.fingerprints and shadows_runner(name):
             message = f"{name} is not what it was, and is loaded in the place of a test tool, or before it. Remove it."
             yield Reason("protected_changed", None, message)
 

@@ -12,6 +12,9 @@ SCHEMA = 1
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 """What a test can come to; a failed setup or teardown is an error."""
 
+FAILING = ("failed", "error")
+"""Those of them that are a failure."""
+
 PHASES = ("red", "green", "refactor")
 """The gates."""
 
@@ -132,7 +135,7 @@ class SuiteReport:
     deselected: int = 0
     gate: Verdict | None = None
     old_failures: tuple[str, ...] = ()
-    """Of the report of a RED gate: node ids that failed in its baseline, so before the change that RED made."""
+    """Of the report of a RED gate: what failed in its baseline, so before the change that RED made, as ``failing``."""
     warnings: int = 0
     """How many warnings pytest caught."""
     audited: bool = False
@@ -152,5 +155,6 @@ def summary(report: SuiteReport) -> dict[str, int]:
 
 
 def failing(report: SuiteReport) -> tuple[str, ...]:
-    """Return the node ids of the tests that failed."""
-    return tuple(case.nodeid for case in report.tests if case.outcome in ("failed", "error"))
+    """Return the node ids of the tests that failed and of what could not be collected."""
+    failed = (case.nodeid for case in report.tests if case.outcome in FAILING)
+    return (*failed, *(error.nodeid for error in report.collect_errors))

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.comparison import Comparison, function_of
-from pytest_tdd_agent.report import Case, Sign, SuiteReport
+from pytest_tdd_agent.comparison import Comparison, expected_failures, function_of
+from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 
 def case(nodeid: str, outcome: str = "passed") -> Case:
@@ -25,7 +25,7 @@ def run(*cases: Case) -> SuiteReport:
 
 
 def beside(report: SuiteReport, baseline: SuiteReport | None) -> Comparison:
-    return Comparison(report, baseline=baseline, targets=(), expects=())
+    return Comparison(report, phase="green", baseline=baseline, targets=(), expects=())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_passed_is_matched_with_what_passes() -> None:
     now = run(case("a.py::t[3]", "failed"), case("a.py::t[4]"))
     comparison = beside(now, before)
     assert [comparison.old(case) for case in now.tests] == list(before.tests)
-    assert [comparison.failed_at_first(case) for case in now.tests] == [True, False]
+    assert [comparison.is_old_failure(case) for case in now.tests] == [True, False]
 
 
 def test_a_test_that_was_given_parameters_is_still_there() -> None:
@@ -80,3 +80,13 @@ def test_a_sign_is_new_unless_the_baseline_has_it_of_the_same_test() -> None:
     assert beside(again, before).new_signs() == []
     other = replace(again, signs=(replace(sign, nodeid="b.py::t"), replace(sign, message="y")))
     assert beside(other, before).new_signs() == list(other.signs)
+
+
+def test_what_failed_before_the_cycle_is_expected_to_fail() -> None:
+    error = CollectError("b.py", Failure("collect", "missing_module", "test", "ModuleNotFoundError", ""))
+    before = replace(run(case("a.py::old", "failed"), case("a.py::t", "error")), collect_errors=(error,))
+    assert expected_failures(None, phase="green") == ()
+    assert expected_failures(before, phase=None) == ("a.py::old", "a.py::t", "b.py")
+    of_red = replace(before, old_failures=("a.py::old",), gate=Verdict("red", open=True))
+    assert expected_failures(of_red, phase="green") == ("a.py::old",)
+    assert expected_failures(of_red, phase="refactor") == ("a.py::old", "a.py::t", "b.py")

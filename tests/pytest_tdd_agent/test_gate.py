@@ -52,6 +52,7 @@ def codes(verdict: Verdict) -> list[str]:
 
 
 BASELINE = run(case(OLD))
+OPENED = Verdict("red", open=True)
 
 
 def red(report: SuiteReport, *targets: str, baseline: SuiteReport | None = BASELINE, expects: str = "") -> list[str]:
@@ -323,7 +324,7 @@ def test_green_spares_the_old_trouble_of_a_target_that_holds_several_tests(targe
     trouble = (case(file + "s", "skipped"), case(file + "x", "xfailed"), case(file + "p", "xpassed"))
     old = case(file + "f", "failed")
     before = run(case(OLD), *trouble, old, case(NEW, "failed"))
-    known = replace(before, old_failures=(old.nodeid,))
+    known = replace(before, old_failures=(old.nodeid,), gate=OPENED)
     assert green(run(case(OLD), *trouble, old, case(NEW)), target, baseline=known) == []
     assert green(run(case(OLD), *trouble, old, case(NEW)), target, baseline=before) == ["target_failed"]
     assert green(run(case(OLD), *trouble, old, case(NEW, "failed")), target, baseline=known) == ["target_failed"]
@@ -354,7 +355,7 @@ def test_green_stays_closed_for_a_file_that_cannot_be_collected_even_without_a_b
 
 
 def test_green_spares_old_failures_of_a_file_that_red_could_not_collect() -> None:
-    red_report = replace(run(errors=(uncollected(),)), old_failures=(OLD,))
+    red_report = replace(run(errors=(uncollected(),)), old_failures=(OLD,), gate=OPENED)
     assert green(run(case(OLD, "failed"), case(NEW)), NEW, baseline=red_report) == []
 
 
@@ -432,7 +433,7 @@ def test_node_ids_that_change_from_run_to_run_are_the_same_tests_to_green_and_re
 
 
 def test_green_spares_as_many_old_failures_of_such_a_function_as_there_were() -> None:
-    before = replace(run(at(3, "failed"), at(4, "failed")), old_failures=(at(1).nodeid,))
+    before = replace(run(at(3, "failed"), at(4, "failed")), old_failures=(at(1).nodeid,), gate=OPENED)
     assert green(run(at(5, "failed"), at(6)), "tests/test_a.py::test_clock", baseline=before) == []
     assert green(run(at(5, "failed"), at(6, "failed")), "tests/test_a.py::test_clock", baseline=before) == [
         "target_failed"
@@ -476,10 +477,62 @@ def test_red_adds_no_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
 
 
 def test_green_without_targets_means_what_red_added_and_spares_what_failed_before() -> None:
-    opened = Verdict("red", open=True)
-    before = replace(run(case(OLD, "failed"), case(NEW, "failed")), old_failures=(OLD,), gate=opened)
+    before = replace(run(case(OLD, "failed"), case(NEW, "failed")), old_failures=(OLD,), gate=OPENED)
     assert green(run(case(OLD, "failed"), case(NEW)), baseline=before) == []
     assert green(run(case(OLD, "failed"), case(NEW, "failed")), baseline=before) == ["target_failed"]
-    waiting = replace(run(case(OLD), errors=(uncollected(),)), gate=opened)
+    waiting = replace(run(case(OLD), errors=(uncollected(),)), gate=OPENED)
     assert green(run(case(OLD), errors=(uncollected(),)), baseline=waiting) == ["target_failed"]
     assert green(run(case(OLD), case(NEW)), baseline=waiting) == []
+
+
+NEWER = "tests/test_b.py"
+"""A file that cannot be collected."""
+
+
+@pytest.mark.parametrize("target", ["tests", "tests/", NEWER])
+def test_a_file_of_a_red_target_may_fail_to_be_collected_for_a_right_reason(target: str) -> None:
+    report = run(case(OLD), errors=(uncollected(NEWER),))
+    assert red(report, target, expects="ledger.export") == []
+    assert red(report, target) == ["name_not_expected"]
+    assert "name_not_expected" in red(report, target, baseline=None)
+    broken = run(case(OLD), case(NEW, "failed"), errors=(uncollected(NEWER, kind="syntax_error"),))
+    assert red(broken, NEW, target) == ["wrong_reason"]
+
+
+def test_a_file_that_could_not_be_collected_before_is_no_news_to_a_folder_in_red() -> None:
+    before = run(case(OLD), errors=(uncollected(NEWER),))
+    report = run(case(OLD), case(NEW, "failed"), errors=(uncollected(NEWER),))
+    assert red(report, "tests", baseline=before) == []
+    assert red(before, "tests", baseline=before) == ["target_missing"]
+    assert red(report, NEWER, baseline=before) == ["name_not_expected", "untargeted_failure"]
+
+
+@pytest.mark.parametrize("target", ["tests", "tests/", NEWER])
+@pytest.mark.parametrize("gate", [OPENED, None])
+def test_green_wants_every_file_of_a_target_to_be_collected(target: str, gate: Verdict | None) -> None:
+    error = uncollected(NEWER)
+    before = replace(run(case(OLD), errors=(error,)), gate=gate)
+    assert green(run(case(OLD), errors=(error,)), target, baseline=before) == ["target_failed"]
+    assert green(run(case(OLD), errors=(error,)), target, baseline=None)[0] == "target_failed"
+    assert green(run(case(OLD), case(NEWER + "::t")), target, baseline=before) == []
+
+
+def test_green_spares_a_file_that_could_not_be_collected_before_red() -> None:
+    error = uncollected(NEWER)
+    before = replace(run(case(OLD), case(NEW, "failed"), errors=(error,)), old_failures=(NEWER,), gate=OPENED)
+    now = run(case(OLD), case(NEW), errors=(error,))
+    assert green(now, baseline=before) == []
+    assert green(now, "tests", baseline=before) == []
+    assert green(now, NEWER, baseline=before) == ["target_failed"]
+    assert green(now, baseline=replace(before, collect_errors=())) == ["target_failed"]
+    plain = replace(before, gate=None, old_failures=())
+    assert green(now, baseline=plain) == []
+    assert codes(judge("refactor", now, baseline=plain, targets=["tests"])) == []
+
+
+def test_green_without_targets_opens_when_all_failed_before_and_one_passes_now() -> None:
+    before = run(case(OLD, "failed"), case(NEW, "failed"))
+    assert green(run(case(OLD), case(NEW, "failed")), baseline=before) == []
+    reasons = judge("green", before, baseline=before).reasons
+    assert [reason.code for reason in reasons] == ["no_tests"]
+    assert "Every test that ran failed before" in reasons[0].message
