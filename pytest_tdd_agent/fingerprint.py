@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import subprocess
+import sysconfig
 from hashlib import sha256
 from pathlib import Path
 from typing import Iterator, Mapping
@@ -33,6 +34,12 @@ IGNORED_FOLDERS = frozenset(
     }
 )
 """Never looked into: caches, environments and the tool's own files. A folder that holds ``pyvenv.cfg`` is one too."""
+
+PACKAGES_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""What is installed lies in a folder of such a name."""
+
+STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
+"""Folders of the standard library; ``PACKAGES_FOLDERS`` may lie in them."""
 
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})

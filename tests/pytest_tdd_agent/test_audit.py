@@ -1,10 +1,14 @@
 import functools
+import sys
+import types
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, Places, codes_of
-from pytest_tdd_agent.report import Sign
+from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP
+from pytest_tdd_agent.audit.code import Places, codes_of
+from pytest_tdd_agent.audit.seal import Seal
 
 from .conftest import XDIST, Project
 
@@ -178,18 +182,82 @@ def test_patches_for_good():
 
 
 LAST_WORD = """
-from pytest_tdd_agent import gate, plugin, report
+import sys, types
+from pytest_tdd_agent import plugin, report
 def judge(phase, *args, **named): return report.Verdict(phase=phase, open=True)
-gate.judge = judge
+plugin.gate = types.SimpleNamespace(judge=judge)
 """
 
 
-def test_a_gate_that_judges_for_itself_no_more_has_not_the_last_word(project: Project) -> None:
+def test_a_gate_that_judges_for_itself_no_more_does_not_open(project: Project) -> None:
     project.write(product=LAST_WORD, test_a="import product\ndef test_a(): assert 0\n")
     run = project.pytest("--tdd-agent-gate", "green")
-    assert run.verdict.open, "the cheat works as far as that"
     assert run.status == 1
-    assert Sign("patched_runner", None, "pytest_tdd_agent.gate.judge is judge of product.py") in run.report.signs
+    path = run.folder / run.name
+    assert not path.exists() or not run.verdict.open, "a caller may look at the report alone"
+
+
+OWN = """
+import time
+from datetime import datetime
+from time import perf_counter
+RULES = {"green": len}
+def judge(phase, report=None, *, baseline=None): return [phase, report, baseline]
+class Verdict:
+    def text(self): return "closed"
+"""
+
+
+@pytest.fixture
+def sealed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Seal, ModuleType]:
+    """A package of this name, sealed, with its module ``gate``."""
+    package, gate = ModuleType("tdd_agent_4711"), ModuleType("tdd_agent_4711.gate")
+    exec(compile(OWN, "/x/site-packages/tdd_agent_4711/gate.py", "exec"), gate.__dict__)
+    for module in (package, gate):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    package.__dict__["gate"] = gate
+    return Seal(Places(str(tmp_path)), package="tdd_agent_4711"), gate
+
+
+@pytest.mark.parametrize(
+    ("cheat", "name"),
+    [
+        ("package.gate = types.SimpleNamespace(judge=gate.judge)", "gate"),
+        ("exec(compile('def judge(*args): return []', gate.__file__, 'exec'), gate.__dict__)", "gate.judge"),
+        ("gate.judge.__code__ = (lambda *args, **named: []).__code__", "gate.judge"),
+        ("gate.judge.__defaults__ = (1,)", "gate.judge"),
+        ("gate.judge.__kwdefaults__['baseline'] = 1", "gate.judge"),
+        ("gate.RULES['green'] = list", "gate.RULES"),
+        ("gate.Verdict.text = lambda self: 'open'", "gate.Verdict.text"),
+        ("gate.Verdict.__eq__ = lambda self, other: True", "gate.Verdict.__eq__"),
+        ("gate.Verdict = type('Verdict', (), {})", "gate.Verdict"),
+        ("gate.any = lambda found: False", "gate.any"),
+        ("del gate.judge", "gate.judge"),
+        ("gate.__class__ = type('Module', (types.ModuleType,), {})", "gate"),
+    ],
+)
+def test_whatever_is_replaced_in_the_plugins_own_package_is_named(
+    sealed: tuple[Seal, ModuleType], cheat: str, name: str
+) -> None:
+    seal, gate = sealed
+    gate.__dict__["__file__"] = "gate.py"
+    before = dict(seal.breaks())
+    exec(cheat, {"gate": gate, "package": sys.modules["tdd_agent_4711"], "types": types})
+    assert before == {}
+    assert list(dict(seal.breaks())) == [f"pytest_tdd_agent.{name}"]
+
+
+def test_what_python_and_libraries_do_to_every_module_breaks_no_seal(
+    sealed: tuple[Seal, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal, gate = sealed
+    late = ModuleType("tdd_agent_4711.gate.late")
+    monkeypatch.setitem(sys.modules, late.__name__, late)
+    gate.__dict__.update(
+        late=late, __warningregistry__={"version": 1}, datetime=type("Stopped", (), {}), perf_counter=lambda: 0.0
+    )
+    monkeypatch.delitem(sys.modules, gate.__name__)
+    assert dict(seal.breaks()) == {}
 
 
 SWAP = """
