@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Collection
 
 import pytest
 
 from .codec import ReportError, load
-from .report import SuiteReport
+from .report import SuiteReport, failing
 
 DEFAULT_REPORT = Path(".tdd-agent", "report.json")
 _WITH_FILE = ("--tdd-agent-report", "--tdd-agent-baseline")
@@ -31,6 +32,20 @@ class Options:
     """Signs of tampering are looked for."""
     nonce: str
     baseline: SuiteReport | None
+
+    def targets_among(self, nodeids: Collection[str]) -> set[str]:
+        """Return the tests that a gate is about: those that a target names, or without targets those that are new."""
+        if self.targets:
+            inside = tuple(target.rstrip("/") + end for target in self.targets for end in ("[", "::", "/"))
+            return {nodeid for nodeid in nodeids if nodeid in self.targets or nodeid.startswith(inside)}
+        return set() if self.baseline is None else set(nodeids).difference(case.nodeid for case in self.baseline.tests)
+
+    def expected_failures(self) -> tuple[str, ...]:
+        """Tests whose failure is no surprise; those that RED added are to pass now."""
+        if self.baseline is None:
+            return ()
+        is_after_red = self.baseline.gate is not None and self.baseline.gate.phase == "red"
+        return self.baseline.old_failures if is_after_red else failing(self.baseline)
 
     @property
     def stream(self) -> Path:

@@ -22,7 +22,7 @@ from . import codec, fingerprint, gate, screen
 from .options import DEFAULT_REPORT, Options, read_options
 from .recording.collection import Collection
 from .recording.recorder import Recorder
-from .recording.rerun import Rerunner
+from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool
 from .recording.stream import Stream
 from .recording.witness import Guard, Witness, WorkerWitness
@@ -52,33 +52,31 @@ def pytest_configure(config: pytest.Config) -> None:
         from .audit import register
 
         auditor = register(config, guard)
-    rerunner = Rerunner(limit=options.flaky, spared=_failed_at_first(options), witness=witness, guard=guard)
     config.pluginmanager.register(witness, "tdd-agent-witness")
-    if options.flaky:
-        config.pluginmanager.register(rerunner, "tdd-agent-rerunner")
     if is_worker:
         config.pluginmanager.register(WorkerWitness(config, witness), "tdd-agent-worker-witness")
+        _run_again(config, options, witness=witness, guard=guard, listener=WorkerListener(config))
         return
     if options.gate is not None:
         config.option.continue_on_collection_errors = True
         config.option.maxfail = 0
     recorder = _start(config, options, witness=witness, guard=guard)
     os.environ[_ACTIVE] = os.pathsep.join(filter(None, (active, writes)))
-    closing = Closing(config, options, recorder=recorder, rerunner=rerunner, auditor=auditor)
+    closing = Closing(config, options, recorder=recorder, auditor=auditor)
     config.add_cleanup(lambda: _restore(active))
     config.add_cleanup(closing.end)
     config.pluginmanager.register(recorder.collection, "tdd-agent-collection")
     config.pluginmanager.register(recorder, "tdd-agent-recorder")
     config.pluginmanager.register(closing, "tdd-agent-closing")
+    again = ControllerListener(recorder.stream, spool=recorder.spool, guard=guard)
+    _run_again(config, options, witness=witness, guard=guard, listener=again)
 
 
-def _failed_at_first(options: Options) -> tuple[str, ...]:
-    """Tests whose failure is no surprise; those that RED added are to pass now."""
-    baseline = options.baseline
-    if baseline is None:
-        return ()
-    is_after_red = baseline.gate is not None and baseline.gate.phase == "red"
-    return baseline.old_failures if is_after_red else failing(baseline)
+def _run_again(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
+    if options.flaky:
+        rerunner = Rerunner(options, witness=witness, guard=guard, listener=listener)
+        config.pluginmanager.register(rerunner, "tdd-agent-rerunner")
+        config.pluginmanager.register(listener, "tdd-agent-reruns")
 
 
 def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
@@ -131,14 +129,12 @@ class Closing:
         options: Options,
         *,
         recorder: Recorder,
-        rerunner: Rerunner,
         auditor: Auditor | None,
     ) -> None:
         """Take the fingerprints, before any test can touch a file."""
         self._config = config
         self._options = options
         self._recorder = recorder
-        self._rerunner = rerunner
         self._signs = None if auditor is None else auditor.signs  # bound here: code under test may replace the method
         self._started_at = _now()
         self._clock = perf_counter  # held here: tests may replace it in every module
@@ -170,7 +166,6 @@ class Closing:
         if self._options.gate is not None and status not in _OWN_STATUSES:
             session.exitstatus = 1
         with self._recorder.guard:
-            self._recorder.tried(dict(self._rerunner.tries))
             self._recorder.stream.send("finish", exit_status=status)
             verdict = self._write(status)
             if verdict is not None and verdict.open:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from json import loads
-from typing import Sequence
 
 import pytest
 
 from .. import codec, failure
 from .collection import Collection
-from .rerun import WORKER_OUTPUT as RERUNS
 from .spool import Spool
 from .stream import Stream
 from .tally import SEVERITY, Tally
@@ -42,19 +39,6 @@ class Recorder:
     def pytest_warning_recorded(self) -> None:
         """Count a warning."""
         self.warnings += 1
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: object) -> None:
-        """Take over what running failed tests again came to in an xdist worker."""
-        with self.guard:
-            output: dict[str, object] = getattr(node, "workeroutput", {})
-            self.tried(loads(str(output.get(RERUNS, "{}"))))
-
-    def tried(self, tries: dict[str, Sequence[str]]) -> None:
-        """Note what running failed tests again came to."""
-        for nodeid, came in tries.items():
-            self.spool.tried(nodeid, came)
-            self.stream.send("retry", nodeid=nodeid, tries=list(came))
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         """Say which test begins: if the process dies in it, this line names it."""

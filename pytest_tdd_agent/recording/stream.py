@@ -65,7 +65,7 @@ def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
         kind, nodeid = event.get("event"), event.get("nodeid", last)
         if kind == "begin":
             running[nodeid] = None
-        elif kind == "test":
+        elif kind in ("test", "retry"):
             running.pop(nodeid, None)
         last = nodeid if kind == "begin" else ""
     return tuple(running)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from pytest_tdd_agent.recording.stream import in_flight
+
 from ..conftest import XDIST, Project, Run
 
 PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
@@ -105,3 +107,51 @@ def test_of_many_failures_the_first_run_again(project: Project) -> None:
     project.write(test_a="import pytest\n@pytest.mark.parametrize('x', range(60))\ndef test_a(x): assert 0\n")
     cases = project.pytest("--tb=no").cases
     assert [name for name, case in cases.items() if case.tries] == [f"test_a[{number}]" for number in range(50)]
+
+
+def test_a_test_runs_again_under_all_that_plugins_put_round_it(project: Project) -> None:
+    project.put("pytest.ini", "[pytest]\nfilterwarnings = error\ntdd_agent_flaky = 2\n")
+    project.write(
+        conftest="""
+import pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    assert not hasattr(item, "seen")
+    item.seen = True
+""",
+        test_a="""
+import pytest, warnings
+def test_old(): warnings.warn("old", DeprecationWarning)
+@pytest.mark.filterwarnings("error")
+def test_mark(): warnings.warn("mark", UserWarning)
+""",
+    )
+    run = project.pytest()
+    assert tries(run) == {name: ("failed", ("exception",) * 3) for name in ("test_old", "test_mark")}
+    assert run.report.complete
+
+
+def test_a_process_that_dies_when_a_test_runs_again_has_named_it(project: Project) -> None:
+    project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
+    project.write(
+        test_a="import os, tries\ndef test_a():\n    if next(tries.numbers): os._exit(0)\n    assert 0\n"
+        "def test_b(): pass\n"
+    )
+    run = project.pytest("--tdd-agent-flaky", "1")
+    assert not (project.folder / "out/report.json").exists()
+    assert in_flight((project.folder / "out/report.jsonl").read_bytes().splitlines()) == ("test_a.py::test_a",)
+    assert run.status == 0
+
+
+def test_targets_run_again_first_even_if_they_failed_before(project: Project) -> None:
+    project.put("pytest.ini", "[pytest]\ntdd_agent_flaky = 1\n")
+    project.put("tries.py", "import itertools\nnumbers = itertools.count()\n")
+    old = "import pytest, tries\n@pytest.mark.parametrize('x', range(52))\ndef test_a(x): assert %s\n"
+    target = "def test_b(): assert next(tries.numbers)\n"
+    project.write(test_a=old % "1" + target)
+    project.pytest("--tb=no", "--tdd-agent-flaky", "0", report="base.json")
+    project.write(test_a=old % "0" + target)
+    gate = ("--tdd-agent-gate", "red", "--tdd-agent-target", "test_a.py::test_b")
+    run = project.pytest("--tb=no", *gate, "--tdd-agent-baseline", "base.json")
+    assert "flaky_target" in run.codes or "already_green" in run.codes
+    assert tries(run)["test_b"] == ("passed", ("assertion", "passed"))

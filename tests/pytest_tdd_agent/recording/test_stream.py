@@ -91,3 +91,13 @@ def test_two_files_whose_descriptors_were_closed_do_not_mix(tmp_path: Path) -> N
     assert lines(tmp_path / "second") == [{"event": "two"}, {"event": "two"}]
     first.close()
     second.close()
+
+
+def test_a_test_that_runs_again_is_running_until_its_retry() -> None:
+    again = [
+        b'{"event":"begin","nodeid":"a"}',
+        b'{"event":"test","outcome":"failed"}',
+        b'{"event":"begin","nodeid":"a"}',
+    ]
+    assert in_flight(again) == ("a",)
+    assert in_flight([*again, b'{"event":"retry","nodeid":"a","tries":["passed"]}']) == ()
