@@ -59,12 +59,12 @@ class Comparison:
         exact = self.tests.get(target)
         if exact is not None:
             return [exact]
-        return [case for case in self.report.tests if _lies_in(case.nodeid, target)]
+        return [case for case in self.report.tests if lies_in(case.nodeid, target)]
 
     def uncollected_in(self, target: str) -> list[CollectError]:
         """Return the errors of the files that a target names."""
         errors = self.report.collect_errors
-        return [error for error in errors if error.nodeid == target or _lies_in(error.nodeid, target)]
+        return [error for error in errors if error.nodeid == target or lies_in(error.nodeid, target)]
 
     def old(self, case: Case) -> Case | None:
         """Return what the test was in the baseline."""
@@ -119,7 +119,8 @@ class Comparison:
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
 
 
-def _lies_in(nodeid: str, target: str) -> bool:
+def lies_in(nodeid: str, target: str) -> bool:
+    """Say whether a node id is of what a target holds: parameters of a function, a class, a file or a folder."""
     return nodeid.startswith((target + "[", target + "::", target.rstrip("/") + "/"))
 
 
