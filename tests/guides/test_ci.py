@@ -112,6 +112,10 @@ PULL_REQUESTS = {
     "changes no test": ({"my_package/calc.py": PRODUCT + SUB}, ""),
     "breaks a test": ({"my_package/calc.py": BROKEN}, "target_failed: tests/test_calc.py::test_add"),
     "adds no code": ({"tests/test_calc.py": TESTS + TEST_SUB}, "target_failed: tests/test_calc.py::test_sub"),
+    "adds no module": (
+        {"tests/test_out.py": "from my_package.out import out\n\n\ndef test_out():\n    assert out() == 1\n"},
+        "target_failed: tests/test_out.py",
+    ),
     "adds tests that pass already": (
         {"tests/test_calc.py": TESTS + "\n\ndef test_again():\n    assert add(2, 2) == 4\n"},
         "already_green: tests/test_calc.py::test_again",

@@ -101,6 +101,7 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
         ("tests/b.py::two", "failed"),
         ("tests/b.py::gone", "passed"),
         ("tests/sub/c.py::three", "skipped"),
+        uncollected=("tests/d.py",),
     )
     red = report(("tests/b.py::two", "error"), uncollected=("tests/a.py", "tests/sub/__init__.py"))
     merged = ground.with_tests_before(red, first=first)
@@ -110,7 +111,7 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
         ("tests/a.py::old", "failed"),
         ("tests/sub/c.py::three", "skipped"),
     ]
-    assert merged.old_failures == ("tests/a.py::old", "tests/b.py::two")
+    assert merged.old_failures == ("tests/a.py::old", "tests/b.py::two", "tests/d.py")
     assert merged.collect_errors == red.collect_errors
 
 
