@@ -29,6 +29,7 @@ _CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initi
 _NO_ATTRIBUTE = re.compile(
     r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
 )
+_TYPE = vars(type)  # asked of it, not of a class, whose metaclass may answer
 _NO_NAME = re.compile(r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'")
 
 
@@ -39,7 +40,7 @@ def is_signature_mismatch(error: BaseException, message: str) -> bool:
 
 def missing_name(error: BaseException, message: str) -> str | None:
     """Return the module, attribute, name, function or keyword that was not there, as fully as is known."""
-    name = getattr(error, "name", None) if isinstance(error, (ImportError, AttributeError)) else None
+    name = _kept(error, "name")
     if isinstance(error, ModuleNotFoundError):
         return name if isinstance(name, str) else None
     if isinstance(error, ImportError):
@@ -47,7 +48,7 @@ def missing_name(error: BaseException, message: str) -> str | None:
         return f"{found.group(2)}.{found.group(1)}" if found else name if isinstance(name, str) else None
     if isinstance(error, AttributeError):
         if isinstance(name, str):
-            owner = _owner(getattr(error, "obj", None))
+            owner = _owner(_kept(error, "obj"))
             return f"{owner}.{name}" if owner else name
         found = _NO_ATTRIBUTE.match(message)
         return f"{found.group(1)}.{found.group(2)}" if found else None
@@ -62,6 +63,13 @@ def missing_name(error: BaseException, message: str) -> str | None:
     return ".".join(part for part in (home, function, found.group("keyword")) if part)
 
 
+def _kept(error: BaseException, field: str) -> object:
+    """What the interpreter put into an exception, whatever a class of the project answers."""
+    classes: tuple[type[BaseException], ...] = (ImportError, AttributeError)
+    slots = [vars(cls)[field] for cls in classes if isinstance(error, cls) and field in vars(cls)]
+    return slots[0].__get__(error) if slots else None
+
+
 def _is_module(value: object) -> bool:
     """Ask the type, as a lazy object answers ``isinstance`` by loading what it stands for."""
     return issubclass(type(value), ModuleType)
@@ -72,7 +80,8 @@ def _owner(value: object) -> str:
     if _is_module(value):
         return str(vars(value).get("__name__", ""))
     cls: type = value if issubclass(type(value), type) else type(value)  # type: ignore[assignment]
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    module, name = _TYPE["__module__"].__get__(cls), _TYPE["__qualname__"].__get__(cls)
+    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else str(name)
 
 
 def _home(traceback: TracebackType | None, function: str) -> str:

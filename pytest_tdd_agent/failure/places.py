@@ -28,19 +28,17 @@ def is_named(error: BaseException, name: str, *, package: str) -> bool:
 
 def doctest_place(error: BaseException) -> tuple[str, int] | None:
     """Return file and line of the example that a doctest's exception is about."""
-    test, example = getattr(error, "test", None), getattr(error, "example", None)
-    if not (
-        is_named(error, "DocTestFailure", package="doctest")
-        or is_named(error, "UnexpectedException", package="doctest")
-    ):
+    if not any(is_named(error, name, package="doctest") for name in ("DocTestFailure", "UnexpectedException")):
         return None
+    test, example = getattr(error, "test", None), getattr(error, "example", None)
     return str(getattr(test, "filename", "")), int(getattr(test, "lineno", 0) or 0) + getattr(example, "lineno", 0) + 1
 
 
 def syntax_place(error: BaseException) -> tuple[str, int] | None:
     """Return file and line that Python could not parse; None if the source was no file."""
-    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
-        return error.filename, error.lineno or 0
+    name, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)  # may be anything
+    if isinstance(name, str) and name and not name.startswith("<"):
+        return name, line if isinstance(line, int) else 0
     return None
 
 

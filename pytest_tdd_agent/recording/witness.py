@@ -127,8 +127,9 @@ class Witness:
                 return None
 
         test_file = report.nodeid.split("::", 1)[0]
-        found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
-        report.__dict__[ATTRIBUTE] = codec.failure_line(found)
+        with Guard():  # an exception can be so odd that nothing can be asked of it; then its report has to do
+            found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
+            report.__dict__[ATTRIBUTE] = codec.failure_line(found)
 
 
 class WorkerWitness:

@@ -407,3 +407,30 @@ def test_an_expected_name_covers_what_it_makes_missing(expected: str, missing: s
 )
 def test_an_expected_name_covers_nothing_else(expected: str, missing: str, kind: str) -> None:
     assert not covers(expected, missing, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "missing_name"),
+    [
+        ("raise SyntaxError('no', ('a.py', 'x', None, 'y'))", "syntax_error", None),
+        ("error = SyntaxError('no')\nerror.filename = 5\nraise error", "syntax_error", None),
+        (
+            "class Odd(AttributeError):\n    @property\n    def name(self): raise RuntimeError\n    obj = name\n"
+            "raise Odd('no')",
+            "attribute_error",
+            None,
+        ),
+        (
+            "class Meta(type):\n    def __getattribute__(cls, name): raise RuntimeError\n"
+            "class Box(metaclass=Meta): pass\nBox().lid",
+            "attribute_error",
+            f"{OWNER}Box.lid",
+        ),
+    ],
+    ids=["places", "file", "name", "owner"],
+)
+def test_an_exception_that_answers_oddly_is_described(
+    tmp_path: Path, code: str, *, kind: str, missing_name: str | None
+) -> None:
+    failure = failing(tmp_path, code)
+    assert (failure.kind, failure.missing_name) == (kind, missing_name)

@@ -132,3 +132,14 @@ def test_a_guard_keeps_exceptions_and_lets_interrupts_pass() -> None:
     assert guard.fault == "ValueError: first"
     with pytest.raises(KeyboardInterrupt), guard:
         raise KeyboardInterrupt
+
+
+def test_a_failure_that_cannot_be_described_does_not_spoil_the_report(project: Project) -> None:
+    project.write(
+        test_a="class Odd(OSError):\n    errno = property(lambda self: 1 / 0)\ndef test_a(): raise Odd\n"
+        "def test_b(): pass\n"
+    )
+    run = project.pytest()
+    failure = run.cases["test_a"].failure
+    assert failure is not None
+    assert (failure.kind, run.cases["test_b"].outcome, run.report.complete) == ("exception", "passed", True)
