@@ -73,8 +73,7 @@ def _is_runner(frame: FrameType) -> bool:
 @lru_cache(maxsize=256)
 def is_own(path: str, root: str) -> bool:
     """Say whether an absolute path is the user's own code: below the root, and not installed there."""
-    inside = path.startswith(root.rstrip(os.sep) + os.sep)
-    return inside and _INSTALLED.isdisjoint(relative_path(path, root).split("/"))
+    return path.startswith(_prefixes(root)) and _INSTALLED.isdisjoint(relative_path(path, root).split("/"))
 
 
 def is_own_or_installed(path: str, root: str) -> bool | None:
@@ -93,8 +92,14 @@ def _is_standard(path: str) -> bool:
 @lru_cache(maxsize=256)
 def relative_path(path: str, root: str) -> str:
     """Return a path as reports have it: posix, and relative if it lies below the root."""
-    prefix = root.rstrip(os.sep) + os.sep
-    return (path[len(prefix) :] if path.startswith(prefix) else path).replace(os.sep, "/")
+    prefix = next(filter(path.startswith, _prefixes(root)), "")
+    return path[len(prefix) :].replace(os.sep, "/")
+
+
+@lru_cache(maxsize=8)
+def _prefixes(root: str) -> tuple[str, ...]:
+    """What paths below a root directory begin with, which may be a link."""
+    return tuple(path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root)))
 
 
 def origin_of(error: BaseException, stack: Sequence[Call], *, root: str, test_file: str, place: str | None) -> str:

@@ -434,3 +434,18 @@ def test_an_exception_that_answers_oddly_is_described(
 ) -> None:
     failure = failing(tmp_path, code)
     assert (failure.kind, failure.missing_name) == (kind, missing_name)
+
+
+def test_code_below_a_root_that_is_a_link_is_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "link").symlink_to("project")
+    code = "with pytest.raises(ValueError): {}['a']"
+    for name in ("link", "project"):
+        path = tmp_path / name / TEST
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(code)
+        with pytest.raises(KeyError) as caught:
+            exec(compile(code, str(path), "exec"), {"__name__": "test_a", "pytest": pytest})
+        root = str(tmp_path / "link")
+        failure = describe(caught.value, phase="call", root=root, test_file=TEST, source=lambda _: code)
+        assert (failure.kind, failure.origin, failure.path, failure.line) == ("wrong_exception", "test", TEST, 1)
