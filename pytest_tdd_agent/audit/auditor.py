@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIGNS = {
     "outcome_overridden": "An exception left a test, and the report says that it passed.",
     "project_hook": "A hook of pytest that can bend what tests come to is implemented in the project.",
-    "patched_runner": "A function of pytest or of what it stands on, or anything of this plugin, has been replaced.",
+    "patched_runner": "A function of pytest, of what it stands on, or of this plugin has been replaced.",
     "replaced_body": "A test ran other code than the function that was collected.",
     "body_not_called": "A test passed although its function was never called.",
     "item_dropped": "Collected tests were left out without pytest being told.",

@@ -46,7 +46,11 @@ class Seal:
                 if key not in now:
                     yield f"{name}.{key}", "no longer there"
             for key, value in now.items():
-                if _is_added(owner_name, key, value) if key not in before else _is_changed(key, value, before[key]):
+                if (
+                    _is_added(f"{owner_name}.{key}", value)
+                    if key not in before
+                    else _is_changed(key, value, before=before[key])
+                ):
                     yield f"{name}.{key}", self._places.label(value) or "not what it was"
 
 
@@ -66,7 +70,7 @@ def _parts(key: str, value: object) -> tuple[object, ...]:
     return tuple(value) if type(value) is list or type(value) is set else codes_of(value)
 
 
-def _is_changed(key: str, value: object, before: tuple[object, tuple[object, ...]]) -> bool:
+def _is_changed(key: str, value: object, *, before: tuple[object, tuple[object, ...]]) -> bool:
     old, parts = before
     if value is not old:
         return getattr(old, "__module__", None) not in _CLOCKS  # libraries that stop the time replace it everywhere
@@ -74,11 +78,11 @@ def _is_changed(key: str, value: object, before: tuple[object, tuple[object, ...
     return len(now) != len(parts) or not all(map(is_, now, parts))
 
 
-def _is_added(owner: str, key: str, value: object) -> bool:
+def _is_added(name: str, value: object) -> bool:
     """Say whether a new name is anything else than a submodule that was imported, or what Python keeps."""
     if type(value) is ModuleType:
-        return sys.modules.get(f"{owner}.{key}") is not value
-    return not _is_dunder(key) or isinstance(value, type) or bool(codes_of(value))
+        return sys.modules.get(name) is not value
+    return not _is_dunder(name.rpartition(".")[2]) or isinstance(value, type) or bool(codes_of(value))
 
 
 def _is_dunder(key: str) -> bool:
