@@ -9,10 +9,15 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import sysconfig
+from fnmatch import fnmatchcase
+from functools import partial
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Iterator, Mapping
+from posixpath import normpath
+from typing import Collection, Iterator, Mapping
 
 IGNORED_FOLDERS = frozenset(
     {
@@ -43,37 +48,65 @@ STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("std
 
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})
-_TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
+_TEST_FILE = re.compile(r"(test_.*|.*_test|tests)\.py")
+_TEST_WORD = re.compile(r"(?:^|[/_.-])(?:tests?|checks?|specs?|e2e)(?:$|[/_.-])")
+_NOT_TELLING = re.compile(r"\[[^]]*\]|\W|_|py$")
 _RUNNER = (
     "pytest|_pytest|pluggy|iniconfig|py|exceptiongroup|xdist|execnet|unittest|doctest|pytest_tdd_agent|"
     "sitecustomize|usercustomize"
 )
 _SHADOW = re.compile(rf"(?:src/)?(?:(?:{_RUNNER})(?:/__init__)?(?:\.py[cd]?|(?:\.[\w-]+)?\.(?:so|pyd))|[^/]+\.pth)")
 _STARTUP = re.compile(r"(?:src/)?(?:[^/]+\.pth|(?:site|user)customize\b.*)")
-_LEFTOVER = re.compile(r".*\.py[co]|\.coverage.*|\.DS_Store")
+_MODULE = re.compile(r"(?:src/)?([^\W\d]\w*)(?:/__init__)?(?:\.pyc?|(?:\.[\w-]+)?\.(?:so|pyd))")
+_SHADOWING = "[module]"  # in the key of a module that stands before an installed one
+_LEFTOVER = re.compile(r".*\.pyo|\.coverage.*|\.DS_Store")
 _SECTIONS = {
-    "pyproject.toml": ("pyproject.toml[tool.pytest]", re.compile(r"\[+\s*tool\s*\.\s*pytest\b")),
-    "setup.cfg": ("setup.cfg[tool:pytest]", re.compile(r"\[tool:pytest\]")),
-    "tox.ini": ("tox.ini[pytest]", re.compile(r"\[pytest\]")),
+    "pyproject.toml": "pyproject.toml[tool.pytest]",
+    "setup.cfg": "setup.cfg[tool:pytest]",
+    "tox.ini": "tox.ini[pytest]",
 }
 _PRESENT = sha256(b"present").hexdigest()
 _IGNORED_BY_GIT = ("git", "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 _GIT_TIMEOUT_S = 20.0
 _HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
-_DOTTED_KEY = re.compile(r"(tool\.)?pytest\b")
+_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_KEYS = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
+_TABLE = re.compile(rf"\[\[?\s*({_KEYS})\s*\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT = re.compile(rf"({_KEYS})\s*=")
+_STRING = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|#.*""")
 
 
-def is_protected(path: str) -> bool:
+def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Collection[str] = ()) -> bool:
     """Say whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
 
     ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` are not, as most of each is the product's: ``digests`` covers
     pytest's section of them. ``testing`` is a test folder only in the root; elsewhere it is what a package offers its
-    users.
+    users. ``python_files`` and ``testpaths`` are pytest's settings. A pattern such as ``*.py`` tells no test from the
+    product and does not count; all that lies in one of the ``testpaths`` does if its path says tests, checks, specs or
+    e2e, as ``.`` or ``src`` hold the product too.
     """
     *folders, name = path.split("/")
     if name in _CONFIGURATION or _TEST_FILE.fullmatch(name):
         return True
-    return folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders)
+    if folders[:1] == ["testing"] or not _TEST_FOLDERS.isdisjoint(folders):
+        return True
+    starts = ["/".join(folders[:end]) for end in range(1, len(folders) + 1)] + [path]
+    return any(_is_match(path, pattern) for pattern in python_files) or any(
+        fnmatchcase(start, normpath(testpath))
+        for testpath in testpaths
+        if _TEST_WORD.search(testpath)
+        for start in starts
+    )
+
+
+def _is_match(path: str, pattern: str) -> bool:
+    """Match as pytest does: a pattern without a slash is for the name."""
+    name = pattern.rpartition("/")[2]
+    if not path.endswith(".py") or not _NOT_TELLING.sub("", name):
+        return False
+    if name == pattern:
+        return fnmatchcase(path.rpartition("/")[2], pattern)
+    return fnmatchcase(f"/{path}", f"*/{pattern}")
 
 
 def shadows_runner(path: str) -> bool:
@@ -85,36 +118,60 @@ def shadows_runner(path: str) -> bool:
     return _SHADOW.fullmatch(path) is not None
 
 
-def digests(root: Path, *, inifile: Path | None = None) -> dict[str, str]:
+def digests(
+    root: Path,
+    *,
+    inifile: Path | None = None,
+    python_files: Collection[str] = (),
+    testpaths: Collection[str] = (),
+) -> dict[str, str]:
     """Return protected file -> sha256 of its bytes, sorted by name, for everything below ``root``.
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
     ``inifile`` is the configuration in use; it counts too if it lies above ``root``, as ``../pyproject.toml[...]``.
-    Of a module that shadows the runner no more counts than that it is there: a project may be one of these modules.
+    Of a module that shadows the runner no more counts than that it is there: a project may be one of these modules. The
+    same holds for a module in ``root`` or ``src`` of the name of an installed one, with a key such as ``mock[module]``.
     What tests write may lie beside them: files that git ignores are left out, but not Python files and configuration,
-    as pytest would load those.
+    as pytest would load those. Of a link to a folder, the name of the target counts, and what is in it if the link is
+    a test folder.
     """
     found = dict(_configuration_digests(root))
     if inifile is not None and root not in inifile.parents:
         found.update(_digests_above(inifile, root=root))
-    ignored = _ignored_by_git(root)
-    for path in _files(root):
-        name = path.relative_to(root).as_posix()
-        is_shadow = shadows_runner(name)
-        is_test = is_protected(name) and not _LEFTOVER.fullmatch(path.name) and not _is_output(name, ignored)
-        if is_shadow or is_test:
-            digest = _PRESENT if is_shadow and not _STARTUP.fullmatch(name) else _digest(path)
+    is_test = partial(is_protected, python_files=python_files, testpaths=testpaths)
+    installed = _installed_path()
+    folders = [root]
+    for top in folders:
+        ignored = _ignored_by_git(top)
+        for path in _files(top):
+            name, is_link = path.relative_to(root).as_posix(), _is_linked_folder(path)
+            digest = None
+            if shadows_runner(name):
+                digest = _digest(path) if _STARTUP.fullmatch(name) else _PRESENT
+            elif is_test(f"{name}/" if is_link else name):
+                is_output = _is_output(path.relative_to(top).as_posix(), ignored)
+                digest = None if is_output or _is_left_over(path) else _digest(path)
+                if is_link and not is_test(f"{name.rpartition('/')[0]}/") and not _holds(path):
+                    folders.append(path)
+            elif top == root:
+                key = _shadowing(name, installed, root=root)
+                name, digest = (name, None) if key is None else (key, _PRESENT)
             if digest is not None:
                 found[name] = digest
     return dict(sorted(found.items()))
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sorted names whose digest differs, the added and the removed ones included."""
-    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+    """Return the sorted names whose digest differs, the added and the removed ones included.
+
+    A module that no longer stands before an installed one is no change.
+    """
+    differing = (name for name in {*before, *after} if before.get(name) != after.get(name))
+    return tuple(sorted(name for name in differing if name in after or not name.endswith(_SHADOWING)))
 
 
 def _files(root: Path) -> Iterator[Path]:
+    """Yield files, and links to folders, which are not followed."""
     for folder, subfolders, names in os.walk(str(root)):
         here = Path(folder)
         subfolders[:] = [
@@ -122,8 +179,48 @@ def _files(root: Path) -> Iterator[Path]:
             for name in subfolders
             if name not in IGNORED_FOLDERS and not os.path.lexists(os.path.join(folder, name, "pyvenv.cfg"))
         ]
-        for name in names:
-            yield here / name
+        yield from (here / name for name in names)
+        yield from (here / name for name in subfolders if os.path.islink(os.path.join(folder, name)))
+
+
+def _is_linked_folder(path: Path) -> bool:
+    return os.path.islink(str(path)) and path.is_dir()
+
+
+def _holds(link: Path) -> bool:
+    """Say whether a link leads to a folder that it lies in."""
+    target = os.path.realpath(str(link))
+    return os.path.commonpath([target, os.path.realpath(str(link.parent))]) == target
+
+
+def _is_left_over(path: Path) -> bool:
+    """Say whether a file is of no use to tests; Python loads compiled code outside its cache if there is no source."""
+    return _LEFTOVER.fullmatch(path.name) is not None or (path.suffix == ".pyc" and path.with_suffix(".py").exists())
+
+
+def _installed_path() -> list[str]:
+    """Return the entries of the import path with the standard library and what is installed."""
+    return [
+        entry
+        for entry in sys.path
+        if f"{entry}{os.sep}".startswith(STANDARD_LIBRARY) or not PACKAGES_FOLDERS.isdisjoint(Path(entry).parts)
+    ]
+
+
+def _shadowing(name: str, installed: list[str], *, root: Path) -> str | None:
+    """Return the key of a module if one of its name is installed, and is not this one by a link."""
+    module = _MODULE.fullmatch(name)
+    if module is None:
+        return None
+    try:
+        spec = PathFinder.find_spec(module[1], installed)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    origin, own = os.path.realpath(spec.origin), os.path.realpath(str(root)) + os.sep
+    is_own = origin.startswith(own) and PACKAGES_FOLDERS.isdisjoint(Path(origin[len(own) :]).parts)
+    return None if is_own else module[1] + _SHADOWING
 
 
 def _ignored_by_git(root: Path) -> frozenset[str]:
@@ -146,7 +243,7 @@ def _ignored_by_git(root: Path) -> frozenset[str]:
 
 def _is_output(name: str, ignored: frozenset[str]) -> bool:
     """Say whether a file, or a folder it is in, is ignored, and pytest would not load it."""
-    if name.endswith(".py") or name.rsplit("/", 1)[-1] in _CONFIGURATION:
+    if name.endswith((".py", ".pyc")) or name.rsplit("/", 1)[-1] in _CONFIGURATION:
         return False
     parts = name.split("/")
     return any("/".join(parts[:end]) in ignored for end in range(1, len(parts) + 1))
@@ -155,6 +252,8 @@ def _is_output(name: str, ignored: frozenset[str]) -> bool:
 def _digest(path: Path) -> str | None:
     """Return the digest of a regular file; of what else has the name (a socket, a lost link) no more than its kind."""
     try:
+        if _is_linked_folder(path):
+            return sha256(b"link to " + os.fsencode(os.readlink(str(path)))).hexdigest()
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             return sha256(f"mode {stat.S_IFMT(mode):o}".encode()).hexdigest()
@@ -166,12 +265,12 @@ def _digest(path: Path) -> str | None:
 
 
 def _configuration_digests(root: Path) -> Iterator[tuple[str, str]]:
-    for name, (key, header) in _SECTIONS.items():
+    for name, key in _SECTIONS.items():
         try:
             text = (root / name).read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
             continue
-        section = _section(text, header)
+        section = _toml_section(text) if name == "pyproject.toml" else _section(text, key[len(name) :])
         if section:
             yield key, sha256(section.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -179,7 +278,7 @@ def _configuration_digests(root: Path) -> Iterator[tuple[str, str]]:
 def _digests_above(inifile: Path, *, root: Path) -> Iterator[tuple[str, str]]:
     folder = os.path.relpath(str(inifile.parent), str(root)).replace(os.sep, "/")
     if inifile.name in _SECTIONS:
-        own = _SECTIONS[inifile.name][0]
+        own = _SECTIONS[inifile.name]
         yield from ((f"{folder}/{key}", digest) for key, digest in _configuration_digests(inifile.parent) if key == own)
         return
     whole = _digest(inifile)
@@ -187,11 +286,8 @@ def _digests_above(inifile: Path, *, root: Path) -> Iterator[tuple[str, str]]:
         yield f"{folder}/{inifile.name}", whole
 
 
-def _section(text: str, header: re.Pattern[str]) -> str:
-    """Return the lines below every header that matches, and TOML's dotted keys of pytest, without comments.
-
-    Raw text, the same on every version: Python before 3.11 has no TOML parser.
-    """
+def _section(text: str, header: str) -> str:
+    """Return the lines below every such header, without comments."""
     kept = []
     inside = False
     for line in text.splitlines():
@@ -199,7 +295,42 @@ def _section(text: str, header: re.Pattern[str]) -> str:
         if not bare or bare.startswith("#"):
             continue
         if _HEADER.match(bare):
-            inside = header.match(bare) is not None
-        if inside or _DOTTED_KEY.match(bare):
+            inside = bare.startswith(header)
+        if inside:
             kept.append(line.rstrip())
     return "\n".join(kept)
+
+
+def _toml_section(text: str) -> str:
+    """Return the lines that say something of ``tool.pytest``, without comments; all of the text if that is not to tell.
+
+    Raw text, the same on every version: Python before 3.11 has no TOML parser.
+    """
+    kept: list[str] = []
+    table: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    is_in_text, depth = False, 0
+    for line in text.splitlines():
+        bare = line.strip()
+        if not is_in_text:
+            if not bare or bare.startswith("#"):
+                continue
+            header, assignment = (_TABLE.match(bare), _ASSIGNMENT.match(bare)) if depth == 0 else (None, None)
+            if header is not None:
+                table = path = _names(header[1])
+            elif assignment is not None:
+                path = (*table, *_names(assignment[1]))
+            if "\\" in "".join(path[:2]) or (path == ("tool",) and header is None and "pytest" in text):
+                return text
+        if path[:2] == ("tool", "pytest"):
+            kept.append(line.rstrip())
+        if (bare.count('"""') + bare.count("'''")) % 2:
+            is_in_text = not is_in_text
+        elif not is_in_text and (depth or _TABLE.match(bare) is None):
+            plain = _STRING.sub("", bare)
+            depth = max(0, depth + sum(map(plain.count, "[{")) - sum(map(plain.count, "]}")))
+    return "\n".join(kept)
+
+
+def _names(keys: str) -> tuple[str, ...]:
+    return tuple(key.strip("\"'") for key in re.findall(_KEY, keys))

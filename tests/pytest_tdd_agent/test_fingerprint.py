@@ -18,6 +18,7 @@ from pytest_tdd_agent.fingerprint import changed, digests, is_protected, shadows
         "tests/data/in.csv",
         "src/pkg/test/make.py",
         "testing/data/in.csv",
+        "app/tests.py",
     ],
 )
 def test_tests_their_data_and_the_configuration_are_protected(path: str) -> None:
@@ -41,6 +42,30 @@ def test_the_product_is_not_protected(path: str) -> None:
     assert not is_protected(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "is_test"),
+    [
+        ("src/check_a.py", True),
+        ("src/check_a.txt", False),
+        ("check_a/b.py", False),
+        ("a/spec/b.py", True),
+        ("checks/in.csv", True),
+        ("plugins/a/e2e-tests/in.csv", True),
+        ("src/pkg/in.csv", False),
+        ("src/pkg/a.py", False),
+        ("a.py", False),
+        ("checks.py", False),
+    ],
+)
+def test_what_the_projects_settings_call_tests_is_protected_and_no_product_by_mistake(
+    path: str, *, is_test: bool
+) -> None:
+    python_files = ["test_*.py", "check_*.py", "spec/*b.py", "*.py", "[!_]*.py"]
+    testpaths = ["./checks/", "plugins/*/e2e-tests", "src", ".", "..", "src/pkg"]
+    assert is_protected(path, python_files=python_files, testpaths=testpaths) is is_test
+    assert not is_protected(path)
+
+
 def put(root: Path, name: str, text: str = "") -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +78,8 @@ def test_only_protected_files_have_digests_and_caches_and_environments_are_left_
         "tests/test_a.py",
         "tests/data/in.csv",
         "tests/__pycache__/test_a.pyc",
-        "tests/stale.pyc",
+        "tests/test_a.pyc",
+        "tests/test_a.pyo",
         ".venv/lib/test_b.py",
         "env/pyvenv.cfg",
         "env/lib/test_c.py",
@@ -112,6 +138,61 @@ def test_configuration_by_a_dotted_key_counts_too(tmp_path: Path) -> None:
     assert list(digests(tmp_path)) == ["pyproject.toml[tool.pytest]"]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_seen"),
+    [
+        ('[tool."pytest".ini_options]\naddopts = "-k x"\n', True),
+        ("[ 'tool' . pytest]\naddopts = '-k x'\n", True),
+        ('tool.pytest.ini_options.addopts = "-k x"\n', True),
+        ('[tool]\n"pytest" = {ini_options = {addopts = "-k x"}}\n', True),
+        ('tool = {pytest = {ini_options = {addopts = "-k x"}}}\n', True),
+        ('[tool]\npytest.ini_options.addopts = [\n  "-k x",\n]\n', True),
+        ('[tool.pytest]\na = [\n  ["b"]\n]\naddopts = "-k x"\n', True),
+        ('[tool.pytest]\na = """\n[tool.b]\n"""\naddopts = "-k x"\n', True),
+        ('[tool."p\\u0079test".ini_options]\naddopts = "-k x"\n', True),
+        ('[tool.poetry.dependencies]\npytest = "-k x"\n', False),
+        ('[project]\ndependencies = [\n  "pytest==8", # "-k x"\n]\n', False),
+        ('[tool.a]\n"\\\\.py$" = 1\nb = "-k x"  # pytest\n', False),
+        ('[tool.pytest-env]\na = "-k x"\n', False),
+        ('[project]\ndescription = """\n[tool.pytest]\n-k x"""\n', False),
+    ],
+)
+def test_each_way_to_write_the_configuration_counts_and_a_dependency_does_not(
+    tmp_path: Path, text: str, *, is_seen: bool
+) -> None:
+    put(tmp_path, "pyproject.toml", text)
+    before = digests(tmp_path)
+    put(tmp_path, "pyproject.toml", text.replace("-k x", "-k y"))
+    assert changed(before, digests(tmp_path)) == (("pyproject.toml[tool.pytest]",) if is_seen else ())
+    put(tmp_path, "pyproject.toml", "[build-system]\nrequires = []\n")
+    assert digests(tmp_path) == {}
+
+
+def test_a_dependency_in_an_ini_file_is_no_configuration(tmp_path: Path) -> None:
+    put(tmp_path, "tox.ini", "[testenv]\ndeps =\n  pytest\n  pytest.x = 1\n")
+    assert digests(tmp_path) == {}
+
+
+def test_a_test_folder_may_be_a_link(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    put(tmp_path, "shared/test_a.py")
+    put(tmp_path, "shared/out/a.log")
+    put(tmp_path, "shared/.gitignore", "out/\n")
+    put(tmp_path, "other/a.py")
+    put(root, "src/pkg/a.py")
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    (root / "tests").symlink_to("../shared")
+    (root / "src/pkg/test").symlink_to("..")
+    (tmp_path / "shared/data").symlink_to("../other")
+    (root / "src/vendor").symlink_to("../../other")
+    before = digests(root)
+    assert list(before) == ["src/pkg/test", "tests", "tests/.gitignore", "tests/data", "tests/test_a.py"]
+    put(tmp_path, "shared/test_a.py", "changed")
+    (root / "src/pkg/test").unlink()
+    (root / "src/pkg/test").symlink_to("../../src")
+    assert changed(before, digests(root)) == ("src/pkg/test", "tests/test_a.py")
+
+
 def test_a_project_without_configuration_has_no_digest_of_it(tmp_path: Path) -> None:
     put(tmp_path, "pyproject.toml", "[project]\nname = 'a'\n")
     assert digests(tmp_path) == {}
@@ -121,7 +202,7 @@ def test_links_and_special_files_do_not_stop_the_walk(tmp_path: Path) -> None:
     put(tmp_path, "tests/real.txt", "1")
     (tmp_path / "tests/lost").symlink_to("nowhere")
     (tmp_path / "tests/loop").symlink_to(".")
-    assert set(digests(tmp_path)) == {"tests/real.txt", "tests/lost"}
+    assert set(digests(tmp_path)) == {"tests/real.txt", "tests/lost", "tests/loop"}
 
 
 def test_what_git_ignores_is_left_out_unless_pytest_would_load_it(
@@ -223,3 +304,57 @@ def test_git_ignoring_a_shadow_of_the_runner_does_not_hide_it(tmp_path: Path) ->
     put(tmp_path, ".gitignore", "*.pth\n")
     put(tmp_path, "a.pth")
     assert list(digests(tmp_path)) == ["a.pth"]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages, below the root as in an environment."""
+    folder = tmp_path / "env/lib/site-packages"
+    put(tmp_path, "env/pyvenv.cfg")
+    put(folder, "numbers_of/__init__.py")
+    put(folder, "plain.py")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("plain.py", "plain[module]"),
+        ("src/numbers_of/__init__.py", "numbers_of[module]"),
+        ("numbers_of.pyc", "numbers_of[module]"),
+        ("src/plain.cpython-311-x86_64-linux-gnu.so", "plain[module]"),
+        ("calendar.py", "calendar[module]"),
+        ("tests/plain.pyc", "tests/plain.pyc"),
+        ("src/pkg/plain.py", None),
+        ("numbers_of/data.py", None),
+        ("product.py", None),
+        ("plain.txt", None),
+    ],
+)
+@pytest.mark.usefixtures("installed")
+def test_a_new_module_that_stands_before_an_installed_one_is_seen(tmp_path: Path, path: str, key: str | None) -> None:
+    before = digests(tmp_path)
+    put(tmp_path, path)
+    assert changed(before, digests(tmp_path)) == (() if key is None else (key,))
+
+
+def test_a_project_that_is_installed_may_change_and_move_its_own_modules(tmp_path: Path, installed: Path) -> None:
+    put(tmp_path, "plain.py")
+    before = digests(tmp_path)
+    assert list(before) == ["plain[module]"]
+    (tmp_path / "plain.py").unlink()
+    put(tmp_path, "src/plain/__init__.py", "2")
+    assert changed(before, digests(tmp_path)) == ()
+    (tmp_path / "src/plain/__init__.py").unlink()
+    assert changed(before, digests(tmp_path)) == (), "the installed one is back"
+    put(tmp_path, "src/linked.py")
+    (installed / "linked.py").symlink_to(tmp_path / "src/linked.py")
+    assert digests(tmp_path) == {}
+
+
+def test_compiled_code_without_a_source_counts_in_a_test_folder_even_if_git_ignores_it(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    put(tmp_path, ".gitignore", "*.pyc\n")
+    put(tmp_path, "tests/hypothesis.pyc")
+    assert list(digests(tmp_path)) == ["tests/hypothesis.pyc"]
