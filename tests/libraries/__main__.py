@@ -61,9 +61,17 @@ class Workshop:
         shutil.unpack_archive(next(self.folder.glob("*.tar.gz")), self.folder / "unpacked", filter="data")
         next((self.folder / "unpacked").iterdir()).rename(self.project)
         (self.folder / "out").mkdir()
+        self._keep_to_itself()
         for command in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "The library as released")):
             identity = ("-c", "user.name=cdd", "-c", "user.email=cdd@example.invalid")
             subprocess.run(["git", *identity, *command], cwd=self.project, check=True)
+
+    def _keep_to_itself(self) -> None:
+        """Give a library without pytest's configuration an empty one, as pytest would take that of a folder above."""
+        names = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+        files = [self.project / name for name in names if (self.project / name).exists()]
+        if not any("pytest" in file.read_text(encoding="utf-8") for file in files):
+            (self.project / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def pytest(self, name: str, *args: str) -> "Run":
         """Run the library's tests; the plugin is only there if the arguments name it."""
