@@ -1,19 +1,21 @@
 """A copy of the project outside its folder: the product as it is now, tests and configuration as RED left them.
 
-The copy is a plain folder made through a private index. The user's index, HEAD, stash, configuration and list of work
-trees are never touched, and nothing but a temporary folder is left even by ``kill -9``. What git does not hold, such as
-ignored files, is not in it; neither is compiled code that an earlier run may have planted.
+The copy is a folder made through a private index, and a repository of its own: products and tests may call git. The
+user's index, HEAD, stash, configuration and list of work trees are never touched, and nothing but a temporary folder is
+left even by ``kill -9``. What git does not hold, such as ignored files, is not in it; neither is compiled code that an
+earlier run may have planted.
 """
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.evidence.trees import entries, project_in
-from cdd_agent.git.repository import Repository, encoded, private_index
+from cdd_agent.evidence.trees import entries, name_in, project_in
+from cdd_agent.git.repository import GitError, Repository, encoded, private_index
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.fingerprint import digests, is_protected
 
@@ -34,9 +36,28 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             )
             repository.git("update-index", "-z", "--index-info", stdin=encoded("".join(swaps)), variables=index)
             repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
+            folder.mkdir(exist_ok=True)
+            _make_repository(folder, like=repository, index=Path(index["GIT_INDEX_FILE"]))
         root = folder / project
         root.mkdir(parents=True, exist_ok=True)
         yield replace(suite, root=root, bytecode=None)
+
+
+def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
+    """Let git know the copy: one commit of all that is in it, on a branch of the same name, with borrowed objects.
+
+    A copy for which that fails is still of use.
+    """
+    copy = Repository(folder)
+    with contextlib.suppress(GitError, OSError):
+        copy.git("init", "--quiet", "--template=", f"--initial-branch={like.branch() or 'main'}")
+        information = folder / ".git" / "objects" / "info"
+        information.mkdir(parents=True, exist_ok=True)
+        (information / "alternates").write_text(f"{like.common_dir() / 'objects'}\n")
+        shutil.copyfile(index, folder / ".git" / "index")
+        author = ("-c", "user.name=cdd", "-c", "user.email=cdd@localhost", "-c", "commit.gpgSign=false")
+        copy.git("update-index", "-q", "--refresh")
+        copy.git(*author, "commit", "--quiet", "--allow-empty", "--message=copy")
 
 
 def _restored(
@@ -47,11 +68,10 @@ def _restored(
         before, now = red.get(path), green.get(path)
         if before == now:
             continue
-        inside = path.removeprefix(f"{project}/") if project else path
         is_shared = path.rpartition("/")[2] in _SHARED and _configures_anew(
             before, now, path=path, repository=repository
         )
-        if not (is_shared or is_protected(path) or is_protected(inside)):
+        if not (is_shared or is_protected(name_in(project, path))):
             continue
         mode, object_id = before or ("0", "0" * len(now[1] if now else ""))
         yield f"{mode} {object_id}\t{path}\0"

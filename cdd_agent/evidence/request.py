@@ -15,9 +15,13 @@ CODES = {
 """Code of a reason -> what it means."""
 
 
+PYTHON = (".py", ".pyw")
+"""How the names of sources end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductChange:
-    """One file of the product that differs; ``path`` is relative to the project."""
+    """One file of the product that differs; ``path`` is relative to the project, only Python sources have texts."""
 
     path: str
     old: str | None
@@ -65,4 +69,4 @@ class Findings:
 
 def is_python(change: ProductChange) -> bool:
     """Whether the change leaves a Python source behind."""
-    return change.new is not None and change.path.endswith((".py", ".pyw"))
+    return change.new is not None and change.path.endswith(PYTHON)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterator
 
-from cdd_agent.evidence.request import ProductChange
+from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.fingerprint import is_protected
@@ -27,6 +27,14 @@ def project_in(repository: Repository, suite: Suite) -> str:
     return "" if inside == "." else inside
 
 
+def name_in(project: str, path: str) -> str:
+    """What ``path``, relative to the work tree, is called in the project; one outside keeps its name.
+
+    By it a file is one of the tests or is not: folders above the project say nothing of what is in it.
+    """
+    return path.removeprefix(f"{project}/") if project else path
+
+
 def entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
     """Path -> mode and object id of everything in a tree."""
     listed = repository.git("ls-tree", "-r", "-z", "--full-tree", tree).split("\0")
@@ -41,14 +49,18 @@ def entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
 def product_changes(
     repository: Repository, *, project: str, red: str, green: str, tests: Collection[str] = ()
 ) -> tuple[ProductChange, ...]:
-    """What differs between two trees and is neither protected nor one of ``tests`` (files, relative to the project)."""
+    """What differs between two trees and is neither protected nor one of ``tests`` (files, relative to the project).
+
+    Only the texts of Python sources are read.
+    """
     found = []
     for change in repository.changes(red, green, submodules=False):
         path = os.path.relpath(change.path, project or ".")
-        if is_protected(change.path) or is_protected(path) or path in tests:
+        if is_protected(name_in(project, change.path)) or path in tests:
             continue
-        old = None if change.kind == "created" else _text(repository, red, path=change.path)
-        new = None if change.kind == "deleted" else _text(repository, green, path=change.path)
+        is_read = path.endswith(PYTHON)
+        old = _text(repository, red, path=change.path) if is_read and change.kind != "created" else None
+        new = _text(repository, green, path=change.path) if is_read and change.kind != "deleted" else None
         found.append(ProductChange(path=path, old=old, new=new))
     return tuple(found)
 

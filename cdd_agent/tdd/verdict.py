@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from cdd_agent.evidence.trees import name_in
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
 from pytest_tdd_agent.fingerprint import is_protected, shadows_runner
@@ -18,13 +19,15 @@ def named_test_files(item: WorkItem) -> tuple[str, ...]:
     return tuple(name for name in names if name not in item.sources)
 
 
-def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str], tests: Collection[str] = ()) -> str | None:
-    """Why ``path`` may not be written in this phase, as a sentence; None if it may.
+def lock_reason(
+    phase: Phase, path: str, *, off_limits: frozenset[str], tests: Collection[str] = (), project: str = ""
+) -> str | None:
+    """Why ``path``, relative to the work tree, may not be written in this phase, as a sentence; None if it may.
 
     The tools say it beforehand, the verdict afterwards. ``tests``: what else belongs to the tests, as
-    ``named_test_files`` says, relative to the same folder as ``path``.
+    ``named_test_files`` says, relative to the same folder as ``path``. ``project``: its folder in the work tree.
     """
-    is_test = is_protected(path) or any(path == name or path.startswith(f"{name}/") for name in tests)
+    is_test = is_protected(name_in(project, path)) or any(path == name or path.startswith(f"{name}/") for name in tests)
     if path in off_limits:
         return "It has uncommitted changes of the user's and stays as it is."
     if phase == "red" and not is_test:
@@ -35,13 +38,18 @@ def lock_reason(phase: Phase, path: str, *, off_limits: frozenset[str], tests: C
 
 
 def trespasses(
-    phase: Phase, changes: Sequence[Change], *, off_limits: frozenset[str], tests: Collection[str] = ()
+    phase: Phase,
+    changes: Sequence[Change],
+    *,
+    off_limits: frozenset[str],
+    tests: Collection[str] = (),
+    project: str = "",
 ) -> dict[str, Reason]:
     """Changed path that this phase may not change -> the reason it gives."""
     found = {}
     for change in changes:
-        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests)
-        if why is None and change.kind == "created" and shadows_runner(change.path):
+        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, project=project)
+        if why is None and change.kind == "created" and shadows_runner(name_in(project, change.path)):
             why = "It would be loaded in the place of a test tool, or before it."
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]

@@ -1,6 +1,7 @@
 import pytest
 
 from cdd_agent.evidence.clean_copy import clean_copy
+from cdd_agent.git.repository import Repository
 from tests.cdd_agent.evidence.conftest import Make
 
 RED = {
@@ -26,7 +27,7 @@ def test_the_product_is_greens_and_the_tests_are_reds(make: Make) -> None:
         held = {path.relative_to(copy.root).as_posix() for path in copy.root.rglob("*") if path.is_file()}
         assert copy.root.name == step.suite.root.name
         assert {"product.py", "old.py", "tests/data/rows.csv"} <= held
-        assert held.isdisjoint({"tests/test_more.py", "conftest.py", "key.secret", ".git"})
+        assert held.isdisjoint({"tests/test_more.py", "conftest.py", "key.secret"})
         for name in ("tests/test_product.py", "pyproject.toml"):
             assert (copy.root / name).read_text() == RED[name]
         assert (copy.root / "setup.cfg").read_text() == green["setup.cfg"], "nothing of pytest's in it"
@@ -46,6 +47,17 @@ def test_the_copy_goes_when_something_fails(make: Make) -> None:
         use()
     assert not roots[0].parent.exists()
     assert step.repository.git("status", "--porcelain").split() == ["??", "product.py"]
+
+
+def test_the_copy_is_a_repository_of_its_own(make: Make) -> None:
+    step = make(RED, {"product.py": "x = 1\n"})
+    before = step.repository.git("count-objects", "-v")
+    with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
+        own = Repository(copy.root)
+        assert own.branch() == step.repository.branch()
+        assert own.git("status", "--porcelain") == ""
+        assert "product.py" in own.git("ls-tree", "--name-only", "HEAD").split()
+    assert step.repository.git("count-objects", "-v") == before
 
 
 def test_a_project_inside_the_work_tree_is_copied_with_all_around_it(make: Make) -> None:

@@ -10,22 +10,25 @@ TEST = "def test_it():\n    assert f('\u00e9') == 7\n"
 
 def test_a_change_is_read_from_the_trees_without_tests_and_configuration(make: Make) -> None:
     red = {"tests/test_product.py": TEST, "checks.py": "x = 1\n", "gone.py": "x = 1\n"}
-    step = make(red, {"product.py": "x = '\u00e9'\n", "old.py": "", "checks.py": "", "conftest.py": ""})
+    step = make(
+        red, {"data.bin": "1", "product.py": "x = '\u00e9'\n", "old.py": "", "checks.py": "", "conftest.py": ""}
+    )
     found = trees.product_changes(step.repository, project="", red=step.red, green=step.green, tests=("checks.py",))
     assert found == (
+        ProductChange(path="data.bin", old=None, new=None),
         ProductChange(path="old.py", old=FILES["old.py"], new=""),
         ProductChange(path="product.py", old=None, new="x = '\u00e9'\n"),
     )
     (deleted,) = trees.product_changes(
         step.repository, project="", red=step.green, green=step.red, tests=("checks.py",)
-    )[1:]
+    )[2:]
     assert deleted == ProductChange(path="product.py", old="x = '\u00e9'\n", new=None)
 
 
 def test_paths_are_relative_to_the_project(make: Make) -> None:
-    step = make({"tests/test_product.py": TEST}, {"product.py": "x = 1\n"}, inside="services/sums")
+    step = make({"tests/test_product.py": TEST}, {"product.py": "x = 1\n"}, inside="tests/sums")
     project = trees.project_in(step.repository, step.suite)
-    assert project == "services/sums"
+    assert project == "tests/sums"
     (change,) = trees.product_changes(step.repository, project=project, red=step.red, green=step.green)
     assert change.path == "product.py"
     targets = ("tests/test_product.py::test_it", "tests/gone.py::test_it")

@@ -25,6 +25,20 @@ def test_a_phase_locks_what_is_not_its_own(phase: Phase, path: str, *, locked: b
     assert (verdict.lock_reason(phase, path, off_limits=frozenset()) is not None) is locked
 
 
+def test_folders_above_the_project_say_nothing_of_what_is_in_it() -> None:
+    none = frozenset[str]()
+    for project in ("testing", "tests/app"):
+        changes = [Change(path=f"{project}/{name}", kind="created") for name in ("prices.py", "tests/test_a.py")]
+        found = verdict.trespasses("green", changes, off_limits=none, project=project)
+        assert list(found) == [f"{project}/tests/test_a.py"]
+        assert list(verdict.trespasses("red", changes, off_limits=none, project=project)) == [f"{project}/prices.py"]
+    outside, shadow = Change(path="tests/test_b.py", kind="created"), Change(path="app/pytest.py", kind="created")
+    assert list(verdict.trespasses("green", [outside, shadow], off_limits=none, project="app")) == [
+        "tests/test_b.py",
+        "app/pytest.py",
+    ]
+
+
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
 def test_the_users_uncommitted_files_are_locked_in_every_phase(phase: Phase) -> None:
     for path in ("prices.py", "tests/test_a.py"):
