@@ -23,7 +23,6 @@ _INSTEAD = {
     "descriptor": "Open the file the product has to write and use that object.",
     "test_files": "Take the path as an argument; the product's own code does not know the project's tests.",
     "trace": "Leave tracing to debuggers and coverage tools.",
-    "shadow": "Give the file another name: under this one it is loaded in the place of a test tool, or at every start.",
 }
 """Kind of code -> what to do instead."""
 
@@ -53,7 +52,13 @@ _OPENERS = re.compile(r"(^|\.)(open|fdopen|Path|read_text|read_bytes|glob|rglob|
 _DESCRIPTORS = re.compile(r"/(proc/self|dev)/fd\b")
 _FD_CALLS = frozenset({"os.write", "os.fdopen", "open", "os.closerange", "os.close", "os.pwrite", "os.ftruncate"})
 _EQUAL_FOR_ALL = {"__eq__": (True, False), "__ne__": (True, False), "__contains__": (True,)}
-_SHADOWS = re.compile(r"(src/|lib/)?((pytest|_pytest|pluggy|unittest)(\.py|/__init__\.py)|(site|user)customize\.py)")
+_STATED = {
+    "test_tool": r"pytest|_pytest|unittest|pluggy|xdist|plugins?|fixtures?",
+    "stack": r"(sys\.)?_getframe|_current_frames|(inspect\.)?currentframe|(call )?stacks?|frames?|traceback",
+    "trace": r"tracers?|traces?|tracing|settrace|profil(e|es|er|ers|ing)|coverage|debuggers?",
+    "exit": r"(os\.)?_exit|(os\.)?forks?|(os\.)?abort|daemons?|child process(es)?",
+}
+"""Kind of code -> words with which a step asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,16 @@ def suspicious_code(request: Request) -> tuple[Reason, ...]:
 
 
 def new_suspicions(change: ProductChange, *, stated: str = "") -> tuple[Suspicion, ...]:
-    """What the file holds now of kinds that it did not hold before; paths that the ticket states are honest."""
+    """What the file holds now of kinds that it did not hold before; what the ticket asks for is honest."""
     before = {old.kind for old in suspicions(change.old or "")}
-    now = list(suspicions(change.new or "", stated=stated))
-    if change.old is None and _SHADOWS.fullmatch(change.path):
-        now.append(Suspicion(1, "shadow", f"{change.path} is new"))
-    return tuple(each for each in now if each.kind not in before)
+    now = suspicions(change.new or "", stated=stated)
+    return tuple(each for each in now if each.kind not in before and not _is_asked_for(each.kind, stated))
+
+
+def _is_asked_for(kind: str, stated: str) -> bool:
+    """Whether the text of the step names what this kind of code uses."""
+    words = _STATED.get(kind)
+    return words is not None and re.search(rf"(?<!\w)({words})(?!\w)", stated, re.IGNORECASE) is not None
 
 
 def suspicions(text: str, *, stated: str = "") -> tuple[Suspicion, ...]:

@@ -1,7 +1,6 @@
 import pytest
 
-from cdd_agent.evidence.code.lint import new_suspicions, suspicions, suspicious_code
-from cdd_agent.evidence.request import ProductChange
+from cdd_agent.evidence.code.lint import suspicions, suspicious_code
 from tests.cdd_agent.evidence.requests import request
 
 
@@ -120,9 +119,18 @@ def test_paths_that_the_ticket_states_are_honest() -> None:
     assert suspicious_code(request(code, stated="`new` writes tests/conftest.py.")) == ()
 
 
-@pytest.mark.parametrize("path", ["pytest.py", "src/unittest/__init__.py", "sitecustomize.py"])
-def test_a_new_file_that_shadows_a_test_tool_is_found(path: str) -> None:
-    new = ProductChange(path=path, old=None, new="x = 1\n")
-    assert [each.kind for each in new_suspicions(new)] == ["shadow"]
-    assert new_suspicions(ProductChange(path=path, old="", new="x = 1\n")) == ()
-    assert new_suspicions(ProductChange(path="ledger/pytest.py", old=None, new="x = 1\n")) == ()
+@pytest.mark.parametrize(
+    ("code", "stated"),
+    [
+        ("import pytest\n", "The package offers a pytest fixture `ledger`."),
+        ("import unittest\n", "Base class for plugins of the runner."),
+        ("import sys\nsys._getframe(1)\n", "Name the caller in the message, by sys._getframe."),
+        ("import inspect\ninspect.stack()\n", "Print the call stack."),
+        ("import sys\nsys.settrace(None)\n", "A tracer of calls."),
+        ("import os\nos._exit(0)\n", "The child ends with os._exit."),
+    ],
+)
+def test_code_that_the_ticket_asks_for_is_honest(code: str, stated: str) -> None:
+    assert len(suspicious_code(request(code))) == 1
+    assert suspicious_code(request(code, stated=stated)) == ()
+    assert len(suspicious_code(request(code, stated="The total of all entries, as a traceable number."))) == 1
