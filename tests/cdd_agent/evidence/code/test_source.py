@@ -1,4 +1,7 @@
 import ast
+import time
+
+import pytest
 
 from cdd_agent.evidence.code.source import added_lines, docstrings, dotted, imported_names, parse, touched_lines
 
@@ -30,3 +33,19 @@ def test_docstrings_are_told_from_other_constants() -> None:
     tree = ast.parse('"""Text."""\nx = "value"\n')
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert [node.value for node in constants if id(node) not in docstrings(tree)] == ["value"]
+
+
+def test_comments_and_docstrings_are_no_code() -> None:
+    old = 'def f():\n    """Old."""\n    # old\n    return "# 1"\n'
+    new = 'def f():\n    """New.\n\n    More.\n    """\n    # new\n    return "# 1"  # why\n\n\n# end\n'
+    assert touched_lines(old, new) == touched_lines(new, old) == frozenset()
+    assert touched_lines(old, new.replace("# 1", "# 2")) == {7}
+
+
+@pytest.mark.parametrize(("count", "kinds"), [(1500, 3), (20_000, 5000)])
+def test_large_files_are_compared_by_counting_lines(count: int, kinds: int) -> None:
+    old = [f"    'a{number % kinds}': 1," for number in range(count)]
+    new = [*old[:700], "    'new': 2,", *old[700:]]
+    started = time.monotonic()
+    assert added_lines("\n".join(old), "\n".join(new)) == {701}
+    assert time.monotonic() - started < 5
