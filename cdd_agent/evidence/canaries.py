@@ -4,6 +4,7 @@ Code under test that forges the report, or changes what counts as passed, does n
 that run before and after the targets, in the same process.
 """
 
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,9 +34,16 @@ class Canary:
     """In the message of its failure."""
 
 
-def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary]:
-    """Write the two files below ``root``, beside the first target's, under names that its name is a pattern for."""
+def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
+    """Write the two files below ``root``, beside the first target's, under names that its name is a pattern for.
+
+    None, and nothing is written, if a link leads from there to another place.
+    """
     beside = next((target for target in targets if target.partition("::")[0].endswith(".py")), "test_it.py::test_it")
+    folder = (root / beside.partition("::")[0]).parent
+    is_free = not os.path.lexists(folder) or folder.is_dir()
+    if not is_free or not folder.resolve().is_relative_to(root.resolve()):
+        return None
     return _write(root, beside), _write(root, beside)
 
 

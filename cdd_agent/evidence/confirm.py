@@ -1,17 +1,21 @@
 """Whether an open GREEN gate is to be believed: what the code itself says first, then runs in a clean copy."""
 
-import time
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from cdd_agent.events import Emit
-from cdd_agent.evidence.canaries import Canary, misreported, plant
+from cdd_agent.events import Emit, Notice
+from cdd_agent.evidence.canaries import misreported, plant
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.code.lint import suspicious_code
 from cdd_agent.evidence.code.literals import special_cases
+from cdd_agent.evidence.ignored import lend
 from cdd_agent.evidence.mutation import Mutant, Mutants, mutants_of, survival
-from cdd_agent.evidence.request import Findings, Request
+from cdd_agent.evidence.outcomes import function_of, not_passing
+from cdd_agent.evidence.request import PYTHON, Findings, Request
 from cdd_agent.evidence.runs import Runs, TimeUp, silence
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import GitError, Repository
 from cdd_agent.testrun.run import Suite, SuiteRun
 from pytest_tdd_agent.report import Reason, SuiteReport
 
@@ -19,22 +23,40 @@ from pytest_tdd_agent.report import Reason, SuiteReport
 def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
     """What speaks against the change, and what could not be checked. Runs are made only if the code looks honest.
 
-    Nothing in the work tree, the index or the history is touched. ``emit`` is told of every run.
+    Nothing in the work tree, the index or the history is touched. ``emit`` is told when a run begins, and at the end
+    what all of them showed.
     """
-    reasons = (*suspicious_code(request), *special_cases(request))
-    if reasons or not request.targets or not request.time_box_s:
-        return Findings(reasons=reasons)
-    runs = Runs(deadline=time.monotonic() + request.time_box_s, emit=emit or silence)
+    findings = _looked_at(lambda: Findings(reasons=suspicious_code(request)))
+    findings += _looked_at(lambda: special_cases(request))
+    if findings.reasons or not request.targets or not request.time_box_s:
+        return findings
+    runs = Runs(limit_s=request.time_box_s, emit=emit or silence)
     bench = _Bench(request=request, suite=suite, repository=repository, runs=runs)
-    findings = Findings()
     try:
         with clean_copy(repository, suite, green=request.green, red=request.red) as copy:
-            findings += _reproduced(copy, bench=bench)
-            if not findings.reasons:
+            reproduced, passes = _reproduced(copy, bench=bench)
+            findings += reproduced
+            if passes and not findings.reasons:
                 findings += _proven(copy, bench=bench)
     except TimeUp as error:
         findings += Findings(notices=(error.happened,))
+    except (GitError, OSError) as error:
+        why = error.happened if isinstance(error, GitError) else str(error)
+        told = why.strip().partition("\n")[0].rstrip(".")
+        findings += Findings(notices=(f"Not checked from outside, as no clean copy could be made: {told}.",))
+    if findings == Findings() and runs.noticed:
+        cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
+        told = f"known tests came out right, and {runs.noticed} altered was noticed ({cost})"
+        runs.emit(Notice(text=f"Checked in a clean copy: {told}."))
     return findings
+
+
+def _looked_at(look: Callable[[], Findings]) -> Findings:
+    """What a look at the sources finds; a notice if they are nested too deeply to be looked at."""
+    try:
+        return look()
+    except (RecursionError, MemoryError):
+        return Findings(notices=("Not all of the changed code could be looked at: it is nested too deeply.",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,38 +70,45 @@ class _Bench:
 
     def selection(self) -> tuple[str, ...]:
         """What to give pytest so that it runs the targets: functions without their parameters, each once."""
-        return tuple(dict.fromkeys(_without_parameters(target) for target in self.request.targets))
+        return tuple(dict.fromkeys(map(function_of, self.request.targets)))
 
     def failing(self, report: SuiteReport) -> tuple[str, ...]:
         """The targets that do not pass."""
-        passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
-        return tuple(target for target in self.request.targets if target not in passed)
+        return not_passing(self.request.targets, report)
 
     def lost(self, report: SuiteReport) -> tuple[str, ...]:
         """The other tests that passed in the baseline and do not here."""
-        passed = {case.nodeid for case in report.tests if case.outcome == "passed"} | set(self.request.targets)
         before = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
-        return tuple(nodeid for nodeid in before if nodeid not in passed)
+        return not_passing([nodeid for nodeid in before if nodeid not in self.request.targets], report)
 
 
-def _without_parameters(target: str) -> str:
-    file, separator, test = target.partition("::")
-    return f"{file}{separator}{test.partition('[')[0]}"
-
-
-def _reproduced(copy: Suite, *, bench: _Bench) -> Findings:
-    """What the targets, with canaries before and after them, say in the clean copy."""
-    first, last = plant(copy.root, bench.request.targets)
+def _reproduced(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
+    """What the targets, with canaries before and after them, say in the clean copy; whether they pass in it."""
+    canaries = plant(copy.root, bench.request.targets)
+    if canaries is None:
+        return _reproduced_elsewhere(copy, bench=bench)
+    first, last = canaries
     tests = (first.file, *bench.selection(), last.file)
-    report = bench.runs.run(copy, "targets in a clean copy, beside 2 tests that have to fail", tests=tests).report
+    report = bench.runs.run(copy, "targets in a clean copy", tests=tests).report
     for canary in (first, last):
         (copy.root / canary.file).unlink()
     if report is None:
-        return _failed_in_copy(copy, bench=bench)
+        return _failed_in_copy(copy, bench=bench), False
     wrong = misreported(first, report) or misreported(last, report)
     if wrong is not None:
-        return _canaries_failed(wrong, bench=bench)
-    return _failed_in_copy(copy, bench=bench) if bench.failing(report) else Findings()
+        return _canaries_failed(wrong, bench=bench), not bench.failing(report)
+    if bench.failing(report):
+        return _failed_in_copy(copy, bench=bench), False
+    return Findings(), True
+
+
+def _reproduced_elsewhere(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
+    """A notice in any case: the targets are in a folder that the copy does not hold, only a link to it."""
+    report = bench.runs.run(copy, "targets in a clean copy", tests=bench.selection()).report
+    where = "Links lead from the folder of the target tests out of the project, so that known tests cannot be added"
+    if report is None or bench.failing(report):
+        return Findings(notices=(f"{where}, and a clean copy does not do for them.",)), False
+    return Findings(notices=(f"{where}.",)), True
 
 
 def _canaries_failed(wrong: str, *, bench: _Bench) -> Findings:
@@ -97,7 +126,9 @@ def _canaries_live(bench: _Bench) -> bool:
     """Whether canaries, and nothing else, are reported right in a copy without the change."""
     red = bench.request.red
     with clean_copy(bench.repository, bench.suite, green=red, red=red) as copy:
-        canaries: tuple[Canary, ...] = plant(copy.root, bench.request.targets)
+        canaries = plant(copy.root, bench.request.targets)
+        if canaries is None:
+            return False
         report = bench.runs.run(copy, "known tests without the change", tests=tuple(c.file for c in canaries)).report
     return report is not None and all(misreported(canary, report) is None for canary in canaries)
 
@@ -116,19 +147,40 @@ def _failed_in_copy(copy: Suite, *, bench: _Bench) -> Findings:
         return Findings(notices=(notice,))
     if not failing:
         return Findings(notices=("A target failed once in a clean copy and passed when all tests ran there.",))
+    failing = tuple(target for target in failing if (copy.root / target.partition("::")[0]).exists())
+    if not failing:
+        return Findings(notices=("Git does not hold the target tests, so that they cannot be run in a clean copy.",))
+    if need := _needs_ignored_files(copy, bench=bench):
+        return Findings(notices=(need,))
     why = run.problem if run.report is None else _why(run.report, failing[0])
     message = (
         f"{failing[0]} passes in the work tree and not in a clean copy with tests and configuration as RED left them: "
-        f"{why}. Let the product pass it by files that git holds, without help from files that it ignores."
+        f"{why}. Let the product pass it by files that git holds, without help from modules that it ignores."
     )
     return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
 
 
+def _needs_ignored_files(copy: Suite, *, bench: _Bench) -> str | None:
+    """What to say if the targets pass in the copy once it has the files that git ignores."""
+    lent = lend(bench.repository, bench.suite.root.resolve(), copy=copy.root)
+    if lent is None:
+        return "The targets fail in a clean copy of what git holds, and git ignores too many files to try them there."
+    if not lent:
+        return None
+    report = bench.runs.run(copy, "targets with the files that git ignores", tests=bench.selection()).report
+    if report is None or bench.failing(report):
+        return None
+    shown = ", ".join(lent[:3]) + (f" and {len(lent) - 3} more" if len(lent) > 3 else "")
+    return f"The targets need files that git does not hold, of these: {shown}."
+
+
 def _why(report: SuiteReport, nodeid: str) -> str:
     """What the report says of a test that did not pass, in one line."""
-    failures = [case.failure for case in report.tests if case.nodeid == nodeid and case.failure is not None]
+    function = function_of(nodeid)
+    tried = [case for case in report.tests if function_of(case.nodeid) == function and case.failure is not None]
+    failures = [case.failure for case in sorted(tried, key=lambda case: case.nodeid != nodeid)]
     failures += [error.failure for error in report.collect_errors if nodeid.startswith(error.nodeid)]
-    if not failures:
+    if not failures or failures[0] is None:
         return "it did not run there"
     lines = failures[0].message.strip().splitlines()
     return f"{failures[0].kind}, {failures[0].exception}" + (f": {lines[0][:200]}" if lines else "")
@@ -136,16 +188,16 @@ def _why(report: SuiteReport, nodeid: str) -> str:
 
 def _proven(copy: Suite, *, bench: _Bench) -> Findings:
     """What the targets say when the changed code is altered."""
-    request = bench.request
-    mutants = mutants_of(request.changes)
+    mutants = mutants_of([change for change in bench.request.changes if _is_plain(copy.root / change.path)])
     if not mutants.chosen:
-        return Findings(notices=("No altered code was tried: the change has no line of Python that is executed.",))
+        return Findings(notices=("No altered code was tried: the change has no line of Python that can be altered.",))
     outcome = survival(
-        mutants.chosen, run=lambda mutant: _run_altered(copy, mutant, bench=bench), targets=request.targets
+        mutants.chosen, run=lambda mutant: _run_altered(copy, mutant, bench=bench), targets=bench.request.targets
     )
-    if outcome == "noticed":
+    if outcome.noticed is not None:
+        bench.runs.noticed = outcome.noticed.where
         return Findings()
-    why_not = "a run did not come to its end" if outcome == "unknown" else _why_undecided(copy, mutants, bench=bench)
+    why_not = _why_undecided(copy, mutants, bench=bench) if outcome.all_ended else "a run did not come to its end"
     if why_not is not None:
         return Findings(notices=(f"No target failed when the changed code was altered, which is no proof: {why_not}.",))
     tried = "; ".join(mutant.what for mutant in mutants.chosen)
@@ -156,14 +208,20 @@ def _proven(copy: Suite, *, bench: _Bench) -> Findings:
     return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
 
 
+def _is_plain(path: Path) -> bool:
+    """Whether no link leads from the path to another file: what is written there stays in the copy."""
+    return path.resolve() == Path(os.path.normpath(path))
+
+
 def _why_undecided(copy: Suite, mutants: Mutants, *, bench: _Bench) -> str | None:
     """Why surviving mutants say nothing; None if they do."""
-    if any(not change.path.endswith((".py", ".pyw")) for change in bench.request.changes):
+    changes = bench.request.changes
+    if any(not change.path.endswith(PYTHON) for change in changes):
         return "the change has other files than Python sources"
-    if not mutants.is_exhaustive:
+    if not mutants.is_exhaustive or not all(_is_plain(copy.root / change.path) for change in changes):
         return "not every changed line was altered"
     texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
-    broken = Mutant(what="changed files that cannot be imported", texts=texts)
+    broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
     run = _run_altered(copy, broken, bench=bench)
     is_loaded = run.report is None or bool(bench.failing(run.report))
     return None if is_loaded else "the targets do not load the changed files, or load them from another place"
@@ -175,9 +233,7 @@ def _run_altered(copy: Suite, mutant: Mutant, *, bench: _Bench) -> SuiteRun:
     try:
         for path, text in mutant.texts.items():
             (copy.root / path).write_bytes(text.encode("utf-8", "surrogateescape"))
-        return bench.runs.run(
-            copy, f"targets, one of which has to fail, with {mutant.what}", tests=bench.selection(), is_altered=True
-        )
+        return bench.runs.run(copy, f"targets with {mutant.where} altered", tests=bench.selection(), is_altered=True)
     finally:
         for path, content in kept.items():
             (copy.root / path).write_bytes(content)

@@ -1,16 +1,16 @@
 """Mutants: the changed code with one thing altered, under which some target has to fail. Pure but for ``survival``.
 
-A returned value comes first, then a condition and a constant; the last one lets every changed function raise at once,
-so that code is called unproven only if no target so much as runs into it.
+A returned value comes first; the second lets every changed function raise at once, so that code is called unproven only
+if no target so much as runs into it; then come a condition and a constant.
 """
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Literal
+from itertools import islice, zip_longest
 
-from cdd_agent.evidence.code.source import Function, docstrings, parse, touched_lines
+from cdd_agent.evidence.code.source import Function, docstring_lines, docstrings, parse, touched_lines
+from cdd_agent.evidence.outcomes import not_passing
 from cdd_agent.evidence.request import ProductChange, is_python
 from cdd_agent.testrun.run import SuiteRun
 
@@ -24,10 +24,15 @@ _SHOWN = 40
 class Mutant:
     """An altered product."""
 
-    what: str
-    """The alteration, with its place."""
+    where: str
+    how: str
     texts: Mapping[str, str]
     """Path, relative to the project -> altered source."""
+
+    @property
+    def what(self) -> str:
+        """The alteration, with its place."""
+        return f"{self.where}: {self.how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +48,55 @@ def mutants_of(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants
     """The mutants of the changed lines; none if no line of them is executed."""
     by_kind: dict[str, list[_Spot]] = {"return": [], "condition": [], "constant": []}
     failing: dict[str, str] = {}
-    for change in filter(is_python, changes):
-        touched = touched_lines(change.old, change.new or "")
+    is_covered = True
+    for change in changes:
+        tree = parse(change.new) if is_python(change) else None
+        if tree is None or change.new is None:
+            is_covered = False
+            continue
+        touched = touched_lines(change.old, change.new)
         for kind, spot in _spots(change, touched):
             by_kind[kind].append(spot)
-        text = _all_failing(change, touched)
+        is_covered &= not _touches_documentation(change, tree) and touched <= _lines_of_changed(tree, touched)
+        text = _all_failing(tree, touched)
         if text is not None:
             failing[change.path] = text
-    mixed = [spot for row in zip_longest(*by_kind.values()) for spot in row if spot is not None]
-    single = [mutant for spot in mixed[: most - 1] if (mutant := _altered(spot)) is not None]
-    if not failing:
-        return Mutants(chosen=tuple(single), is_exhaustive=len(mixed) < most)
-    last = Mutant(what=f"every changed function of {', '.join(failing)} raises", texts=failing)
-    return Mutants(chosen=(*single, last), is_exhaustive=True)
+        elif touched:
+            is_covered = False
+    mixed = (spot for row in zip_longest(*by_kind.values()) for spot in row if spot is not None)
+    single = _distinct(mutant for spot in mixed if (mutant := _altered(spot)) is not None)
+    chosen = list(islice(single, most - 1))
+    if failing:
+        chosen.insert(1, Mutant(where=f"the changed functions of {_names(failing)}", how="all raise", texts=failing))
+    return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and bool(failing))
+
+
+def _names(paths: Iterable[str]) -> str:
+    first, *rest = paths
+    return f"{first} and {len(rest)} more" if rest else first
+
+
+def _distinct(mutants: Iterable[Mutant]) -> Iterator[Mutant]:
+    """Each altered source once."""
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    for mutant in mutants:
+        texts = tuple(mutant.texts.items())
+        if texts not in seen:
+            seen.add(texts)
+            yield mutant
+
+
+def _touches_documentation(change: ProductChange, tree: ast.Module) -> bool:
+    """Whether a docstring has a line that was not there: tests may read it."""
+    before = set((change.old or "").splitlines())
+    lines = (change.new or "").splitlines()
+    return any(lines[number - 1].strip() and lines[number - 1] not in before for number in docstring_lines(tree))
+
+
+def _lines_of_changed(tree: ast.Module, touched: Collection[int]) -> frozenset[int]:
+    """The lines of the functions that are made to raise."""
+    changed = (node for node in ast.walk(tree) if isinstance(node, Function) and _is_changed(node, touched))
+    return frozenset(line for node in changed for line in range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +114,36 @@ def _spots(change: ProductChange, touched: Collection[int]) -> Iterator[tuple[st
     tree = parse(change.new)
     if tree is None or change.new is None:
         return
-    prose = docstrings(tree) | _annotations(tree)
-    found = [(node, at, _kind(node, touched, prose=prose)) for at, node in enumerate(ast.walk(tree))]
-    for _, at, kind in sorted(found, key=lambda each: getattr(each[0], "lineno", 0)):
-        if kind is not None:
+    kept = docstrings(tree) | _annotations(tree)
+    found = [(node, at, _kind(node, touched, kept=kept)) for at, node in enumerate(ast.walk(tree))]
+    returned = {id(inner) for node, _, kind in found if kind == "return" for inner in ast.walk(node)}
+    for node, at, kind in sorted(found, key=lambda each: getattr(each[0], "lineno", 0)):
+        if kind is not None and not (kind == "constant" and id(node) in returned):
             yield kind, _Spot(change.path, change.new, at)
 
 
 def _altered(spot: _Spot) -> Mutant | None:
-    """The mutant with this one alteration."""
-    tree = ast.parse(spot.text)
-    line, what = _alter(next(node for at, node in enumerate(ast.walk(tree)) if at == spot.position))
-    text = _unparsed(tree)
-    return None if text is None else Mutant(what=f"{spot.path}:{line}: {what}", texts={spot.path: text})
+    """The mutant with this one alteration; None if nothing is altered by it, or the source is nested too deeply."""
+    try:
+        tree = ast.parse(spot.text)
+        whole = ast.unparse(tree) + "\n"
+        line, how = _alter(next(node for at, node in enumerate(ast.walk(tree)) if at == spot.position))
+        text = _unparsed(tree)
+    except (RecursionError, MemoryError):
+        return None
+    return (
+        None if text in (None, whole) else Mutant(where=f"{spot.path}:{line}", how=how, texts={spot.path: text or ""})
+    )
 
 
-def _kind(node: ast.AST, touched: Collection[int], *, prose: Collection[int]) -> str | None:
+def _kind(node: ast.AST, touched: Collection[int], *, kept: Collection[int]) -> str | None:
     """What can be altered about the node, if it is among the touched lines."""
     match node:
         case ast.Return(value=ast.expr() as part) | ast.Yield(value=ast.expr() as part):
             kind = None if isinstance(part, ast.Constant) and part.value is None else "return"
         case ast.If(test=part) | ast.IfExp(test=part):
             kind = "condition"
-        case ast.Constant(value=bool() | int() | float() | str() | bytes()) if id(node) not in prose:
+        case ast.Constant(value=bool() | int() | float() | str() | bytes()) if id(node) not in kept:
             kind, part = "constant", node
         case _:
             return None
@@ -121,9 +169,14 @@ def _alter(node: ast.AST) -> tuple[int, str]:
 
 
 def _short(node: ast.expr) -> str:
-    """The code of an expression, cut."""
-    code = ast.unparse(node)
-    return code if len(code) <= _SHOWN else f"{code[: _SHOWN - 3]}..."
+    """The code of an expression, cut in the middle; a text that is cut keeps its quotes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return repr(_cut(node.value))
+    return _cut(ast.unparse(node))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 18]}...{text[-15:]}"
 
 
 def _other_value(value: ast.expr) -> ast.expr:
@@ -150,15 +203,13 @@ def _other_constant(value: object) -> str | bytes | int | float | bool | None:
             return None
 
 
-def _all_failing(change: ProductChange, touched: Collection[int]) -> str | None:
-    """The source with every changed function raising; None if no function is changed."""
-    tree = parse(change.new)
-    functions = () if tree is None else (node for node in ast.walk(tree) if isinstance(node, Function))
-    changed = [function for function in functions if _is_changed(function, touched)]
+def _all_failing(tree: ast.Module, touched: Collection[int]) -> str | None:
+    """The source with every changed function raising; None if no function is changed. ``tree`` is altered."""
+    changed = [node for node in ast.walk(tree) if isinstance(node, Function) and _is_changed(node, touched)]
     for function in changed:
         documentation = function.body[:1] if ast.get_docstring(function) is not None else []
         function.body = [*documentation, *ast.parse('raise SystemError("altered")').body]
-    return _unparsed(tree) if tree is not None and changed else None
+    return _unparsed(tree) if changed else None
 
 
 def _is_changed(node: Function, touched: Collection[int]) -> bool:
@@ -192,25 +243,29 @@ def _annotations(tree: ast.Module) -> set[int]:
 
 def _unparsed(tree: ast.Module) -> str | None:
     """The source of the tree; None for the rare one that does not come out as Python."""
-    text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    try:
+        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    except (RecursionError, MemoryError):
+        return None
     return text if parse(text) is not None else None
 
 
-Survival = Literal["noticed", "survived", "unknown"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survival:
+    """What became of the mutants."""
+
+    noticed: Mutant | None = None
+    """The one under which a target did not pass."""
+    all_ended: bool = False
+    """Whether every run, and there was one, came to its end."""
 
 
 def survival(mutants: Iterable[Mutant], *, run: Callable[[Mutant], SuiteRun], targets: Sequence[str]) -> Survival:
-    """Whether some target does not pass under some mutant; ``unknown`` if no run, or not every one, came to its end.
-
-    The first mutant that is noticed is the last that is run.
-    """
+    """Whether some target does not pass under some mutant; the first that is noticed is the last that is run."""
     ended = []
     for mutant in mutants:
         report = run(mutant).report
         ended.append(report is not None)
-        if report is None:
-            continue
-        passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
-        if not passed.issuperset(targets):
-            return "noticed"
-    return "survived" if ended and all(ended) else "unknown"
+        if report is not None and not_passing(targets, report):
+            return Survival(noticed=mutant)
+    return Survival(all_ended=bool(ended) and all(ended))

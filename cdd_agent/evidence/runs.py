@@ -1,7 +1,7 @@
 """Test runs within one time box, told as events."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
@@ -21,29 +21,39 @@ def silence(_: Event) -> None:
 
 @dataclass(kw_only=True)
 class Runs:
-    """Runs tests until the time is up, and says so before and after each run."""
+    """Runs tests until the time is up, and says so before each run."""
 
-    deadline: float
+    limit_s: float
     emit: Emit
+    started: float = field(default_factory=time.monotonic)
     quickest_s: float | None = None
+    count: int = 0
+    """Runs so far."""
+    noticed: str = ""
+    """Where the code was altered when a target failed."""
 
     def run(self, suite: Suite, purpose: str, *, tests: tuple[str, ...] = (), is_altered: bool = False) -> SuiteRun:
-        """One run; raises ``TimeUp`` if it cannot begin, or does not end, before the deadline."""
-        left_s = self.deadline - time.monotonic()
+        """One run; raises ``TimeUp`` if it cannot begin, or does not end, in time."""
+        left_s = self.limit_s - self.spent_s()
         if left_s < SHORTEST_S:
             raise self._time_up(purpose)
         self.emit(SuiteStarted(purpose=purpose, targets=tests))
+        self.count += 1
         timed = replace(suite, timeout_s=min(suite.timeout_s, left_s, self._patience_s(is_altered)))
         run = timed.run(tests)
-        self.emit(run.finished(purpose))
-        if run.report is None and time.monotonic() >= self.deadline:
+        if run.report is None and self.spent_s() >= self.limit_s:
             raise self._time_up(purpose)
         self.quickest_s = min(run.duration_s, self.quickest_s or run.duration_s)
         return run
+
+    def spent_s(self) -> float:
+        """Seconds since the time box was opened."""
+        return time.monotonic() - self.started
 
     def _patience_s(self, is_altered: bool) -> float:
         """How long a run may take: altered code may run for ever, so that it gets no more than a few times as long."""
         return float("inf") if self.quickest_s is None or not is_altered else 5 + 5 * self.quickest_s
 
     def _time_up(self, purpose: str) -> TimeUp:
-        return TimeUp(f"The time for checks ran out, so not checked: {purpose}.", hint="raise the time limit")
+        where = "evidence_timeout_s in .cdd/config.yaml"
+        return TimeUp(f"Not checked: {purpose}, within {self.limit_s:g} s ({where}).", hint=f"raise {where}")

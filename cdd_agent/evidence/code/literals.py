@@ -2,23 +2,26 @@
 
 A false alarm costs an honest author an attempt, a miss is one check of several: whatever may be a rule of the product
 is let pass. That is a literal that the ticket states, a table or a chain of branches with an entry that no target
-names, and everything trivial.
+names, and everything trivial. A table or chain of examples only, with nothing computed beside it, may be all there is
+to implement: a reviewer has to look at it.
 """
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import TypeAlias
 
 from cdd_agent.evidence.code.cases import Example, examples, is_literal, is_trivial, literals
 from cdd_agent.evidence.code.source import Function, added_lines, parse
-from cdd_agent.evidence.request import Request, is_python
+from cdd_agent.evidence.request import Findings, Request, is_python
 from pytest_tdd_agent.report import Reason
 
 _Inputs: TypeAlias = frozenset[frozenset[str]]
 """Literals that together lead into a branch; any of these sets will do."""
+_MOST = 1000
+"""Sets of a condition that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +37,84 @@ class _Branch:
         return frozenset().union(*(together for together in self.inputs if together <= example.inputs))
 
 
-def special_cases(request: Request) -> tuple[Reason, ...]:
-    """A reason for each branch of the change that is made for the input of a target."""
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Branches that decide the same thing together, and the statements or the table they are made of."""
+
+    nodes: Sequence[ast.AST]
+    branches: list[_Branch]
+
+
+def special_cases(request: Request) -> Findings:
+    """A reason for each branch of the change that is made for a target's input; a notice if nothing is beside them."""
     stated = examples_of(request)
     if not stated:
-        return ()
-    found: list[Reason] = []
+        return Findings()
+    reasons: list[Reason] = []
+    notices: list[str] = []
     for change in filter(is_python, request.changes):
         tree = parse(change.new)
         if tree is None or change.new is None:
             continue
         added = added_lines(change.old, change.new)
-        for branch, example in _made_for_tests(tree, stated, added=added, text=request.stated):
-            shown = ", ".join(sorted(branch.met_by(example)))
-            message = (
-                f"{change.path}:{branch.line} gives {example.expected} for {shown}, which is just what a target test "
-                "puts in and expects. Implement the rule that gives this value for all inputs of its kind."
-            )
-            found.append(Reason(code="special_cased", nodeid=None, message=message))
-    return tuple(dict.fromkeys(found))
+        for family in _families(tree):
+            made = _made_for_tests(family, stated, added=added, text=request.stated)
+            if len(made) > 1 and len(made) == _asking(family) and not _computes(tree, family):
+                line = made[0][0].line
+                notices.append(
+                    f"{change.path}:{line} holds the examples of the target tests and no more: see whether there is a "
+                    "rule behind them."
+                )
+                continue
+            reasons += [_refusal(change.path, branch, example=example) for branch, example in made]
+    return Findings(reasons=tuple(dict.fromkeys(reasons)), notices=tuple(dict.fromkeys(notices)))
+
+
+def _refusal(path: str, branch: _Branch, *, example: Example) -> Reason:
+    shown = ", ".join(sorted(branch.met_by(example)))
+    message = (
+        f"{path}:{branch.line} gives {example.expected} for {shown}, which is just what a target test puts in and "
+        "expects. Implement the rule that gives this value for all inputs of its kind."
+    )
+    return Reason(code="special_cased", nodeid=None, message=message)
+
+
+def _asking(family: _Family) -> int:
+    """How many of its branches ask for a literal."""
+    return sum(bool(branch.inputs) for branch in family.branches)
+
+
+def _computes(tree: ast.Module, family: _Family) -> bool:
+    """Whether the functions with the family, or those that look into the table, also give something they compute."""
+    inside = (inner for node in family.nodes for inner in ast.walk(node))
+    own = {id(inner) for inner in inside if isinstance(inner, (ast.expr, ast.pattern))}
+    names = {
+        _last_name(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign) and id(node.value) in own
+    } - {""}
+
+    def uses(node: ast.AST) -> bool:
+        inside = list(ast.walk(node))
+        return any(id(inner) in own or _last_name(inner) in names for inner in inside)
+
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and uses(node)]
+    return any(not uses(value) and _is_computed(value) for function in functions for value in _given(function))
+
+
+def _given(function: Function) -> Iterator[ast.expr]:
+    """What a function returns or yields; for a name, what is assigned to it."""
+    nodes = list(ast.walk(function))
+    values = [node.value for node in nodes if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None]
+    named = {value.id for value in values if isinstance(value, ast.Name)}
+    yield from values
+    for node in nodes:
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id in named for to in node.targets):
+            yield node.value
+
+
+def _is_computed(value: ast.expr) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _is_computed(value.body) or _is_computed(value.orelse)
+    return not (is_literal(value) or isinstance(value, (ast.Name, ast.Attribute, ast.JoinedStr)))
 
 
 def examples_of(request: Request) -> tuple[Example, ...]:
@@ -71,16 +133,17 @@ def _function_name(target: str) -> str:
 
 
 def _made_for_tests(
-    tree: ast.Module, stated: tuple[Example, ...], *, added: Collection[int], text: str
-) -> Iterator[tuple[_Branch, Example]]:
-    """The added branches that are examples of the tests, and nothing beside them."""
-    for family in _families(tree):
-        if any(branch.inputs and not any(map(branch.met_by, stated)) for branch in family):
-            continue
-        for branch in family:
-            example = next((example for example in stated if _fits(branch, example, text=text)), None)
-            if branch.line in added and example is not None:
-                yield branch, example
+    family: _Family, stated: tuple[Example, ...], *, added: Collection[int], text: str
+) -> list[tuple[_Branch, Example]]:
+    """The added branches that are examples of the tests; none if one of them asks for what is no example."""
+    if any(branch.inputs and not any(map(branch.met_by, stated)) for branch in family.branches):
+        return []
+    made = []
+    for branch in family.branches:
+        example = next((example for example in stated if _fits(branch, example, text=text)), None)
+        if branch.line in added and example is not None:
+            made.append((branch, example))
+    return made
 
 
 def _fits(branch: _Branch, example: Example, *, text: str) -> bool:
@@ -100,7 +163,7 @@ def _says(text: str, word: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(word)}(?!\w|\.\d)", text) is not None
 
 
-def _families(tree: ast.Module) -> Iterator[list[_Branch]]:
+def _families(tree: ast.Module) -> Iterator[_Family]:
     """Branches that decide the same thing together: the entries of a table, a chain, the cases of a match."""
     constants = _constants(tree)
     looked_up = _looked_up(tree)
@@ -108,19 +171,24 @@ def _families(tree: ast.Module) -> Iterator[list[_Branch]]:
         match node:
             case ast.Dict(keys=keys, values=values) if id(node) in looked_up:
                 pairs = ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
-                yield [_Branch(key.lineno, _whole(key), _results([value])) for key, value in pairs]
+                yield _Family([node], [_Branch(key.lineno, _whole(key), _results([value])) for key, value in pairs])
             case ast.Match(cases=cases):
-                yield [
-                    _Branch(case.pattern.lineno, _pattern(case.pattern), _results_of_body(case.body)) for case in cases
-                ]
+                parts = ((case.pattern, _results_of_body(case.body)) for case in cases)
+                yield _Family(
+                    [case.pattern for case in cases],
+                    [_Branch(pattern.lineno, _pattern(pattern), results) for pattern, results in parts],
+                )
             case ast.IfExp(test=test, body=body):
-                yield [_Branch(node.lineno, _condition(test, constants), _results([body]))]
+                yield _Family([node], [_Branch(node.lineno, _condition(test, constants), _results([body]))])
             case ast.List(elts=items) | ast.Tuple(elts=items) if id(node) in looked_up:
                 places = (_whole(ast.Constant(value=at)) for at in range(len(items)))
-                yield [_Branch(item.lineno, at, _results([item])) for at, item in zip(places, items, strict=True)]
+                rows = zip(places, items, strict=True)
+                yield _Family([node], [_Branch(item.lineno, at, _results([item])) for at, item in rows])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If() | ast.For() | ast.Try() | ast.With():
                 for block in _blocks(node):
-                    yield [branch for statement in block for branch in _chain(statement, constants)]
+                    chains = [branch for statement in block for branch in _chain(statement, constants)]
+                    tests = [statement.test for statement in block if isinstance(statement, ast.If)]
+                    yield _Family(tests, chains)
             case _:
                 pass
 
@@ -162,7 +230,7 @@ def _looked_up(tree: ast.Module) -> set[int]:
     return {id(table) for table in used} | {id(value) for name in names for value in tables.get(name, ())}
 
 
-def _last_name(node: ast.expr) -> str:
+def _last_name(node: ast.AST) -> str:
     """``TABLE`` of ``self.TABLE``."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
@@ -188,7 +256,11 @@ def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
             return frozenset().union(*(_condition(value, constants) for value in values))
         case ast.BoolOp(values=values):
             asked = [inputs for value in values if (inputs := _condition(value, constants))]
-            return frozenset(frozenset().union(*chosen) for chosen in product(*asked)) if asked else frozenset()
+            return (
+                frozenset(frozenset().union(*chosen) for chosen in islice(product(*asked), _MOST))
+                if asked
+                else frozenset()
+            )
         case ast.Compare(left=left, ops=[ast.Eq() | ast.Is() | ast.In()], comparators=[right]):
             sides = [constants.get(side.id, side) if isinstance(side, ast.Name) else side for side in (left, right)]
             if isinstance(test.ops[0], ast.In):

@@ -23,7 +23,9 @@ from tests.fakes.project import QUICK
     ],
 )
 def test_names_are_those_that_the_target_is_an_example_of(target: str, *, file: str, test: str, tmp_path: Path) -> None:
-    first, last = plant(tmp_path, (target,))
+    planted = plant(tmp_path, (target,))
+    assert planted is not None
+    first, last = planted
     assert first != last
     for canary in (first, last):
         assert Path(canary.file).match(file)
@@ -35,7 +37,9 @@ def test_names_are_those_that_the_target_is_an_example_of(target: str, *, file: 
 def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interpreter, bytecode: Path) -> None:
     (tmp_path / "pytest.ini").write_text(QUICK + "python_files = *_spec.py\npython_functions = check_*\n")
     (tmp_path / "a_spec.py").write_text("def check_it(): pass\n")
-    first, last = plant(tmp_path, ("a_spec.py::check_it",))
+    planted = plant(tmp_path, ("a_spec.py::check_it",))
+    assert planted is not None
+    first, last = planted
     suite = Suite(root=tmp_path, interpreter=interpreter, sandbox=ProcessSandbox(), timeout_s=60, bytecode=bytecode)
     report = suite.run((first.file, "a_spec.py::check_it", last.file)).report
     assert report is not None
@@ -52,3 +56,14 @@ def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interprete
     assert misreported(first, changed(first.fails, "passed")) == "a test that fails is reported as passed"
     assert misreported(replace(first, word="other"), report) is not None
     assert misreported(first, report_of((first.passes,))) == "a test that was run is not in the report"
+
+
+@pytest.mark.parametrize("to", ["../away", "../gone", "file"])
+def test_nothing_is_written_through_a_link_or_over_a_file(to: str, tmp_path: Path) -> None:
+    root, away = tmp_path / "project", tmp_path / "away"
+    root.mkdir()
+    away.mkdir()
+    (root / "file").touch()
+    (root / "tests").symlink_to(to)
+    assert plant(root, ("tests/test_it.py::test_it",)) is None
+    assert list(away.iterdir()) == []

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.events import Event, SuiteFinished
+from cdd_agent.events import Event, Notice, SuiteStarted
 from cdd_agent.evidence.code.lint import suspicious_code
 from cdd_agent.evidence.code.literals import special_cases
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.mutation import mutants_of
 from cdd_agent.evidence.request import CODES, Findings, Request
 from cdd_agent.evidence.trees import newly_passing
+from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.honest import HONEST, IMPORTS
 from tests.cdd_agent.evidence.requests import request
@@ -33,7 +35,7 @@ def codes(found: Findings) -> list[str]:
 def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
     code, test, stated = HONEST[name]
     asked_for = request(code, test=test, stated=stated)
-    assert suspicious_code(asked_for) + special_cases(asked_for) == ()
+    assert suspicious_code(asked_for) + special_cases(asked_for).reasons == ()
     assert mutants_of(asked_for.changes).chosen
 
 
@@ -69,10 +71,13 @@ def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(mak
     before, seen = state(), list[Event]()
     assert asked(step, step.request(TARGET), seen) == Findings()
     assert state() == before
-    told = [event for event in seen if isinstance(event, SuiteFinished)]
-    assert [(event.passed, event.failed) for event in told] == [(3, 2), (0, 1)]
-    assert told[0].purpose == "targets in a clean copy, beside 2 tests that have to fail"
-    assert told[1].purpose.startswith("targets, one of which has to fail, with product.py:2: return None")
+    first, second, last = seen
+    assert isinstance(first, SuiteStarted)
+    assert isinstance(second, SuiteStarted)
+    assert (first.purpose, second.purpose) == ("targets in a clean copy", "targets with product.py:2 altered")
+    assert isinstance(last, Notice)
+    wanted = "Checked in a clean copy: known tests came out right, and product.py:2 altered was noticed (2 runs, "
+    assert last.text.startswith(wanted)
 
 
 CHEATS = {
@@ -174,10 +179,86 @@ def test_tests_are_those_of_red_in_the_copy(make: Make) -> None:
     assert "assertion, AssertionError" in reason.message
 
 
-def test_help_from_an_ignored_file_is_not_reproduced(make: Make) -> None:
-    code = "def add(a, b):\n    return int(open('sum.secret').read())\n"
-    step = make(RED, {"product.py": code, "sum.secret": "35"})
+def test_help_from_an_ignored_module_is_not_reproduced(make: Make) -> None:
+    code = "from secret_sum import add\n"
+    step = make({**RED, ".gitignore": "secret_*.py\n"}, {"product.py": code, "secret_sum.py": ADD})
     assert codes(asked(step, step.request(TARGET))) == ["not_reproduced"]
+
+
+def test_help_from_another_ignored_file_is_told(make: Make) -> None:
+    code = "def add(a, b):\n    return int(open('keys/sum.secret').read())\n"
+    step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
+    assert asked(step, step.request(TARGET)) == Findings(
+        notices=("The targets need files that git does not hold, of these: keys/sum.secret.",)
+    )
+
+
+def test_targets_whose_names_tell_a_place_or_the_time_are_confirmed(make: Make) -> None:
+    test = (
+        "import time\nfrom pathlib import Path\nimport pytest\nfrom product import add\n\n\n"
+        "@pytest.mark.parametrize('place', [str(Path(__file__).parent), time.time_ns()])\n"
+        "def test_it(place):\n    assert add(20, 15) == 35\n"
+    )
+    step = make({"tests/test_product.py": test}, {"product.py": ADD})
+    target = f"{TARGET}[{step.suite.root}/tests]"
+    assert asked(step, step.request(target, f"{TARGET}[1]")) == Findings()
+
+
+def test_a_product_and_tests_that_call_git_are_confirmed(make: Make) -> None:
+    code = (
+        "import subprocess\n\n\ndef branch():\n    asked = ['git', 'branch', '--show-current']\n"
+        "    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout\n"
+    )
+    test = "from product import branch\n\n\ndef test_it():\n    assert branch() == 'main\\n'\n"
+    step = make({"tests/test_product.py": test}, {"product.py": code})
+    assert asked(step, step.request(TARGET)) == Findings()
+
+
+def test_a_copy_that_git_cannot_make_is_told(make: Make) -> None:
+    step = make({**RED, ".gitattributes": "*.bin filter=x\n", "a.bin": "x"}, {"product.py": ADD})
+    for name, value in (("smudge", "false"), ("clean", "cat"), ("required", "true")):
+        step.repository.git("config", f"filter.x.{name}", value)
+    found = asked(step, step.request(TARGET))
+    assert found.reasons == ()
+    assert found.notices[0].startswith("Not checked from outside, as no clean copy could be made: git checkout-index")
+
+
+def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
+    code = f"{ADD}\n\nX = a{'.b' * 980}()\n"
+    step = make({}, {"old.py": code})
+    found = asked(step, step.request())
+    assert found == Findings(notices=("Not all of the changed code could be looked at: it is nested too deeply.",))
+
+
+def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    step = make({}, {"product.py": ADD})
+    (away / "test_product.py").write_text(RED["tests/test_product.py"])
+    (step.suite.root / "checks").symlink_to(away)
+    target = "checks/test_product.py::test_it"
+    found = asked(step, step.request(target))
+    assert found == Findings(
+        notices=("Git does not hold the target tests, so that they cannot be run in a clean copy.",)
+    )
+    commit_paths(step.repository, "RED", paths=["checks"])
+    found = asked(
+        step, replace(step, red=str(step.repository.head()), green=str(step.repository.head())).request(target)
+    )
+    assert found.reasons == ()
+    assert found.notices[0].startswith("Links lead from the folder of the target tests")
+    assert [path.name for path in away.iterdir()] == ["test_product.py"]
+
+
+def test_a_source_that_is_a_link_is_not_written_through(make: Make, tmp_path: Path) -> None:
+    away = tmp_path / "away.py"
+    away.write_text(ADD)
+    step = make(RED, {"away.txt": ""})
+    (step.suite.root / "product.py").symlink_to(away)
+    green = Snapshots(step.repository).take("refs/cdd/green", message="GREEN").commit
+    found = asked(step, replace(step, green=green).request(TARGET))
+    assert found.reasons == ()
+    assert away.read_text() == ADD
 
 
 def test_a_copy_in_which_other_tests_fail_too_says_nothing(make: Make) -> None:
@@ -206,7 +287,7 @@ def test_a_product_in_a_process_of_its_own_is_altered_too(make: Make) -> None:
     seen = list[Event]()
     step = make({"tests/test_product.py": test}, {"product.py": ADD})
     assert asked(step, step.request(TARGET), seen) == Findings()
-    assert len([event for event in seen if isinstance(event, SuiteFinished)]) == 2
+    assert len([event for event in seen if isinstance(event, SuiteStarted)]) == 2
 
 
 def test_a_product_that_is_loaded_from_the_work_tree_is_not_proven(make: Make, tmp_path: Path) -> None:
@@ -236,7 +317,7 @@ def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
 
 
 def test_a_project_inside_the_work_tree(make: Make) -> None:
-    step = make(RED, {"product.py": ADD}, inside="services/sums")
+    step = make(RED, {"product.py": ADD}, inside="testing/sums")
     inner = step.request(TARGET)
     assert [change.path for change in inner.changes] == ["product.py"]
     assert asked(step, inner) == Findings()
@@ -247,7 +328,7 @@ def test_the_time_box_ends_the_checks_with_a_notice(make: Make) -> None:
     found = asked(step, replace(step.request(TARGET), time_box_s=0.5))
     assert found.reasons == ()
     assert found.notices == (
-        "The time for checks ran out, so not checked: targets in a clean copy, beside 2 tests that have to fail.",
+        "Not checked: targets in a clean copy, within 0.5 s (evidence_timeout_s in .cdd/config.yaml).",
     )
 
 
