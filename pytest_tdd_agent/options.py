@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Collection
@@ -54,8 +55,8 @@ class Options:
 
     @property
     def spool(self) -> Path:
-        """The file of the tests that have ended, while the run lasts; absolute."""
-        return self.report.with_name(f"{self.report.name}.part")
+        """The file of the tests that have ended, while the run lasts; absolute, and of this process alone."""
+        return self.report.with_name(f"{self.report.name}.{os.getpid()}.part")
 
 
 def read_options(config: pytest.Config) -> Options:

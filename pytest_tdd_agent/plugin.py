@@ -23,7 +23,7 @@ from .options import DEFAULT_REPORT, Options, read_options
 from .recording.collection import Collection
 from .recording.recorder import Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
-from .recording.spool import Spool
+from .recording.spool import Spool, remove_abandoned
 from .recording.stream import Stream
 from .recording.witness import Guard, Witness, WorkerWitness
 from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, failing
@@ -88,6 +88,7 @@ def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: 
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         if options.report.exists():
             options.report.unlink()
+        remove_abandoned(options.report)
         stream, spool = Stream(options.stream), Spool(options.spool)
     except OSError as error:
         raise pytest.UsageError(f"--tdd-agent-report: {error.filename}: {error.strerror}") from error

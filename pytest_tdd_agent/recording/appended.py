@@ -7,6 +7,7 @@ opened again. A forked child that goes on running tests writes nothing.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from os import O_APPEND, O_CREAT, O_TRUNC, O_WRONLY, close, dup2, getpid, write
 from os import open as open_descriptor
 from pathlib import Path
@@ -18,10 +19,12 @@ _LOWEST_DESCRIPTOR = 200
 
 
 class AppendedFile:
-    """An open file, emptied when it is opened."""
+    """An open file, new when it is opened."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raises OSError."""
+        """Open the file; raises OSError. What another run of that name still writes does not get into it."""
+        with suppress(OSError):
+            path.unlink()
         self.path = path
         self._pid = getpid()
         self._descriptor = self._open(O_TRUNC)
@@ -30,7 +33,10 @@ class AppendedFile:
         descriptor = open_descriptor(str(self.path), O_WRONLY | O_CREAT | O_APPEND | flags, 0o666)
         if sys.platform == "win32":
             return descriptor
-        high = fcntl(descriptor, F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
+        try:
+            high = fcntl(descriptor, F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
+        except OSError:
+            return descriptor  # so many are not allowed
         close(descriptor)
         return high
 

@@ -32,9 +32,10 @@ class Recorder:
         self._reruns: dict[str, int] = {}
 
     def is_complete(self) -> bool:
-        """Say whether every collected test has ended, and no other."""
+        """Say whether every collected test has ended, and is recorded."""
         is_stopped = self.stopped_with is not None
-        return not (is_stopped or self._awaited or self._tally.in_flight() or self.guard.fault)
+        is_open = is_stopped or self._awaited or self._tally.in_flight() or self.guard.fault
+        return not is_open and self.spool.is_whole()
 
     def pytest_warning_recorded(self) -> None:
         """Count a warning."""

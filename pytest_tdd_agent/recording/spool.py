@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from dataclasses import replace
+from glob import escape
 from json import loads
 from pathlib import Path
 from typing import Collection, Iterator, Sequence
@@ -29,6 +32,7 @@ class Spool:
         self._file = AppendedFile(path)
         self._waiting: list[str] = []
         self._room = _LINES_A_WRITE
+        self._size = 0
         self._ended_twice: set[str] = set()
         self._twins: frozenset[str] = frozenset()
         self._tries: dict[str, tuple[str, ...]] = {}
@@ -54,7 +58,9 @@ class Spool:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._file.write(("\n".join(self._waiting) + "\n").encode("ascii"))
+            content = ("\n".join(self._waiting) + "\n").encode("ascii")
+            self._file.write(content)
+            self._size += len(content)
             self._waiting.clear()
             self._room = _LINES_A_WRITE
 
@@ -89,11 +95,37 @@ class Spool:
                     found[nodeid] = (0, number)
         return {nodeid: number for nodeid, (_, number) in found.items()}
 
+    def is_whole(self) -> bool:
+        """Say whether the file holds what was put into it, and no more."""
+        self._flush()
+        return self._file.path.stat().st_size == self._size
+
     def close(self) -> None:
         """Remove the file."""
         if self._file.is_ours():
             self._file.close()
             os.unlink(str(self._file.path))
+
+
+def remove_abandoned(report: Path) -> None:
+    """Remove the files that killed runs have left beside a report; raises OSError."""
+    for path in report.parent.glob(f"{escape(report.name)}.*.part"):
+        pid = path.name.split(".")[-2]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there, to ask is to interrupt
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _with_tries(case: Case, later: tuple[str, ...]) -> Case:

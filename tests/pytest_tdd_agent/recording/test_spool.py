@@ -1,8 +1,11 @@
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_tdd_agent.codec import case_from_line, case_line, passed_line
-from pytest_tdd_agent.recording.spool import Spool
+from pytest_tdd_agent.recording.spool import Spool, remove_abandoned
 from pytest_tdd_agent.report import Case, Failure
 
 FAILURE = Failure("call", "assertion", "test", "AssertionError", "no")
@@ -64,3 +67,23 @@ def test_a_test_that_passed_on_a_later_try_is_told_from_one_that_passed_at_once(
     spool.add(case_line(later))
     spool.add(case_line(case("a.py::u")))
     assert [ended for _, ended in spool.lines()] == [later, None]
+
+
+def test_a_spool_that_lacks_or_has_too_much_is_not_whole(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "part")
+    spool.add(case_line(case("a.py::t")))
+    assert spool.is_whole()
+    spool.add(case_line(case("a.py::u")))
+    assert spool.is_whole()
+    (tmp_path / "part").write_text(case_line(case("a.py::t")) + "\n")
+    assert not spool.is_whole()
+
+
+def test_what_killed_runs_have_left_is_removed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    kept = {"r.json", f"r.json.{os.getpid()}.part", f"other.json.{ended.pid}.part", "r.json.x.part"}
+    for name in (*kept, f"r.json.{ended.pid}.part"):
+        (tmp_path / name).touch()
+    remove_abandoned(tmp_path / "r.json")
+    assert {path.name for path in tmp_path.iterdir()} == kept

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,28 @@ def test_each_event_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
     stream.send("end")
     assert lines(path)[1:] == [{"event": "end"}]
     stream.close()
+
+
+def test_the_stream_of_a_run_that_goes_on_does_not_get_into_that_of_a_later_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    first = Stream(path)
+    second = Stream(path)
+    for stream, event in ((first, "one"), (second, "two")):
+        stream.send(event)
+        stream.close()
+    assert lines(path) == [{"event": "two"}]
+
+
+def test_few_descriptors_are_enough(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+    try:
+        stream = Stream(tmp_path / "s.jsonl")
+        stream.send("one")
+        stream.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert lines(tmp_path / "s.jsonl") == [{"event": "one"}]
 
 
 def test_a_closed_descriptor_is_opened_again(tmp_path: Path) -> None:
