@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Collection
 
 import pytest
 
 from .codec import ReportError, load
-from .report import SuiteReport, failing
+from .report import SuiteReport
+
+ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
+"""Variable of the environment: the reports that this run and those around it write."""
 
 DEFAULT_REPORT = Path(".tdd-agent", "report.json")
 _WITH_FILE = ("--tdd-agent-report", "--tdd-agent-baseline")
+
+
+def is_inherited(config: pytest.Config) -> bool:
+    """Say whether a pytest inside a test has its options only from the run around it.
+
+    They come through PYTEST_ADDOPTS or a configuration file. An xdist worker has those of its controller.
+    """
+    words = map(str, config.invocation_params.args)
+    is_inside = ACTIVE in os.environ and not hasattr(config, "workerinput")
+    return is_inside and not any(word.startswith("--tdd-agent") for word in words)
+
+
+def is_written_around(report: Path) -> bool:
+    """Say whether a run around this one writes that very report."""
+    return os.path.realpath(str(report)) in os.environ.get(ACTIVE, "").split(os.pathsep)
+
+
+def now() -> str:
+    """Return the time of UTC as reports have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
@@ -41,13 +66,6 @@ class Options:
             return {nodeid for nodeid in nodeids if nodeid in self.targets or nodeid.startswith(inside)}
         return set() if self.baseline is None else set(nodeids).difference(case.nodeid for case in self.baseline.tests)
 
-    def expected_failures(self) -> tuple[str, ...]:
-        """Tests whose failure is no surprise; those that RED added are to pass now."""
-        if self.baseline is None:
-            return ()
-        is_after_red = self.baseline.gate is not None and self.baseline.gate.phase == "red"
-        return self.baseline.old_failures if is_after_red else failing(self.baseline)
-
     @property
     def stream(self) -> Path:
         """The stream's file, absolute."""
@@ -68,6 +86,8 @@ def read_options(config: pytest.Config) -> Options:
         raise pytest.UsageError(
             "--tdd-agent-target, --tdd-agent-expects and --tdd-agent-baseline are for a gate: add --tdd-agent-gate"
         )
+    if phase is not None and getattr(option, "dist", "no") == "each":
+        raise pytest.UsageError("--tdd-agent-gate: a gate judges one run of each test; use --dist load, not each")
     is_printed = option.tdd_agent_report == "-"
     report = None if is_printed else _path(config, "report")
     if report is not None and report.suffix == ".jsonl":
@@ -78,7 +98,7 @@ def read_options(config: pytest.Config) -> Options:
         report=report or config.rootpath / DEFAULT_REPORT,
         is_printed=is_printed,
         gate=phase,
-        targets=tuple(option.tdd_agent_target),
+        targets=tuple(target[2:] if target.startswith("./") else target for target in option.tdd_agent_target),
         expects=(*option.tdd_agent_expects, *config.getini("tdd_agent_expects")),
         flaky=_flaky(config),
         is_audited=option.tdd_agent_audit or phase is not None,
@@ -93,10 +113,10 @@ def _refuse_files_far_away(config: pytest.Config) -> None:
     Pytest looks for that directory before it knows this plugin's options, so a file in a word of its own is taken for
     a test: node ids and configuration would be those of another folder.
     """
+    if config.option.rootdir or config.option.inifilename:
+        return  # it is not looked for
     here = config.invocation_params.dir
-    words = [str(word) for word in config.invocation_params.args]
-    if any(word.startswith("--rootdir") for word in words):
-        return
+    words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     for option, value in zip(words, words[1:]):
         if option in _WITH_FILE and (here / value).exists() and here not in (here / value).resolve().parents:
             raise pytest.UsageError(
@@ -111,6 +131,8 @@ def _path(config: pytest.Config, name: str) -> Path | None:
     if chosen:
         return config.invocation_params.dir / chosen
     setting = str(config.getini(f"tdd_agent_{name}") or "")
+    if setting == "-":
+        raise pytest.UsageError(f"tdd_agent_{name}: - is no file; name one such as {DEFAULT_REPORT}")
     return config.rootpath / setting if setting else None
 
 

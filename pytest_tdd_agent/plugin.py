@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from platform import python_version
 from time import perf_counter
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import pytest
 
 from . import codec, fingerprint, gate, screen
-from .options import DEFAULT_REPORT, Options, read_options
+from .options import ACTIVE, DEFAULT_REPORT, Options, is_inherited, is_written_around, now, read_options
 from .recording.collection import Collection
 from .recording.recorder import Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
@@ -33,20 +32,19 @@ if TYPE_CHECKING:
 
     from .audit import Auditor
 
-_ACTIVE = "PYTEST_TDD_AGENT_ACTIVE"
 _OWN_STATUSES = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks that this process needs and, in the controlling process, start the report."""
+    if is_inherited(config):
+        return
     guard = Guard()
     witness = Witness(config, guard)
     options = read_options(config)
     is_worker = hasattr(config, "workerinput")
-    active = os.environ.get(_ACTIVE, "")
-    writes = os.path.realpath(str(options.report))
-    if not is_worker and writes in active.split(os.pathsep):
-        return  # pytest inside a test of the run that writes this very report
+    if not is_worker and is_written_around(options.report):
+        return
     auditor = None
     if options.is_audited:
         from .audit import register
@@ -61,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.continue_on_collection_errors = True
         config.option.maxfail = 0
     recorder = _start(config, options, witness=witness, guard=guard)
-    os.environ[_ACTIVE] = os.pathsep.join(filter(None, (active, writes)))
+    active = os.environ.get(ACTIVE, "")
+    os.environ[ACTIVE] = os.pathsep.join(filter(None, (active, os.path.realpath(str(options.report)))))
     closing = Closing(config, options, recorder=recorder, auditor=auditor)
     config.add_cleanup(lambda: _restore(active))
     config.add_cleanup(closing.end)
@@ -104,21 +103,17 @@ def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: 
         args=[str(arg) for arg in config.invocation_params.args],
         plugins=sorted(plugins),
         pid=os.getpid(),
-        time=_now(),
+        time=now(),
     )
-    collection = Collection(stream, spool=spool, guard=guard)
+    collection = Collection(stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each")
     return Recorder(stream, spool=spool, collection=collection, witness=witness, guard=guard)
 
 
 def _restore(active: str) -> None:
     if active:
-        os.environ[_ACTIVE] = active
+        os.environ[ACTIVE] = active
     else:
-        os.environ.pop(_ACTIVE, None)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        os.environ.pop(ACTIVE, None)
 
 
 class Closing:
@@ -136,8 +131,9 @@ class Closing:
         self._config = config
         self._options = options
         self._recorder = recorder
-        self._signs = None if auditor is None else auditor.signs  # bound here: code under test may replace the method
-        self._started_at = _now()
+        self._signs = None if auditor is None else auditor.signs  # bound here: code under test may replace these
+        self._judge, self._dump = gate.judge, codec.dump
+        self._started_at = now()
         self._clock = perf_counter  # held here: tests may replace it in every module
         self._start_s = perf_counter()
         self._report: SuiteReport | None = None
@@ -149,7 +145,12 @@ class Closing:
         self._has_started = False
         self._printer = Printer(config) if options.is_printed else None
         with recorder.guard:
-            self._fingerprints = fingerprint.digests(config.rootpath, inifile=config.inipath)
+            self._fingerprints = fingerprint.digests(
+                config.rootpath,
+                inifile=config.inipath,
+                python_files=config.getini("python_files"),
+                testpaths=config.getini("testpaths"),
+            )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -177,13 +178,13 @@ class Closing:
         recorder, options = self._recorder, self._options
         report = self._gathered(status, tests=tuple(self._ended_tests()))
         if options.gate is not None:
-            verdict = gate.judge(
+            verdict = self._judge(
                 options.gate, report, baseline=options.baseline, targets=options.targets, expects=options.expects
             )
             report = replace(report, gate=verdict)
         self._report = report
         lines = (line for line, _ in recorder.spool.lines())
-        codec.dump(report, options.report, counts=self._counts, lines=lines)
+        self._dump(report, options.report, counts=self._counts, lines=lines)
         return report.gate
 
     def _ended_tests(self) -> list[Case]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from platform import python_version
 
 import pytest
 
 from . import codec
-from .options import DEFAULT_REPORT
+from .options import DEFAULT_REPORT, is_inherited, is_written_around, now
 from .report import SuiteReport
 
 
@@ -22,8 +20,7 @@ def leave_report(config: pytest.Config, option: Namespace) -> None:
     name = option.tdd_agent_report or config.getini("tdd_agent_report")
     start = config.invocation_params.dir if option.tdd_agent_report else config.rootpath
     path = config.rootpath / DEFAULT_REPORT if name in ("", "-") else start / name
-    is_inside = os.path.realpath(str(path)) in os.environ.get("PYTEST_TDD_AGENT_ACTIVE", "").split(os.pathsep)
-    if is_inside or path.suffix == ".jsonl":
+    if is_inherited(config) or is_written_around(path) or path.suffix == ".jsonl":
         return
     report = SuiteReport(
         complete=False,
@@ -32,7 +29,7 @@ def leave_report(config: pytest.Config, option: Namespace) -> None:
         python=python_version(),
         pytest=pytest.__version__,
         rootdir=str(config.rootpath),
-        started_at=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        started_at=now(),
         duration_s=0.0,
     )
 

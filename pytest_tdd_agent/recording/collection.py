@@ -17,8 +17,9 @@ from .witness import DESELECTED, Guard, failure_of
 class Collection:
     """What was collected, and what of it has not ended."""
 
-    def __init__(self, stream: Stream, *, spool: Spool, guard: Guard) -> None:
-        """Begin with nothing."""
+    def __init__(self, stream: Stream, *, spool: Spool, guard: Guard, is_each: bool) -> None:
+        """Begin with nothing; ``is_each``: every worker of xdist runs every test."""
+        self._is_each = is_each
         self._stream = stream
         self._spool = spool
         self._guard = guard
@@ -44,6 +45,8 @@ class Collection:
         with self._guard:
             if not self.collected:
                 self._collected(ids)
+            elif self._is_each:
+                self._spool.share(ids)
 
     def _collected(self, ids: Sequence[str]) -> None:
         names = sorted(ids)

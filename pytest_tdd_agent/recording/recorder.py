@@ -53,6 +53,8 @@ class Recorder:
 
     def _ended_before(self, nodeid: str) -> int:
         """How often a test that is not awaited has ended: some plugins run tests again from the start."""
+        if self.spool.is_shared(nodeid):
+            return 0
         self.spool.replace_later(nodeid)
         self._reruns[nodeid] = self._reruns.get(nodeid, 0) + 1
         return self._reruns[nodeid]

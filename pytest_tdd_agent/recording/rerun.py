@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generator, Protocol, Sequence
 import pytest
 from _pytest.runner import runtestprotocol
 
+from ..comparison import expected_failures
 from ..options import Options
 from .spool import Spool
 from .stream import Stream
@@ -88,7 +89,7 @@ class Rerunner:
     def __init__(self, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
         """Run each test that failed unexpectedly, or is a target, again as often as asked, until it passes."""
         self._options = options
-        self._expected = frozenset(options.expected_failures())
+        self._expected = frozenset(expected_failures(options.baseline, phase=options.gate))
         self._witness = witness
         self._guard = guard
         self._listener = listener

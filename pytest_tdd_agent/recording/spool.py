@@ -52,6 +52,10 @@ class Spool:
         """Let the worst line count of node ids that several tests have."""
         self._twins = frozenset(nodeids)
 
+    def is_shared(self, nodeid: str) -> bool:
+        """Say whether several tests have a node id."""
+        return nodeid in self._twins
+
     def tried(self, nodeid: str, tries: Sequence[str]) -> None:
         """Note what running a failed test again came to; ``tries`` are oldest first, without the first."""
         self._tries[nodeid] = tuple(tries)

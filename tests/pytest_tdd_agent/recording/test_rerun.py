@@ -151,7 +151,7 @@ def test_targets_run_again_first_even_if_they_failed_before(project: Project) ->
     project.write(test_a=old % "1" + target)
     project.pytest("--tb=no", "--tdd-agent-flaky", "0", report="base.json")
     project.write(test_a=old % "0" + target)
-    gate = ("--tdd-agent-gate", "red", "--tdd-agent-target", "test_a.py::test_b")
+    gate = ("--tdd-agent-gate", "red", "--tdd-agent-target", "./test_a.py::test_b")
     run = project.pytest("--tb=no", *gate, "--tdd-agent-baseline", "base.json")
     assert "flaky_target" in run.codes or "already_green" in run.codes
     assert tries(run)["test_b"] == ("passed", ("assertion", "passed"))

@@ -516,3 +516,25 @@ def test_settings_are_the_defaults_of_options(project: Project) -> None:
     (project.folder / "kept/it.json").unlink()
     assert project.plain("-p", "pytest_tdd_agent").status == 2
     assert not (project.folder / "kept/it.json").exists()
+
+
+def test_where_each_worker_runs_each_test_the_worst_counts(project: Project) -> None:
+    project.write(test_a="import os\ndef test_a(): assert os.environ['PYTEST_XDIST_WORKER'] != 'gw0'\n")
+    run = project.pytest(*XDIST, "--dist", "each")
+    assert (outcomes(run), run.report.complete, run.cases["test_a"].reruns) == ({"test_a": "failed"}, True, 0)
+
+
+def test_options_that_a_pytest_inside_a_test_inherits_do_nothing_there(project: Project) -> None:
+    project.put("pytest.ini", "[pytest]\naddopts = -p pytest_tdd_agent --tdd-agent\n")
+    project.write(
+        inner__test_inner="def test_inner(): pass\n",
+        test_a="""
+import os, subprocess, sys
+def test_a():
+    inner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=inner", "inner"]
+    assert b"tdd-agent" not in subprocess.run(inner, stdout=subprocess.PIPE, check=True).stdout
+    assert not os.path.exists("inner/.tdd-agent")
+""",
+    )
+    run = project.plain("test_a.py", *XDIST)
+    assert (run.status, run.report.complete) == (0, True), run.output

@@ -202,6 +202,8 @@ def test_an_installed_plugin_and_the_same_by_name_do_not_collide(project: Projec
         (("--tdd-agent-report", "x.jsonl"), "x.jsonl: name a file such as report.json"),
         (("--tdd-agent-report", "bad.json/report.json"), "bad.json"),
         (("--tdd-agent-gate", "blue"), "invalid choice: 'blue'"),
+        ((*XDIST, "--dist", "each", "--tdd-agent-gate", "green"), "use --dist load, not each"),
+        (("--tdd-agent", "-o", "tdd_agent_report=-"), "tdd_agent_report: - is no file"),
     ],
 )
 def test_options_that_cannot_be_followed_are_a_usage_error(
@@ -223,6 +225,10 @@ def test_a_report_outside_the_folder_does_not_move_the_root_directory(
     again = project.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", str(far))
     assert again.status == 4
     assert f"Write --tdd-agent-report={far}" in again.output
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTEST_ADDOPTS", f"--tdd-agent-report {far}")
+        assert project.plain("-p", "pytest_tdd_agent").status == 4
+    assert project.plain("-p", "pytest_tdd_agent", "-c", "pytest.ini", "--tdd-agent-report", str(far)).status == 1
     assert project.plain("-p", "pytest_tdd_agent", f"--tdd-agent-report={far}").status == 1
     assert [case.nodeid for case in load(far).tests] == ["check_a.py::test_a"]
 
