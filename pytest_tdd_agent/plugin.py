@@ -19,7 +19,7 @@ import pytest
 
 from . import codec, fingerprint, gate, screen
 from .options import ACTIVE, DEFAULT_REPORT, Options, is_inherited, is_written_around, now, read_options
-from .recording.collection import Collection
+from .recording.collection import Collected
 from .recording.recorder import Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, remove_abandoned
@@ -105,7 +105,7 @@ def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: 
         pid=os.getpid(),
         time=now(),
     )
-    collection = Collection(stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each")
+    collection = Collected(stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each")
     return Recorder(stream, spool=spool, collection=collection, witness=witness, guard=guard)
 
 

@@ -6,9 +6,9 @@ Asks the interpreter which modules it has and would find; imports nothing.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from importlib.machinery import PathFinder
+from re import match
 from types import ModuleType, TracebackType
 from typing import Callable, Iterable
 
@@ -21,21 +21,20 @@ KINDS = {
 }
 """Class of an exception that says that a name is not there -> the kind of failure."""
 
-_SIGNATURE = re.compile(
+# Patterns are compiled when a test has failed: that takes long, and most runs have no use for it.
+_SIGNATURE = (
     r"(?P<function>[\w.<>]+)\(\) (takes |missing \d+ required |got an unexpected keyword argument "
     r"'(?P<keyword>\w+)'|got multiple values for |got some positional-only )"
 )
-_CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
-_NO_ATTRIBUTE = re.compile(
-    r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
-)
+_CANNOT_IMPORT = r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
+_NO_ATTRIBUTE = r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
 _TYPE = vars(type)  # asked of it, not of a class, whose metaclass may answer
-_NO_NAME = re.compile(r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'")
+_NO_NAME = r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'"
 
 
 def is_signature_mismatch(error: BaseException, message: str) -> bool:
     """Say whether a call did not fit the parameters of its function."""
-    return isinstance(error, TypeError) and _SIGNATURE.match(message) is not None
+    return isinstance(error, TypeError) and match(_SIGNATURE, message) is not None
 
 
 def missing_name(error: BaseException, message: str) -> str | None:
@@ -44,18 +43,18 @@ def missing_name(error: BaseException, message: str) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return name if isinstance(name, str) else None
     if isinstance(error, ImportError):
-        found = _CANNOT_IMPORT.match(message)
+        found = match(_CANNOT_IMPORT, message)
         return f"{found.group(2)}.{found.group(1)}" if found else name if isinstance(name, str) else None
     if isinstance(error, AttributeError):
         if isinstance(name, str):
             owner = _owner(_kept(error, "obj"))
             return f"{owner}.{name}" if owner else name
-        found = _NO_ATTRIBUTE.match(message)
+        found = match(_NO_ATTRIBUTE, message)
         return f"{found.group(1)}.{found.group(2)}" if found else None
     if isinstance(error, NameError):
-        found = _NO_NAME.match(message)
+        found = match(_NO_NAME, message)
         return found.group(1) if found else None
-    found = _SIGNATURE.match(message) if isinstance(error, TypeError) else None
+    found = match(_SIGNATURE, message) if isinstance(error, TypeError) else None
     if found is None:
         return None
     function = found.group("function")

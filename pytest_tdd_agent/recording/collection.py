@@ -14,7 +14,7 @@ from .stream import Stream
 from .witness import DESELECTED, Guard, failure_of
 
 
-class Collection:
+class Collected:
     """What was collected, and what of it has not ended."""
 
     def __init__(self, stream: Stream, *, spool: Spool, guard: Guard, is_each: bool) -> None:

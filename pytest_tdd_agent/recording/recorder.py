@@ -7,7 +7,7 @@ import os
 import pytest
 
 from .. import codec, failure
-from .collection import Collection
+from .collection import Collected
 from .spool import Spool
 from .stream import Stream
 from .tally import SEVERITY, Tally
@@ -17,7 +17,7 @@ from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
 class Recorder:
     """What is known of the tests so far, in its own memory and in the spool."""
 
-    def __init__(self, stream: Stream, *, spool: Spool, collection: Collection, witness: Witness, guard: Guard) -> None:
+    def __init__(self, stream: Stream, *, spool: Spool, collection: Collected, witness: Witness, guard: Guard) -> None:
         """Record to a stream and a spool; collection and witness are those of this process."""
         self.stream = stream
         self.spool = spool

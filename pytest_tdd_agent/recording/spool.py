@@ -6,7 +6,6 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from glob import escape
 from json import loads
 from pathlib import Path
 from typing import Collection, Iterator, Sequence
@@ -113,11 +112,12 @@ class Spool:
 
 def remove_abandoned(report: Path) -> None:
     """Remove the files that killed runs have left beside a report; raises OSError."""
-    for path in report.parent.glob(f"{escape(report.name)}.*.part"):
-        pid = path.name.split(".")[-2]
-        if pid.isdigit() and not _is_alive(int(pid)):
-            with suppress(FileNotFoundError):
-                path.unlink()
+    for name in os.listdir(str(report.parent)):
+        if name.startswith(f"{report.name}.") and name.endswith(".part"):
+            pid = name[len(report.name) + 1 : -len(".part")]
+            if pid.isdigit() and not _is_alive(int(pid)):
+                with suppress(FileNotFoundError):
+                    report.with_name(name).unlink()
 
 
 def _is_alive(pid: int) -> bool:
