@@ -103,6 +103,14 @@ def _unfit(phase: str, run: Comparison) -> Iterator[Reason]:
 
 
 def _red(run: Comparison) -> Iterator[Reason]:
+    passing = sum(case.outcome == "passed" for case in run.report.tests)
+    if run.baseline is None and not run.targets and passing:
+        message = (
+            f"{passing} of {len(run.report.tests)} tests pass, and nothing says which are new: give the report of a "
+            "run before them as the baseline, or name them as targets."
+        )
+        yield Reason("baseline_missing", None, message)
+        return
     aim = Aim(run, lambda target: _red_targets(run, target))
     if not run.targets:
         aim.take(filter(run.is_new, run.report.tests), run.new_collect_errors())

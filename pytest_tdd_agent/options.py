@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from argparse import Namespace
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -88,22 +89,16 @@ def read_options(config: pytest.Config) -> Options:
         )
     if phase is not None and getattr(option, "dist", "no") == "each":
         raise pytest.UsageError("--tdd-agent-gate: a gate judges one run of each test; use --dist load, not each")
-    is_printed = option.tdd_agent_report == "-"
-    report = None if is_printed else _path(config, "report")
-    if report is not None and report.suffix == ".jsonl":
-        raise pytest.UsageError(
-            f"--tdd-agent-report: {report}: name a file such as report.json; .jsonl is its stream's"
-        )
     return Options(
-        report=report or config.rootpath / DEFAULT_REPORT,
-        is_printed=is_printed,
+        report=report_path(config, option),
+        is_printed=option.tdd_agent_report == "-",
         gate=phase,
         targets=tuple(target[2:] if target.startswith("./") else target for target in option.tdd_agent_target),
         expects=(*option.tdd_agent_expects, *config.getini("tdd_agent_expects")),
         flaky=_flaky(config),
         is_audited=option.tdd_agent_audit or phase is not None,
         nonce=option.tdd_agent_nonce,
-        baseline=None if phase is None else _baseline(_path(config, "baseline")),
+        baseline=None if phase is None else _baseline(_path(config, option, name="baseline")),
     )
 
 
@@ -125,9 +120,29 @@ def _refuse_files_far_away(config: pytest.Config) -> None:
             )
 
 
-def _path(config: pytest.Config, name: str) -> Path | None:
+def report_path(config: pytest.Config, option: Namespace) -> Path:
+    """Return where the report goes; ``option`` need not be checked yet.
+
+    Raises pytest.UsageError if it would be written over the baseline of the run, or is no name for a report.
+    """
+    is_named = option.tdd_agent_report != "-"
+    report = (_path(config, option, name="report") if is_named else None) or config.rootpath / DEFAULT_REPORT
+    if report.suffix == ".jsonl":
+        raise pytest.UsageError(
+            f"--tdd-agent-report: {report}: name a file such as report.json; .jsonl is its stream's"
+        )
+    baseline = _path(config, option, name="baseline") if option.tdd_agent_gate else None
+    if baseline is not None and os.path.realpath(str(baseline)) == os.path.realpath(str(report)):
+        raise pytest.UsageError(
+            f"--tdd-agent-baseline: {baseline}: this run's report would take its place. "
+            f"Add --tdd-agent-report={option.tdd_agent_gate}.json"
+        )
+    return report
+
+
+def _path(config: pytest.Config, option: Namespace, *, name: str) -> Path | None:
     """The file that an option names, relative to the current folder, or a setting, relative to the root directory."""
-    chosen: str | None = getattr(config.option, f"tdd_agent_{name}")
+    chosen: str | None = getattr(option, f"tdd_agent_{name}")
     if chosen:
         return config.invocation_params.dir / chosen
     setting = str(config.getini(f"tdd_agent_{name}") or "")
@@ -142,7 +157,10 @@ def _baseline(path: Path | None) -> SuiteReport | None:
     try:
         return load(path)
     except ReportError as error:
-        raise pytest.UsageError(f"--tdd-agent-baseline: {error}") from error
+        raise pytest.UsageError(
+            f"--tdd-agent-baseline: {error}. Take one before the change: "
+            "pytest --tdd-agent-report=before.json --tdd-agent-audit"
+        ) from error
 
 
 def _flaky(config: pytest.Config) -> int:

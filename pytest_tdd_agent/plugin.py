@@ -253,7 +253,10 @@ class Closing:
             found = (screen.counts_line(self._counts, complete=report.complete), *self._causes.lines())
         else:
             found = tuple(self._flaky.lines())
-        return [*verdict, *found, f"report: {where}"]
+        is_red = report.gate is not None and report.gate.open and report.gate.phase == "red"
+        green = f"--tdd-agent-gate=green --tdd-agent-baseline={where} --tdd-agent-report=green.json"
+        then = f"; next, make the tests pass: pytest {green}" if is_red else ""
+        return [*verdict, *found, f"report: {where}{then}"]
 
     def end(self) -> None:
         """Close the files: ``end`` is the stream's last line. A run that ended before its session has a report too."""

@@ -14,6 +14,12 @@ _MOST_TESTS = 3
 MOST_REASONS = 3
 """Of one code."""
 _WIDTH = 160
+_HINTS = {
+    "baseline_missing": "hint: --tdd-agent-target=NODEID, or before the change: pytest --tdd-agent-report=before.json "
+    "--tdd-agent-audit, and then --tdd-agent-baseline=before.json",
+    "name_not_expected": "hint: a name that is still to be made is declared with --tdd-agent-expects=NAME",
+}
+"""Code of a reason -> the options that the person at the terminal may have wanted."""
 
 
 class _Cause(NamedTuple):
@@ -83,6 +89,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield from (f"  {code}: {message}" for message in messages[:MOST_REASONS])
         if len(messages) > MOST_REASONS:
             yield f"  {code}: and {len(messages) - MOST_REASONS} more in the report"
+        if code in _HINTS:
+            yield f"    {_HINTS[code]}"
 
 
 def _listed(names: list[str], count: int) -> str:

@@ -11,16 +11,17 @@ from platform import python_version
 import pytest
 
 from . import codec
-from .options import DEFAULT_REPORT, is_inherited, is_written_around, now
+from .options import is_inherited, is_written_around, now, report_path
 from .report import SuiteReport
 
 
 def leave_report(config: pytest.Config, option: Namespace) -> None:
     """Have a report written when pytest ends without having configured the plugin; ``option`` is not yet checked."""
-    name = option.tdd_agent_report or config.getini("tdd_agent_report")
-    start = config.invocation_params.dir if option.tdd_agent_report else config.rootpath
-    path = config.rootpath / DEFAULT_REPORT if name in ("", "-") else start / name
-    if is_inherited(config) or is_written_around(path) or path.suffix == ".jsonl":
+    try:
+        path = report_path(config, option)
+    except pytest.UsageError:
+        return  # there is no place for it; the options are refused when they are read
+    if is_inherited(config) or is_written_around(path):
         return
     report = SuiteReport(
         complete=False,

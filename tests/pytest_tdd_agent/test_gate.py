@@ -536,3 +536,10 @@ def test_green_without_targets_opens_when_all_failed_before_and_one_passes_now()
     reasons = judge("green", before, baseline=before).reasons
     assert [reason.code for reason in reasons] == ["no_tests"]
     assert "Every test that ran failed before" in reasons[0].message
+
+
+def test_red_asks_for_a_baseline_or_targets_where_nothing_says_which_tests_are_new() -> None:
+    report = run(case(OLD), case(NEW, "failed"))
+    assert red(report, baseline=None) == ["baseline_missing"]
+    assert red(report, NEW, baseline=None) == []
+    assert red(run(case(NEW, "failed")), baseline=None) == []

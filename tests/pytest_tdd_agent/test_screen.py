@@ -55,3 +55,9 @@ def test_of_each_code_the_first_reasons_are_shown() -> None:
         "  target_failed: and 2 more in the report",
         "  tampered: A hook.",
     ]
+
+
+def test_a_reason_that_an_option_may_settle_names_it() -> None:
+    reason = Reason("name_not_expected", None, "a fails because b is not there.")
+    *_, hint = verdict_lines(Verdict("red", False, (reason,)))
+    assert hint.strip() == "hint: a name that is still to be made is declared with --tdd-agent-expects=NAME"

@@ -215,6 +215,17 @@ def test_options_that_cannot_be_followed_are_a_usage_error(
     assert message in run.output
 
 
+def test_a_report_is_not_written_over_the_baseline_of_its_run(project: Project) -> None:
+    project.write(test_a="def test_a(): pass\n")
+    before = project.plain("-p", "pytest_tdd_agent", "--tdd-agent").report
+    run = project.plain(
+        "-p", "pytest_tdd_agent", "--tdd-agent-gate=red", "--tdd-agent-baseline=.tdd-agent/../.tdd-agent/report.json"
+    )
+    assert run.status == 4
+    assert "Add --tdd-agent-report=red.json" in run.output
+    assert run.report == before
+
+
 def test_a_report_outside_the_folder_does_not_move_the_root_directory(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
