@@ -48,7 +48,7 @@ STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("std
 
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})
-_TEST_FILE = re.compile(r"(test_.*|.*_test|tests)\.py")
+_TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
 _TEST_WORD = re.compile(r"(?:^|[/_.-])(?:tests?|checks?|specs?|e2e)(?:$|[/_.-])")
 _NOT_TELLING = re.compile(r"\[[^]]*\]|\W|_|py$")
 _RUNNER = (

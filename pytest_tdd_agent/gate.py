@@ -341,12 +341,10 @@ def _protected_changes(run: Comparison) -> Iterator[Reason]:
     before, after = run.baseline.fingerprints, run.report.fingerprints
     for name in changed(before, after):
         what = "was added" if name not in before else "was removed" if name not in after else "was changed"
-        yield Reason(
-            "protected_changed",
-            None,
-            f"{name} {what} since the baseline. Change the product, not the tests or pytest's configuration: "
-            "put it back as it was.",
-        )
+        todo = "Change the product, not the tests or pytest's configuration: put it back as it was."
+        if name.endswith("[module]"):
+            todo = "Tests would import it in the place of an installed module: give it another name."
+        yield Reason("protected_changed", None, f"{name} {what} since the baseline. {todo}")
 
 
 def _shown(failure: Failure | None) -> str:

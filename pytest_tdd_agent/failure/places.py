@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
-import sysconfig
 from functools import lru_cache
 from types import FrameType
 from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
-from ..fingerprint import is_protected
+from ..fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
 
 _RAISES = frozenset({"raises", "RaisesGroup", "RaisesExc", "assertRaises", "assertRaisesRegex", "assertRaisesMessage"})
 _RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "unittest", "doctest", "importlib", "xdist", "pytest_timeout"})
-_INSTALLED = frozenset({"site-packages", "dist-packages", ".tox", ".nox", ".venv", "venv", "node_modules"})
-_STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = PACKAGES_FOLDERS | {".tox", ".nox", ".venv", "venv", "node_modules"}
 
 Call = Tuple[str, int, str]
 """Absolute file, line and function."""
@@ -86,7 +84,7 @@ def is_own_or_installed(path: str, root: str) -> bool | None:
 
 @lru_cache(maxsize=256)
 def _is_standard(path: str) -> bool:
-    return path.startswith(_STANDARD_LIBRARY) and "-packages" not in path
+    return path.startswith(STANDARD_LIBRARY) and "-packages" not in path
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,6 @@ from pytest_tdd_agent.fingerprint import changed, digests, is_protected, shadows
         "tests/data/in.csv",
         "src/pkg/test/make.py",
         "testing/data/in.csv",
-        "app/tests.py",
     ],
 )
 def test_tests_their_data_and_the_configuration_are_protected(path: str) -> None:
