@@ -101,7 +101,8 @@ def _judge(
     else:
         judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
     named = _named_tests(item, bench)
-    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits, tests=named)
+    project = project_in(bench.repository, bench.suite)
+    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits, tests=named, project=project)
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
     return verdict.joined(judged, tuple(offences.values())), run.report

@@ -8,6 +8,7 @@ from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.evidence.trees import project_in
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.verdict import lock_reason
@@ -19,6 +20,8 @@ def tools_for(
     phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]
 ) -> tuple[Tool, ...]:
     """Read, Write, Edit, Bash, Glob, Grep, RunTests and CompleteImplementation, always in the same order."""
+
+    project = project_in(bench.repository, bench.suite)
 
     def run_tests(targets: tuple[str, ...]) -> str:
         run = bench.run_suite("tests", targets=targets)
@@ -32,7 +35,7 @@ def tools_for(
         path = bench.in_repository(path)
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        return lock_reason(phase, path, off_limits=off_limits, tests=tests)
+        return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
 
     return (
         *file_tools(bench.workspace, locked),

@@ -46,6 +46,16 @@ def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project
     assert (inner / "theirs.py").exists()
 
 
+def test_a_project_in_a_folder_named_like_tests_is_no_test(project: Project) -> None:
+    inner = project.folder / "testing" / "app"
+    inner.mkdir(parents=True)
+    bench = project.bench(ScriptedModel([]))
+    bench = replace(bench, workspace=Workspace(inner), suite=replace(bench.suite, root=inner))
+    write = named(tools_for("green", bench, off_limits=frozenset(), tests=()), "Write")
+    assert not write.run({"file_path": "sale.py", "content": "x = 1\n"}).is_error
+    assert write.run({"file_path": "test_sale.py", "content": "x = 1\n"}).is_error
+
+
 def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> None:
     project.write({"tests/test_more.py": "def test_more():\n    assert 1 == 2\n"})
     run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
