@@ -37,7 +37,9 @@ def spend(argv: Sequence[str], folder: Path) -> tuple[float, float]:
     environment = kept | {
         "HOME": str(folder),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(PEERS))),
-        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+        "PYTHONPYCACHEPREFIX": str(
+            folder.parent / "compiled"
+        ),  # no part of the project, where it would be looked through
         "PYTHONHASHSEED": "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
