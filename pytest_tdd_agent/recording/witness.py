@@ -86,6 +86,7 @@ class Witness:
         self._guard = guard
         self._seen: dict[str, tuple[str, BaseException]] = {}
         """Phase -> node id and exception, until the phase is reported."""
+        self._last_source = ("", "")
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Take note of an exception, after pytest has put unittest's in its place and before it makes the report.
@@ -119,17 +120,20 @@ class Witness:
     def _attach(self, report: pytest.TestReport | pytest.CollectReport, error: BaseException, *, phase: str) -> None:
         """Put the failure on the report as JSON text."""
         root = self._config.rootpath
-
-        def source(name: str) -> str | None:
-            try:
-                return (root / name).read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return None
-
         test_file = report.nodeid.split("::", 1)[0]
         with Guard():  # an exception can be so odd that nothing can be asked of it; then its report has to do
-            found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=source)
+            found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=self._source)
             report.__dict__[ATTRIBUTE] = codec.failure_line(found)
+
+    def _source(self, name: str) -> str | None:
+        """The text of a file below the root directory; the last one is kept, as its other tests may fail too."""
+        if self._last_source[0] != name:
+            try:
+                text = (self._config.rootpath / name).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return None
+            self._last_source = (name, text)
+        return self._last_source[1]
 
 
 class WorkerWitness:
