@@ -183,8 +183,7 @@ class Closing:
             )
             report = replace(report, gate=verdict)
         self._report = report
-        lines = (line for line, _ in recorder.spool.lines())
-        self._dump(report, options.report, counts=self._counts, lines=lines)
+        self._dump(report, options.report, counts=self._counts, lines=recorder.spool.texts())
         return report.gate
 
     def _ended_tests(self) -> list[Case]:

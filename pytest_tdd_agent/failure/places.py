@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 from functools import lru_cache
-from types import FrameType
 from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
 from ..fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
@@ -20,8 +19,13 @@ Call = Tuple[str, int, str]
 
 def is_named(error: BaseException, name: str, *, package: str) -> bool:
     """Say whether an exception is of a class of that name, or of one below it, in that top package."""
-    classes = type(error).__mro__
-    return bool([cls for cls in classes if cls.__name__ == name and str(cls.__module__).split(".", 1)[0] == package])
+    return (package, name) in _names(type(error).__mro__)
+
+
+@lru_cache(maxsize=256)
+def _names(classes: tuple[type, ...]) -> frozenset[tuple[str, str]]:
+    """Top package and name of each class."""
+    return frozenset((str(cls.__module__).split(".", 1)[0], cls.__name__) for cls in classes)
 
 
 def doctest_place(error: BaseException) -> tuple[str, int] | None:
@@ -57,15 +61,15 @@ def calls_of(error: BaseException) -> Iterator[Call]:
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith("<") and not _is_runner(traceback.tb_frame):
-            file = code.co_filename
-            yield file if file.startswith("/") else os.path.abspath(file), traceback.tb_lineno, code.co_name
+        file = code.co_filename
+        if file[:1] != "<" and not _is_runner(traceback.tb_frame.f_globals.get("__name__")):
+            yield file if file[:1] == "/" else os.path.abspath(file), traceback.tb_lineno, code.co_name
         traceback = traceback.tb_next
 
 
-def _is_runner(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.split(".", 1)[0] in _RUNNERS
+@lru_cache(maxsize=1024)
+def _is_runner(module: object) -> bool:
+    return isinstance(module, str) and module.split(".", 1)[0] in _RUNNERS
 
 
 @lru_cache(maxsize=256)

@@ -68,7 +68,7 @@ class Recorder:
                 self._not_passed(report)
 
     def _not_passed(self, report: pytest.TestReport) -> None:
-        self._witness.testify(report)
+        seen = self._witness.testify(report)
         outcome = outcome_of(report)
         if outcome not in SEVERITY:  # a plugin's word, such as "rerun", for a try that does not count
             self.stream.send("rerun", nodeid=report.nodeid, count=self._tally.rerun(report.nodeid))
@@ -80,7 +80,7 @@ class Recorder:
         found = None
         if outcome in ("failed", "error"):
             with self.guard:  # whatever cannot be said of the failure, the test has failed
-                found = failure_of(report, str(report.when))
+                found = failure_of(report, str(report.when), seen=seen)
         duration = 0.0 if is_subtest else report.duration
         self._tally.phase(report.nodeid, when, outcome=outcome, duration_s=duration, failure=found)
         document = None if found is None else codec.failure_to_json(found)

@@ -17,7 +17,7 @@ from ..comparison import expected_failures
 from ..options import Options
 from .spool import Spool
 from .stream import Stream
-from .witness import SUBTESTS, Guard, Witness, failure_of, kind_of, outcome_of
+from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
 
 if TYPE_CHECKING:
     from pluggy import Result
@@ -103,9 +103,8 @@ class Rerunner:
             self._never_again.add(report.nodeid)
         elif report.outcome == "failed":
             self._failed.add(report.nodeid)
-            with self._guard:
-                if kind_of(report) in _NOT_AGAIN:
-                    self._never_again.add(report.nodeid)
+            if self._witness.kinds.get(report.nodeid) in _NOT_AGAIN:
+                self._never_again.add(report.nodeid)
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Result[object], None]:
@@ -140,9 +139,9 @@ class Rerunner:
         """What one more run of a test comes to."""
         reports = run_unheard(item)
         for report in reports:
-            self._witness.testify(report)
+            seen = self._witness.testify(report)
             if report.failed:
-                return failure_of(report, str(report.when)).kind
+                return failure_of(report, str(report.when), seen=seen).kind
         has_run = any(report.when == "call" for report in reports)
         return next(filter("passed".__ne__, map(outcome_of, reports)), "passed" if has_run else "error")
 

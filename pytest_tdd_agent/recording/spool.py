@@ -85,6 +85,15 @@ class Spool:
                     line = codec.case_line(case)
                 yield line, None if case.outcome == "passed" and not case.reruns else case
 
+    def texts(self) -> Iterator[str]:
+        """Yield the lines alone, without a look at what they hold if none is to change."""
+        if self._ended_twice or self._twins or self._tries:
+            yield from (line for line, _ in self.lines())
+            return
+        self._flush()
+        with self._file.path.open(encoding="ascii") as file:
+            yield from map(str.rstrip, file)
+
     def _counting(self) -> dict[str, int]:
         """Of each node id that has several lines, the number of the one that counts."""
         found: dict[str, tuple[int, int]] = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generator, Sequence
 
@@ -36,19 +39,16 @@ def outcome_of(report: pytest.TestReport) -> str:
     return report.outcome
 
 
-def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str) -> Failure:
-    """Return why a phase failed, with the text and the output that pytest has of it."""
+def failure_of(report: pytest.TestReport | pytest.CollectReport, phase: str, *, seen: Failure | None = None) -> Failure:
+    """Return why a phase failed, with the text and the output that pytest has of it.
+
+    ``seen``: what a witness of this process says; another process's word is attached to the report.
+    """
     attached: str | None = report.__dict__.get(ATTRIBUTE)
     text = _rendered(report.longrepr)
-    found = failure.from_text(text, phase) if attached is None else codec.failure_from_line(attached)
+    found = seen or (failure.from_text(text, phase) if attached is None else codec.failure_from_line(attached))
     output = "\n".join(f"{title}:\n{content}" for title, content in report.sections)
     return replace(found, text=text[-failure.TEXT_CAP :], output=output[-_OUTPUT_CAP:])
-
-
-def kind_of(report: pytest.TestReport) -> str | None:
-    """Return the kind of the failure that is attached to a report, if there is one."""
-    attached: str | None = report.__dict__.get(ATTRIBUTE)
-    return None if attached is None else codec.failure_from_line(attached).kind
 
 
 def _rendered(longrepr: object) -> str:
@@ -78,7 +78,7 @@ class Guard:
 
 
 class Witness:
-    """Hooks of every process that runs tests: they see the exceptions, and attach to reports what those stand for."""
+    """Hooks of every process that runs tests: they see the exceptions, and know what those stand for."""
 
     def __init__(self, config: pytest.Config, guard: Guard) -> None:
         """Watch the tests of one process."""
@@ -86,7 +86,8 @@ class Witness:
         self._guard = guard
         self._seen: dict[str, tuple[str, BaseException]] = {}
         """Phase -> node id and exception, until the phase is reported."""
-        self._last_source = ("", "")
+        self.kinds: dict[str, str] = {}
+        """Node id of a test that failed -> the kind of its last failure."""
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Take note of an exception, after pytest has put unittest's in its place and before it makes the report.
@@ -96,14 +97,17 @@ class Witness:
         if call.excinfo is not None:
             self._seen[call.when] = (item.nodeid, call.excinfo.value)
 
-    def testify(self, report: pytest.TestReport) -> None:
-        """Attach why a test failed, if the exception of this phase was seen."""
+    def testify(self, report: pytest.TestReport) -> Failure | None:
+        """Return why a test failed, if the exception of this phase was seen."""
         if report.outcome not in ("passed", "failed", "skipped"):
-            return  # a plugin's word for a try that does not count; what comes of the last may have the same exception
+            return None  # a plugin's word for a try that does not count; the last may have the same exception
         nodeid, error = self._seen.pop(str(report.when), ("", None))
-        if error is not None and nodeid == report.nodeid and report.outcome == "failed":
-            with self._guard:
-                self._attach(report, error, phase=str(report.when))
+        if error is None or nodeid != report.nodeid or report.outcome != "failed":
+            return None
+        found = self._described(error, phase=str(report.when), nodeid=nodeid)
+        if found is not None:
+            self.kinds[nodeid] = found.kind
+        return found
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, Result[pytest.CollectReport], None]:
@@ -115,25 +119,36 @@ class Witness:
             if report.failed and call is not None and call.excinfo is not None:
                 error = call.excinfo.value
                 is_wrapped = isinstance(error, pytest.Collector.CollectError) and error.__cause__ is not None
-                self._attach(report, error.__cause__ if is_wrapped and error.__cause__ else error, phase="collect")
+                cause = error.__cause__ if is_wrapped and error.__cause__ else error
+                attach(report, self._described(cause, phase="collect", nodeid=report.nodeid))
 
-    def _attach(self, report: pytest.TestReport | pytest.CollectReport, error: BaseException, *, phase: str) -> None:
-        """Put the failure on the report as JSON text."""
-        root = self._config.rootpath
-        test_file = report.nodeid.split("::", 1)[0]
-        with Guard():  # an exception can be so odd that nothing can be asked of it; then its report has to do
-            found = failure.describe(error, phase=phase, root=str(root), test_file=test_file, source=self._source)
-            report.__dict__[ATTRIBUTE] = codec.failure_line(found)
+    def _described(self, error: BaseException, *, phase: str, nodeid: str) -> Failure | None:
+        """What an exception stands for; nothing if it is so odd that it cannot be asked: then its report has to do."""
+        root, test_file = str(self._config.rootpath), nodeid.split("::", 1)[0]
+        with Guard():
+            return failure.describe(
+                error,
+                phase=phase,
+                root=root,
+                test_file=test_file,
+                source=lambda name: _source(os.path.join(root, name)),
+            )
+        return None
 
-    def _source(self, name: str) -> str | None:
-        """The text of a file below the root directory; the last one is kept, as its other tests may fail too."""
-        if self._last_source[0] != name:
-            try:
-                text = (self._config.rootpath / name).read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return None
-            self._last_source = (name, text)
-        return self._last_source[1]
+
+@lru_cache(maxsize=8)
+def _source(path: str) -> str | None:
+    """The text of a file; kept, as other tests of it may fail too."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def attach(report: pytest.TestReport | pytest.CollectReport, found: Failure | None) -> None:
+    """Put a failure on a report, so that it reaches the controlling process."""
+    if found is not None:
+        report.__dict__[ATTRIBUTE] = codec.failure_line(found)
 
 
 class WorkerWitness:
@@ -149,7 +164,7 @@ class WorkerWitness:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Attach why a test failed, before the report is sent."""
         if report.outcome != "passed":
-            self._witness.testify(report)
+            attach(report, self._witness.testify(report))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Count the tests that are left out."""
