@@ -1,0 +1,1 @@
+"""The long proofs, run by ``make soak``: each with its bar and what was found, in one table."""
