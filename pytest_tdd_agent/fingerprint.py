@@ -10,7 +10,6 @@ import re
 import stat
 import subprocess
 import sys
-import sysconfig
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
@@ -43,8 +42,8 @@ IGNORED_FOLDERS = frozenset(
 PACKAGES_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """What is installed lies in a folder of such a name."""
 
-STANDARD_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
-"""Folders of the standard library; ``PACKAGES_FOLDERS`` may lie in them."""
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+"""Folder of the standard library, asked of a module of it; ``PACKAGES_FOLDERS`` may lie in it."""
 
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})
