@@ -17,11 +17,11 @@ from cdd_agent.model.anthropic_api import AnthropicModel
 from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite
-from cdd_agent.testrun.sandbox import ProcessSandbox
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
@@ -116,7 +116,7 @@ class Composition:
             suite=Suite(
                 root=self.root,
                 interpreter=find_interpreter(self.root, environment=self._environment),
-                sandbox=ProcessSandbox(),
+                sandbox=PlainSandbox(),
                 timeout_s=self.settings.test_timeout_s,
                 bytecode=private / "bytecode",
                 flaky=self.settings.test_reruns,

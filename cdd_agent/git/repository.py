@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NewType
 
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
-from cdd_agent.processes import end_group
+from cdd_agent.sandbox.processes import end_group
 
 CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits."""

@@ -9,6 +9,7 @@ from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.evidence.trees import project_in
+from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.verdict import lock_reason
@@ -37,9 +38,10 @@ def tools_for(
             return "It belongs to the ticket, which a step never changes."
         return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
 
+    access = Access(read_write=(bench.workspace.root,))
     return (
         *file_tools(bench.workspace, locked),
-        shell_tool(bench.suite.sandbox, bench.workspace.root),
+        shell_tool(bench.suite.sandbox, bench.workspace.root, access=access),
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
         completion_tool(),

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest_tdd_agent
 from cdd_agent.events import SuiteFinished
+from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun import diagnosis
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport, summary
 
@@ -108,7 +108,7 @@ class Suite:
         shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
         shutil.copy(here / "launcher.py", private)
 
-    def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> ProcessResult:
+    def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:
         """Run pytest with what is in ``private``, and a report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
@@ -125,7 +125,14 @@ class Suite:
         if "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return self.sandbox.run(
-            argv, cwd=self.root, variables=variables, timeout_s=self.timeout_s, output_cap=OUTPUT_CAP_BYTES
+            Command(
+                argv=tuple(argv),
+                cwd=self.root,
+                access=Access(read_write=(self.root, private)),
+                variables=variables,
+                timeout_s=self.timeout_s,
+                output_cap=OUTPUT_CAP_BYTES,
+            )
         )
 
     def _drop_dated_bytecode(self, cache: Path) -> None:
@@ -141,7 +148,7 @@ class Suite:
             if is_dated:
                 path.unlink()
 
-    def _absent_plugin(self, report: Path, result: ProcessResult) -> str | None:
+    def _absent_plugin(self, report: Path, result: Result) -> str | None:
         """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
         reason = diagnosis.refusal(result.output)
         has_run = report.exists() and result.exit_status != _USAGE_ERROR
@@ -150,7 +157,7 @@ class Suite:
         what_to_do = diagnosis.advice(reason, self.interpreter.path)
         return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
 
-    def _read_back(self, path: Path, nonce: str, *, result: ProcessResult) -> tuple[SuiteReport | None, str | None]:
+    def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
         """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
         running = diagnosis.running_in(path.with_suffix(".jsonl"))
         if result.timed_out:
@@ -168,7 +175,7 @@ class Suite:
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         return report, None
 
-    def _no_report(self, result: ProcessResult, running: str) -> str:
+    def _no_report(self, result: Result, running: str) -> str:
         """Why there is none: pytest refused to run, or its process died."""
         reason = diagnosis.refusal(result.output)
         if not running and reason is not None:

@@ -12,13 +12,13 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.conversation import Turn
 from cdd_agent.model.port import Model
+from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.settings import private_folder
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.policy import Kind, Policy, WorkItem
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
-from cdd_agent.testrun.sandbox import ProcessSandbox
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workspace.files import Workspace
@@ -125,7 +125,7 @@ class Project:
             suite=Suite(
                 root=self.folder,
                 interpreter=self.interpreter,
-                sandbox=ProcessSandbox(),
+                sandbox=PlainSandbox(),
                 timeout_s=60,
                 bytecode=self.bytecode,
             ),

@@ -8,7 +8,7 @@ import msgspec
 
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.sandbox import ProcessResult, Sandbox
+from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 
 OUTPUT_CAP_BYTES = 30_000
 
@@ -21,7 +21,7 @@ class BashInput:
     timeout_s: Annotated[int, msgspec.Meta(ge=1, le=600, description="seconds until it is ended")] = 120
 
 
-def shell_tool(sandbox: Sandbox, root: Path) -> Tool:
+def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
     """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it."""
 
     def run(inputs: BashInput) -> ToolOutput:
@@ -29,11 +29,14 @@ def shell_tool(sandbox: Sandbox, root: Path) -> Tool:
             return ToolOutput(text="The command holds a NUL, which no program can be given.", is_error=True)
         try:
             result = sandbox.run(
-                ("bash", "-c", inputs.command),
-                cwd=root,
-                variables={"PYTHONDONTWRITEBYTECODE": "1"},
-                timeout_s=inputs.timeout_s,
-                output_cap=OUTPUT_CAP_BYTES,
+                Command(
+                    argv=("bash", "-c", inputs.command),
+                    cwd=root,
+                    access=access,
+                    variables={"PYTHONDONTWRITEBYTECODE": "1"},
+                    timeout_s=inputs.timeout_s,
+                    output_cap=OUTPUT_CAP_BYTES,
+                )
             )
         except OSError as error:
             raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
@@ -48,7 +51,7 @@ def shell_tool(sandbox: Sandbox, root: Path) -> Tool:
     )
 
 
-def _ending(result: ProcessResult) -> str:
+def _ending(result: Result) -> str:
     """The first line of the answer: how the command ended."""
     if result.timed_out:
         return f"ended after {result.duration_s:.0f} s: the time limit was reached"

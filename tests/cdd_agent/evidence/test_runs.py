@@ -4,9 +4,9 @@ import pytest
 
 from cdd_agent.events import Event, SuiteStarted
 from cdd_agent.evidence.runs import Runs, TimeUp, silence
+from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
-from cdd_agent.testrun.sandbox import ProcessSandbox
 from tests.fakes.project import QUICK
 
 ENDLESS = "import time\n\n\ndef test_it():\n    time.sleep(60)\n"
@@ -15,7 +15,7 @@ ENDLESS = "import time\n\n\ndef test_it():\n    time.sleep(60)\n"
 @pytest.fixture
 def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Suite:
     (tmp_path / "pytest.ini").write_text(QUICK)
-    return Suite(root=tmp_path, interpreter=interpreter, sandbox=ProcessSandbox(), timeout_s=60, bytecode=bytecode)
+    return Suite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
 
 
 def test_a_run_is_told_and_counted(suite: Suite) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.run import Suite, SuiteRun
-from cdd_agent.testrun.sandbox import ProcessSandbox
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
 @pytest.fixture
 def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Suite:
     """The tests in the test's own folder."""
-    return Suite(root=tmp_path, interpreter=interpreter, sandbox=ProcessSandbox(), timeout_s=60, bytecode=bytecode)
+    return Suite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
 
 
 def outcomes(result: SuiteRun) -> dict[str, str]:

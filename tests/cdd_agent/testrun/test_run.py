@@ -1,15 +1,14 @@
 import os
 import signal
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pytest_tdd_agent
+from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite
-from cdd_agent.testrun.sandbox import ProcessResult
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import summary
 from tests.cdd_agent.testrun.conftest import outcomes, problem
@@ -243,11 +242,9 @@ class Recorder:
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
 
-    def run(
-        self, argv: Sequence[str], *, cwd: Path, variables: Mapping[str, str], timeout_s: float, output_cap: int = 0
-    ) -> ProcessResult:
-        self.commands.append(list(argv))
-        return ProcessResult(exit_status=1, output="", dropped_bytes=0, timed_out=False, duration_s=0)
+    def run(self, command: Command) -> Result:
+        self.commands.append(list(command.argv))
+        return Result(exit_status=1, output="", dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
 
 
 def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: Suite) -> None:

@@ -6,7 +6,8 @@ from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.testrun.sandbox import ProcessSandbox
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Access
 from cdd_agent.workspace.files import Workspace
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "tools.md"
@@ -17,7 +18,7 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
     tools = [
         *file_tools(workspace, lambda _: None),
         *search_tools(workspace),
-        shell_tool(ProcessSandbox(), tmp_path),
+        shell_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,))),
         run_tests_tool(lambda _: ""),
         completion_tool(),
     ]

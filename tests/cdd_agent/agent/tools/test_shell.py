@@ -2,29 +2,35 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.testrun.sandbox import ProcessSandbox
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Access
+
+
+def bash(folder: Path) -> Tool:
+    return shell_tool(PlainSandbox(), folder, access=Access(read_write=(folder,)))
 
 
 def test_a_command_runs_in_the_project_and_shows_its_output(tmp_path: Path) -> None:
-    output = shell_tool(ProcessSandbox(), tmp_path).run({"command": "echo hello | tr a-z A-Z; pwd"})
+    output = bash(tmp_path).run({"command": "echo hello | tr a-z A-Z; pwd"})
     assert output.text == f"exit status 0\nHELLO\n{tmp_path}"
     assert not output.is_error
 
 
 def test_a_failing_command_shows_its_status_and_its_error_output(tmp_path: Path) -> None:
-    output = shell_tool(ProcessSandbox(), tmp_path).run({"command": "echo wrong >&2; exit 3"})
+    output = bash(tmp_path).run({"command": "echo wrong >&2; exit 3"})
     assert output.text == "exit status 3\nwrong"
 
 
 def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(tmp_path: Path) -> None:
-    output = shell_tool(ProcessSandbox(), tmp_path).run({"command": "echo begun; sleep 60", "timeout_s": 1})
+    output = bash(tmp_path).run({"command": "echo begun; sleep 60", "timeout_s": 1})
     assert output.is_error
     assert "the time limit was reached\nbegun" in output.text
 
 
 def test_long_output_is_cut_in_the_middle(tmp_path: Path) -> None:
-    output = shell_tool(ProcessSandbox(), tmp_path).run({"command": "echo first; seq 100000; echo last"})
+    output = bash(tmp_path).run({"command": "echo first; seq 100000; echo last"})
     assert len(output.text) < 31_000
     assert "bytes dropped" in output.text
     assert output.text.startswith("exit status 0\nfirst")
@@ -34,14 +40,14 @@ def test_long_output_is_cut_in_the_middle(tmp_path: Path) -> None:
 def test_a_command_does_not_see_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-x")
-    output = shell_tool(ProcessSandbox(), tmp_path).run({"command": "env"})
+    output = bash(tmp_path).run({"command": "env"})
     assert "canary-key" not in output.text
     assert "PYTEST_ADDOPTS" not in output.text
     assert "PATH=" in output.text
 
 
 def test_a_command_that_no_program_can_be_given_is_an_answer(tmp_path: Path) -> None:
-    tool = shell_tool(ProcessSandbox(), tmp_path)
+    tool = bash(tmp_path)
     assert "NUL" in tool.run({"command": "echo \0"}).text
     assert tool.run({"command": ""}).is_error
     assert tool.run({"command": "true", "timeout_s": 601}).is_error

@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cdd_agent.processes import end_group
+from cdd_agent.sandbox.processes import end_group
 
 PARENT = """
 import subprocess, sys, time

@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.sandbox import ProcessResult, ProcessSandbox
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Access, Command, Result
 
 
-def run(code: str, folder: Path, *, timeout_s: float = 20, output_cap: int = 64_000) -> ProcessResult:
-    return ProcessSandbox().run(
-        [sys.executable, "-c", code], cwd=folder, variables={}, timeout_s=timeout_s, output_cap=output_cap
+def run(code: str, folder: Path, *, timeout_s: float = 20, output_cap: int = 64_000) -> Result:
+    return PlainSandbox().run(
+        Command(
+            argv=(sys.executable, "-c", code),
+            cwd=folder,
+            access=Access(read_write=(folder,)),
+            timeout_s=timeout_s,
+            output_cap=output_cap,
+        )
     )
 
 
@@ -69,4 +76,4 @@ def test_long_output_keeps_its_head_and_tail(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
-        ProcessSandbox().run(["/nowhere/at/all"], cwd=tmp_path, variables={}, timeout_s=1)
+        PlainSandbox().run(Command(argv=("/nowhere/at/all",), cwd=tmp_path, access=Access(), timeout_s=1))

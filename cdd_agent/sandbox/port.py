@@ -1,0 +1,80 @@
+"""The sandbox port: one way to run a program that a model wrote or asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one program, with all it starts, may use up; None: no limit of ours."""
+
+    memory_bytes: int | None = None
+    """Address space of each process."""
+    cpu_s: int | None = None
+    """Processor time of each process."""
+    file_bytes: int | None = None
+    """Size of each file it writes."""
+    open_files: int | None = None
+    """Of each process."""
+    processes: int | None = None
+    """Of this user together; the kernel does not hold root to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a program may reach beyond the system's own programs, by absolute paths."""
+
+    read_write: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+    """What it needs to read, and what stays as it is inside ``read_write``. A path there that does not exist must not
+    come to be."""
+    network: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program to run, and within what bounds."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    access: Access
+    timeout_s: float
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Added to the few that pass from this process."""
+    limits: Limits = Limits()
+    output_cap: int = 64_000
+    """In bytes; what is longer keeps its head and its tail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a program ended."""
+
+    exit_status: int
+    """The program's own; negative: minus the signal that ended it."""
+    output: str
+    """Standard output and error as they came; the middle is dropped where it is longer than the cap."""
+    dropped_bytes: int
+    timed_out: bool
+    duration_s: float
+    level: str
+    limits: tuple[str, ...] = ()
+    """The bounds that were in force, in words."""
+    survivors: int = 0
+    """Processes of it that could not be ended."""
+
+
+class Sandbox(Protocol):
+    """Whatever runs programs for us."""
+
+    level: str
+    """``none``, or what confines the programs: shown in the prompt, the reports and the state."""
+
+    def run(self, command: Command) -> Result:
+        """Run the program to its end, or end it and all that it started when its time is up.
+
+        Raises ``OSError`` if the program cannot be started; ``KeyboardInterrupt`` ends it and passes through.
+        """
+        ...
