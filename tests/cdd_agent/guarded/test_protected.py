@@ -1,0 +1,106 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.guarded.protected import must_not_appear, private_part, protected_by, protected_paths
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (".git/config", ".git"),
+        ("sub/.GIT/hooks/x", ".GIT"),
+        (".cdd", ".cdd"),
+        ("a/GIT~1/config", "GIT~1"),
+        (".gitignore", None),
+        ("src/git/x.py", None),
+    ],
+)
+def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | None) -> None:
+    assert private_part(path) == part
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("tickets/one/execution-state.json", "state of a ticket"),
+        ("tickets/one/Execution-State.json.bak", "state of a ticket"),
+        (".vscode/settings.json", "settings"),
+        ("packages/a/.VSCode/tasks.json", "settings"),
+        (".claude/settings.local.json", "settings"),
+        (".mcp.json", "settings"),
+        (".github/workflows/ci.yml", "settings"),
+        (".GitHub/Workflows/ci.yml", "settings"),
+        (".gitmodules", "settings"),
+        (".gitattributes", "settings"),
+        ("docs/.envrc", "settings"),
+        ("Jenkinsfile", "settings"),
+        ("src/evil.pth", "every Python"),
+        ("sitecustomize.py", "every Python"),
+        ("src/usercustomize/__init__.py", "every Python"),
+        ("sitecustomize.cpython-311-x86_64-linux-gnu.so", "every Python"),
+        (".venv/lib/python3.11/site-packages/pytest/__init__.py", "interpreter"),
+        ("src/__pycache__/sale.cpython-311.pyc", "compiled code"),
+    ],
+)
+def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> None:
+    reason = protected_by(path)
+    assert reason is not None
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "CLAUDE.md",
+        "AGENTS.md",
+        ".gitignore",
+        ".github/CODEOWNERS",
+        ".github/dependabot.yml",
+        "src/workflows/ci.py",
+        "conftest.py",
+        "pyproject.toml",
+        "src/venv_tools.py",
+        "src/sites.py",
+    ],
+)
+def test_the_files_of_the_project_may_be_written(path: str) -> None:
+    assert protected_by(path) is None
+
+
+def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path: Path) -> None:
+    for name in (
+        ".git/config",
+        ".vscode/settings.json",
+        ".github/workflows/ci.yml",
+        "env/pyvenv.cfg",
+        "env/lib/.vscode/x",
+        "src/a.pth",
+        "src/sale.py",
+        "tickets/one/execution-state.json",
+        "vendor/lib/.git/config",
+        "node_modules/x/.vscode/y",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".idea").symlink_to("src")
+    expected = (
+        ".git",
+        ".github/workflows",
+        ".idea",
+        ".vscode",
+        "env",
+        "src/a.pth",
+        "tickets/one/execution-state.json",
+        "vendor/lib/.git",
+    )
+    assert protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
+    absent = must_not_appear(tmp_path)
+    assert not [path for path in absent if os.path.lexists(path)]
+    assert {tmp_path / ".cdd", tmp_path / ".claude", tmp_path / "sitecustomize.py"} <= set(absent)
+    assert not set(absent) & {tmp_path / ".git", tmp_path / ".idea"}
+
+
+def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
+    assert protected_paths(tmp_path / "gone") == ()
