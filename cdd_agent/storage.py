@@ -1,76 +1,252 @@
-"""Durable files: a write is a temporary file, fsync and rename in the same folder, and the rename is the commit."""
+"""Durable files and locks: what a crash, a full disk or a second process can do to a file of ours, and no more.
+
+A write is a temporary file, fsync and rename in the same folder, and the rename is the commit. A lock is the kernel's
+``flock`` on an open file: it ends with the process, however that ends, and its file is never removed, because whoever
+opened the removed one would hold a lock that nobody else sees.
+"""
 
 import contextlib
+import errno
+import fcntl
+import json
 import os
+import re
+import shlex
+import shutil
+import socket
+import stat
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-import filelock
-
 from cdd_agent.errors import UsageError
+
+_MARK = ".cdd-"
+_LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
+_NAME_CAP = 60
+"""Characters of a file's name that its temporary one repeats: a name has at most 255 bytes."""
+_POLL_S = 0.02
+_SCRATCH = "cdd-run-"
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Put ``data`` at ``path`` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
     Makes missing folders. Keeps the permission bits of a file that is there; a new one gets ``mode``, or what
-    the umask leaves of 0666.
+    the umask leaves of 0666. Raises ``OSError`` naming ``path``, with the old file as it was and nothing beside it;
+    a link, a folder or a pipe at ``path`` is such an error.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bits = _bits_for(path) if mode is None else mode
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_CAP]}{_MARK}", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fchmod(stream.fileno(), bits)
+                os.fsync(stream.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def read_ordinary(path: Path, *, limit_bytes: int) -> bytes:
+    """The bytes of an ordinary file; ``OSError`` for anything else, and for more than ``limit_bytes``. Never waits."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _require_ordinary(os.fstat(handle).st_mode, path)
+        with os.fdopen(handle, "rb", closefd=False) as stream:
+            data = stream.read(limit_bytes + 1)
+    finally:
+        os.close(handle)
+    if len(data) > limit_bytes:
+        raise OSError(errno.EFBIG, f"It has more than {limit_bytes} bytes", str(path))
+    return data
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file of this name can only be what a killed ``write_atomic`` left."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Remove what killed writes left in ``folders``, and say what that was; those below them are not looked at.
+
+    Only for who holds the lock under which these files are written: a write in progress has such a file too.
+    """
+    swept = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            found = [Path(entry.path) for entry in entries if is_leftover(entry.name) and _is_file(entry)]
+            for path in found:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    swept.append(path)
+    return tuple(swept)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that holds all temporary files of this process while the block runs, and is removed after it.
+
+    What killed processes left is removed first: each holds a lock on its folder for as long as it lives.
+    """
+    before = tempfile.tempdir
+    home = Path(tempfile.gettempdir())
+    for left in home.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError), _locked_folder(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
+    with _locked_folder(folder):
+        tempfile.tempdir = str(folder)
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = before
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of ours; ``OSError`` if somebody holds it, or if it is a link or somebody else's."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "It belongs to somebody else", str(folder))
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a lock, as its file says."""
+
+    pid: int
+    host: str
+    since: str
+    """In UTC."""
+    command: str
+
+    def __str__(self) -> str:
+        """``pid 4711 on bench since 2026-01-31T12:00:00Z: cdd exec csv``."""
+        return f"pid {self.pid} on {self.host} since {self.since}: {self.command}"
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold the lock file ``path`` while the block runs; the file itself stays.
+
+    Yields whether the one who held it before was killed. Raises ``UsageError`` naming ``purpose`` and who has it if
+    another process, or another block of this one, still does after ``wait_s`` seconds. The lock is this process's
+    alone: programs that it starts do not inherit it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
+    handle = _locked(path, deadline=time.monotonic() + wait_s)
+    if handle is None:
+        holder = holder_of(path)
+        stop = f"or stop it (kill {holder.pid}), " if holder and holder.host == socket.gethostname() else ""
+        raise UsageError(
+            f"{purpose} is already going on: {holder or 'by a process that has not said which'}.",
+            hint=f"wait for it to end, {stop}then run the same command again; cdd status works meanwhile",
+        )
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fchmod(stream.fileno(), _mode_of(path) if mode is None else mode)
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+        was_killed = os.fstat(handle).st_size > 0
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(asdict(_this_process())).encode() + b"\n", 0)
+        yield was_killed
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+        os.close(handle)
 
 
-def _mode_of(path: Path) -> int:
-    """The permission bits ``path`` has, or those a new file would get."""
+def holder_of(path: Path) -> Holder | None:
+    """Who the lock file ``path`` says holds it, or held it when killed; None if it says nothing readable."""
+    try:
+        return Holder(**json.loads(read_ordinary(path, limit_bytes=10_000)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _locked(path: Path, *, deadline: float) -> int | None:
+    """The open file that carries the lock, or None if somebody else has it until ``deadline``."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            _require_ordinary(os.fstat(handle).st_mode, path)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(handle, path):
+                return handle
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                return None
+            time.sleep(_POLL_S)
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file is still what ``path`` names: somebody may have removed the folder meanwhile."""
     with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_mode & 0o7777
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    return False
+
+
+def _this_process() -> Holder:
+    name = Path(sys.argv[0]).name.replace("__main__.py", "cdd")
+    return Holder(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=shlex.join([name, *sys.argv[1:]])[:200],
+    )
+
+
+def _bits_for(path: Path) -> int:
+    """The permission bits ``path`` has, or those a new file would get; ``OSError`` unless it can be replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        _require_ordinary(mode, path)
+        return mode & 0o7777
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
 
 
+def _require_ordinary(mode: int, path: Path) -> None:
+    """Raise ``OSError`` unless ``mode`` is that of an ordinary file."""
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "It is a link, not an ordinary file", str(path))
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "It is a folder, not an ordinary file", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "It is a pipe or a device, not an ordinary file", str(path))
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_file(follow_symlinks=False)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock file ``path`` while the block runs; the file itself is left in place.
-
-    Raises ``UsageError`` naming ``purpose`` and the holder's process id if another process still has it after
-    ``wait_s`` seconds.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path, timeout=wait_s)
-    holder = path.with_suffix(".pid")
-    try:
-        lock.acquire()
-    except filelock.Timeout as error:
-        known = holder.read_text(encoding="ascii").strip() if holder.exists() else "unknown"
-        raise UsageError(
-            f"{purpose} is already running in another process (pid {known}).",
-            hint="wait for it to end, or stop it, then run the same command again",
-        ) from error
-    try:
-        holder.write_text(str(os.getpid()), encoding="ascii")
-        yield
-    finally:
-        lock.release()

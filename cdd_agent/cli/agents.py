@@ -7,6 +7,7 @@ import click
 from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Notice
+from cdd_agent.work.hold import holding_ticket
 
 if TYPE_CHECKING:
     from cdd_agent.work.state import RunState
@@ -25,7 +26,7 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
         chat(invocation, first=f"/spec {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket):
+    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.root, ticket.folder):
         socrates = project.socrates(ticket)
         if socrates.missing:
             socrates.open(somebody_answers=False)
@@ -49,7 +50,7 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
         chat(invocation, first=f"/plan {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket):
+    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.root, ticket.folder):
         project.planner(ticket).draft()
         project.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 

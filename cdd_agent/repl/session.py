@@ -12,6 +12,7 @@ from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.status import show_ticket, show_tickets
 from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
+from cdd_agent.work.hold import holding_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -179,14 +180,16 @@ class Session:
         socrates = self._crew.socrates(ticket)
         socrates.check()
         self._agent = socrates
-        conversation_talk.question(socrates, "", screen=self._screen)
+        with holding_ticket(self._crew.root, ticket.folder):
+            conversation_talk.question(socrates, "", screen=self._screen)
 
     def _open_plan(self, ticket: Ticket) -> None:
         """Draft a plan, or show the one that is there, and stay: the user can say what to change."""
         planner = self._crew.planner(ticket)
         planner.check()
         self._agent = planner
-        conversation_talk.plan(planner, "", screen=self._screen)
+        with holding_ticket(self._crew.root, ticket.folder):
+            conversation_talk.plan(planner, "", screen=self._screen)
 
     def _open_exec(self, ticket: Ticket) -> None:
         """Say where the plan stands and wait for a word, or show the end of a finished one."""
@@ -197,9 +200,11 @@ class Session:
         """Give plain words to the agent that listens."""
         match self._agent:
             case Socrates() as socrates if words:
-                conversation_talk.question(socrates, words, screen=self._screen)
+                with holding_ticket(self._crew.root, socrates.ticket.folder):
+                    conversation_talk.question(socrates, words, screen=self._screen)
             case Planner() as planner if words:
-                conversation_talk.plan(planner, words, screen=self._screen)
+                with holding_ticket(self._crew.root, planner.ticket.folder):
+                    conversation_talk.plan(planner, words, screen=self._screen)
             case Executor() as executor:
                 self._agent = executor if executor_talk.say(executor, words, screen=self._screen) else None
             case _ if words:

@@ -12,6 +12,7 @@ from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import move_head
 from cdd_agent.git.repository import CommitId, GitError, Repository
 from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.storage import is_leftover
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import Status, StepExecution
 
@@ -279,6 +280,14 @@ def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> No
         return
     bench.repository.git("update-ref", _free_ref(ticket, step, word="commits", bench=bench, under="abandoned"), head)
     move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {step.step_number} is undone")
+
+
+def sweep_work_tree(repository: Repository) -> None:
+    """Remove what killed writes left among the project's files, those that are ignored included."""
+    listed = repository.git("ls-files", "--others", "--ignored", "--exclude=.*.cdd-*.tmp", "-z")
+    for path in (Path(name) for name in listed.split("\0") if name):
+        if is_leftover(path.name):
+            (repository.root / path).unlink(missing_ok=True)
 
 
 def user_files(step: StepExecution, *, bench: Workbench) -> frozenset[str]:

@@ -1,21 +1,59 @@
+import errno
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.storage import exclusive, write_atomic
+from cdd_agent.storage import exclusive, holder_of, is_leftover, read_ordinary, scratch, sweep, write_atomic
 
 HOLDER = """
-import sys, time
+import subprocess, sys
 from pathlib import Path
 from cdd_agent.storage import exclusive
 with exclusive(Path(sys.argv[1]), purpose="Testing"):
-    print("held", flush=True)
+    child = subprocess.Popen(["sleep", "60"])
+    print(child.pid, flush=True)
     sys.stdin.read()
 """
+SCRATCH = """
+import sys, tempfile
+from cdd_agent.storage import scratch
+with scratch():
+    print(tempfile.mkdtemp(prefix="cdd-index-"), flush=True)
+    sys.stdin.read()
+"""
+NO_FILE = {"link": "It is a link", "dangling link": "It is a link", "folder": "It is a folder", "pipe": "It is a pipe"}
+
+
+@contextmanager
+def process(code: str, *arguments: str) -> Iterator["tuple[subprocess.Popen[str], str]"]:
+    """A process that runs ``code`` until its input ends, and the first line it prints."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        yield started, started.stdout.readline().strip()
+        started.kill()
+
+
+def make(kind: str, path: Path) -> None:
+    makers: dict[str, Callable[[], None]] = {
+        "link": lambda: path.symlink_to(__file__),
+        "dangling link": lambda: path.symlink_to("nowhere"),
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+    }
+    makers[kind]()
+
+
+# Writing and reading.
 
 
 def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -26,6 +64,12 @@ def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path
     assert os.listdir(path.parent) == ["b.txt"]
 
 
+def test_a_file_whose_name_is_as_long_as_can_be_is_written(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    write_atomic(path, b"one")
+    assert path.read_bytes() == b"one"
+
+
 def test_permissions_of_a_file_that_is_there_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text("old")
@@ -34,25 +78,134 @@ def test_permissions_of_a_file_that_is_there_are_kept(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o751
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
-    folder = tmp_path / "target"
-    folder.mkdir()
-    (folder / "keep").write_text("x")
-    with pytest.raises(OSError, match="target"):
-        write_atomic(folder, b"data")
-    assert os.listdir(tmp_path) == ["target"]
+@pytest.mark.parametrize("kind", NO_FILE)
+def test_what_is_no_ordinary_file_is_neither_replaced_nor_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    make(kind, path)
+    before = sorted(os.listdir(tmp_path)), path.lstat().st_ino
+    with pytest.raises(OSError, match=NO_FILE[kind]) as written:
+        write_atomic(path, b"data")
+    with pytest.raises(OSError, match=r"link|folder|pipe|symbolic"):
+        read_ordinary(path, limit_bytes=10)
+    assert written.value.filename == str(path)
+    assert (sorted(os.listdir(tmp_path)), path.lstat().st_ino) == before
 
 
-def test_a_second_process_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_replaced_is_named_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File exists") as error:
+        write_atomic(Path("/dev/null/state.json"), b"data")
+    assert error.value.filename == "/dev/null/state.json"
+    with pytest.raises(OSError, match="File name too long"):
+        write_atomic(tmp_path / ("n" * 256), b"data")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(b"12345")
+    assert read_ordinary(path, limit_bytes=5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes") as error:
+        read_ordinary(path, limit_bytes=4)
+    assert error.value.errno == errno.EFBIG
+
+
+# What killed processes leave.
+
+
+def test_only_what_killed_writes_left_is_swept(tmp_path: Path) -> None:
+    handle, own = tempfile.mkstemp(prefix=".plan.md.cdd-", suffix=".tmp", dir=tmp_path)
+    os.close(handle)
+    kept = {".plan.md.tmp", "plan.md.cdd-abcdefgh.tmp", ".cdd-abcdefgh.tmp", ".x.cdd-abc.tmp", "notes.tmp"}
+    for name in kept:
+        (tmp_path / name).touch()
+    (tmp_path / ".folder.cdd-abcdefgh.tmp").mkdir()
+    assert sweep([tmp_path, tmp_path / "not there"]) == (Path(own),)
+    assert set(os.listdir(tmp_path)) == kept | {".folder.cdd-abcdefgh.tmp"}
+    assert is_leftover(Path(own).name)
+
+
+def test_temporary_files_of_a_killed_process_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with process(SCRATCH) as (lives, folder), process(SCRATCH) as (killed, other):
+        killed.kill()
+        killed.wait()
+        assert Path(other).is_dir()
+        with scratch() as own:
+            assert own.parent == tmp_path
+            assert tempfile.gettempdir() == str(own)
+            assert not Path(other).exists()
+            assert Path(folder).is_dir(), lives.pid
+    assert not own.exists()
+    assert tempfile.gettempdir() == str(tmp_path)
+
+
+# Locks.
+
+
+def test_a_second_process_is_told_who_holds_the_lock_since_when_and_by_what(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match=f"pid {holder.pid}"), exclusive(path, purpose="Testing"):
+    with process(HOLDER, str(path), "exec", "csv") as (holder, _):
+        told = holder_of(path)
+        assert told is not None
+        with (
+            pytest.raises(UsageError, match="Testing is already going on: ") as error,
+            exclusive(path, purpose="Testing"),
+        ):
             pass
+    assert f"pid {holder.pid} on {os.uname().nodename} since 20" in error.value.happened
+    assert "exec csv" in error.value.happened
+    assert f"kill {holder.pid}" in error.value.hint
+
+
+def test_the_lock_ends_with_the_process_though_its_child_lives_on(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with process(HOLDER, str(path)) as (holder, child):
         holder.kill()
-        holder.communicate()
+        holder.wait()
+        try:
+            os.kill(int(child), 0)
+            with exclusive(path, purpose="Testing") as was_killed:
+                assert was_killed
+        finally:
+            os.kill(int(child), signal.SIGKILL)
+    with exclusive(path, purpose="Testing") as was_killed:
+        assert not was_killed
+
+
+def test_the_file_of_a_lock_stays_and_says_nothing_once_it_is_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "x.lock"
     with exclusive(path, purpose="Testing"):
+        inode = path.stat().st_ino
+    with exclusive(path, purpose="Testing"):
+        assert path.stat().st_ino == inode
+    assert path.read_bytes() == b""
+    assert holder_of(path) is None
+
+
+def test_a_block_of_the_same_process_waits_in_vain_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with (
+        exclusive(path, purpose="Testing"),
+        pytest.raises(UsageError, match=f"pid {os.getpid()} "),
+        exclusive(path, purpose="Testing", wait_s=0.05),
+    ):
+        pass
+
+
+def test_a_lock_whose_folder_was_removed_is_taken_anew(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with exclusive(path, purpose="Testing"):
+        path.unlink()
+        with exclusive(path, purpose="Testing"):
+            assert path.exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_a_lock_file_that_is_none_is_refused_without_waiting(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    make(kind, path)
+    with pytest.raises(OSError, match=r"symbolic|Is a directory|pipe"), exclusive(path, purpose="Testing"):
         pass

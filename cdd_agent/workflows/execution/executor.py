@@ -13,8 +13,7 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted, StepFinished, StepStarted, TurnEnded
 from cdd_agent.git.repository import Repository
-from cdd_agent.settings import private_folder
-from cdd_agent.storage import exclusive
+from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workbench import Workbench
@@ -22,6 +21,7 @@ from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
+from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.order import downstream, order, ready
 from cdd_agent.work.reconcile import reconcile
 from cdd_agent.work.state import RunState, Status, UsageTotals
@@ -71,14 +71,13 @@ class Executor:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Hold the project for this ticket while steps are run; the state is saved however the block ends.
+        """Hold ticket and repository while steps are run; the state is saved however the block ends.
 
         The ticket's files are read again first: another process may have gone on with them since.
-        Raises ``UsageError`` if another process holds it.
+        Raises ``UsageError`` if another process holds one of them.
         """
         started = self._clock.monotonic()
-        lock = private_folder(self._bench.repository.root) / "exec.lock"
-        with exclusive(lock, purpose="Carrying out a plan in this project"):
+        with _alone(self.ticket, self._bench):
             self._read()
             name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
@@ -216,6 +215,19 @@ class Executor:
                 cache_read_tokens=event.cache_read_tokens,
             )
         self._emit(event)
+
+
+@contextmanager
+def _alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
+    """Be the only one at work in the repository and on the ticket; what killed runs left behind is removed first."""
+    with (
+        holding_repository(bench.repository.common_dir()) as was_killed,
+        holding_ticket(bench.suite.root, ticket.folder),
+        scratch(),
+    ):
+        if was_killed:
+            recovery.sweep_work_tree(bench.repository)
+        yield
 
 
 def _with_files(state: RunState, number: int, *, repository: Repository) -> RunState:

@@ -13,6 +13,7 @@ from cdd_agent.storage import exclusive
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, QUICK, Project, green, red, writes
 
@@ -193,22 +194,22 @@ def test_what_the_model_uses_is_added_up_over_all_runs(work: MakeWork) -> None:
 
 
 def hold(lock: Path, ready: "multiprocessing.synchronize.Event", over: "multiprocessing.synchronize.Event") -> None:
-    with exclusive(lock, purpose="Carrying out a plan in this project"):
+    with exclusive(lock, purpose="Testing"):
         ready.set()
         over.wait(30)
 
 
-def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, project: Project) -> None:
+@pytest.mark.parametrize("lock", [".git/cdd-exec.lock", ".cdd/locks/sale.lock"])
+def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, *, project: Project, lock: str) -> None:
     made = work(ONE)
     executor = made.executor()
     spawn = multiprocessing.get_context("spawn")
     ready, over = spawn.Event(), spawn.Event()
-    other = spawn.Process(target=hold, args=(project.folder / ".cdd" / "exec.lock", ready, over))
+    other = spawn.Process(target=hold, args=(project.folder / lock, ready, over))
     other.start()
     try:
         assert ready.wait(30)
-        number = rf"already running in another process \(pid {other.pid}\)"
-        with pytest.raises(UsageError, match=number), executor.running():
+        with pytest.raises(UsageError, match=f"already going on: pid {other.pid} on "), executor.running():
             pass
     finally:
         over.set()
@@ -285,8 +286,9 @@ def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(
     ]
     recording = tmp_path / "recording.yaml"
     recording.write_text(print_turns(turns))
-    options = Options(project=inner, replay=recording)
-    executor = Composition(options, emit=outer.seen.append, environment={}).executor(find(inner, "sale"))
+    options = Options(project=inner, replay=recording, ask=approves)
+    environment = users_folder(tmp_path)
+    executor = Composition(options, emit=outer.seen.append, environment=environment).executor(find(inner, "sale"))
     with executor.running():
         executor.run_all()
     assert executor.state.execution(1).error is None
