@@ -9,8 +9,9 @@ from pathlib import Path
 from cdd_agent import settings
 from cdd_agent.agent.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
-from cdd_agent.errors import UsageError
-from cdd_agent.events import Emit
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.events import Emit, Notice
+from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.anthropic_api import AnthropicModel
@@ -20,9 +21,11 @@ from cdd_agent.model.replay import ReplayModel
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.environments import Candidate
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.trust import Approvals, Ask, Trust, interpreter_offer, top_of
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -40,6 +43,8 @@ class Options:
     replay: Path | None = None
     record: Path | None = None
     allow_dirty: bool = False
+    ask: Ask | None = None
+    """Asks the user whether what a repository brings may take effect; None: nobody is there."""
 
 
 class Composition:
@@ -66,12 +71,34 @@ class Composition:
     @cached_property
     def settings(self) -> settings.Settings:
         """The settings in force here."""
-        return settings.load(self.root, environment=self._environment, model=self._options.model)
+        return settings.load(
+            self.root, allows=self.trust.allows, environment=self._environment, model=self._options.model
+        )
+
+    @cached_property
+    def trust(self) -> Trust:
+        """What the user has approved of what this repository brings."""
+        return Trust(
+            Approvals(self.root, environment=self._environment),
+            ask=self._options.ask,
+            tell=lambda text: self.emit(Notice(text=text)),
+        )
 
     @cached_property
     def repository(self) -> Repository:
-        """The project's git work tree."""
-        return Repository.find(self.root)
+        """The project's git work tree; its hooks take part in commits as far as the user approves them."""
+        repository = Repository.find(self.root)
+        repository.may_run_hooks = lambda: self.trust.allows(hooks.offer(repository))
+        return repository
+
+    @cached_property
+    def interpreter(self) -> Interpreter:
+        """What runs the project's tests; no interpreter that the repository brings is run before it is approved."""
+        top = top_of(self.root)
+        entries = self._environment.get("PATH", "").split(os.pathsep)
+        users_own = [entry for entry in entries if not (self.root / entry).resolve().is_relative_to(top)]
+        environment = {**self._environment, "PATH": os.pathsep.join(users_own)}
+        return find_interpreter(self.root, environment=environment, require=self._require_approved)
 
     @cached_property
     def model(self) -> Model:
@@ -109,13 +136,15 @@ class Composition:
         """
         repository = self.repository
         private = settings.private_folder(self.root)
+        interpreter = self.interpreter
+        repository.may_run_hooks()
         bench = Workbench(
             repository=repository,
             snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
             workspace=Workspace(self.root),
             suite=Suite(
                 root=self.root,
-                interpreter=find_interpreter(self.root, environment=self._environment),
+                interpreter=interpreter,
                 sandbox=PlainSandbox(),
                 timeout_s=self.settings.test_timeout_s,
                 bytecode=private / "bytecode",
@@ -133,6 +162,17 @@ class Composition:
             emit=self.emit,
         )
         return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
+
+    def _require_approved(self, candidate: Candidate) -> None:
+        """Raise ``EnvironmentMissing`` for an interpreter that the user declined, ``NotApproved`` for an open one."""
+        if candidate.rule == "CDD_PYTHON":
+            return
+        offer = interpreter_offer(self.root, candidate.path, is_named_by_project=candidate.is_named_by_project)
+        if not self.trust.allows(offer):
+            raise EnvironmentMissing(
+                f"The project's interpreter {candidate.path} is declined, and tests need one.",
+                hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
+            )
 
     def _desk(self) -> Desk:
         """What both conversations work with."""

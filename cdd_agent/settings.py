@@ -1,10 +1,12 @@
 """The settings of one run: defaults, then ``.cdd/config.yaml``, then the environment, then the command line.
 
-A project's file may set limits and the model's id; it can never name a program, an address or a key.
+A project's file may set limits and the model's id; it can never name a program, an address or a key, and it counts
+only once the user has approved it. No ``.env`` is ever read.
 """
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +14,19 @@ from typing import Any, Literal
 import msgspec
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.trust import Offer, read_plain
 
 DEFAULT_MODEL = "claude-opus-5-5"
 CONFIG_FILE = Path(".cdd") / "config.yaml"
+MAX_SIZE_BYTES = 16_000
+MOST_NESTED = 20
+"""Brackets and braces in the file; a setting needs none, and the parser takes long over many."""
 
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> the environment variables that set it, the first one that is there counts."""
+
+_NOT_LOOKED_INTO = frozenset({"bytecode", "worktrees"})
+"""Folders of ``.cdd`` that hold much; what they hold is written by tests in the sandbox, and by git."""
 
 _MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s"})
 
@@ -56,21 +65,67 @@ class Settings:
 
 
 def private_folder(project: Path) -> Path:
-    """The project's ``.cdd`` folder, made if missing, which keeps itself out of git except for the settings file."""
+    """The project's ``.cdd`` folder, made if missing, which keeps itself out of git except for the settings file.
+
+    Raises ``UsageError`` if it, or something in it that the program would write to, is a link: a repository could
+    lead the program's own files out of the project by it.
+    """
     folder = project / ".cdd"
     folder.mkdir(exist_ok=True)
+    for path in _links(folder):
+        raise UsageError(
+            f"{path} is a link, so what cdd keeps there would be written elsewhere.",
+            hint=f"see where it leads, ls -l {path}, then remove it",
+        )
     ignore = folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n!config.yaml\n", encoding="ascii")
     return folder
 
 
-def load(project: Path, *, environment: Mapping[str, str] = os.environ, model: str | None = None) -> Settings:
+def _links(folder: Path) -> Iterator[Path]:
+    """Links among ``folder`` and what is below it; compiled code and copies of the project are not looked into."""
+    if folder.is_symlink():
+        yield folder
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_LOOKED_INTO:
+                yield from _links(Path(entry.path))
+
+
+def offered(project: Path) -> Offer | None:
+    """The settings that the project brings, if any; raises ``DocumentError`` if they are no small plain file."""
+    path = project / CONFIG_FILE
+    try:
+        if stat.S_ISLNK(os.lstat(path.parent).st_mode):
+            raise OSError(f"{path.parent} is a link")
+        content = read_plain(path, limit=MAX_SIZE_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        problem = Problem(line=0, message=error.strerror or str(error))
+        raise DocumentError(str(CONFIG_FILE), (problem,), hint="make it a small plain file, or remove it") from error
+    lines = tuple(line for line in content.decode("utf-8", "replace").splitlines() if line.strip())
+    return Offer(subject="settings", source=str(CONFIG_FILE), shown=lines, content=content)
+
+
+def load(
+    project: Path,
+    *,
+    allows: Callable[[Offer], bool],
+    environment: Mapping[str, str] = os.environ,
+    model: str | None = None,
+) -> Settings:
     """The settings for ``project``; ``model`` is what the command line says.
 
-    Raises ``DocumentError`` for an invalid file and ``UsageError`` for an invalid variable.
+    The project's file is neither parsed nor used unless ``allows`` says so. Raises ``DocumentError`` for an invalid
+    file and ``UsageError`` for an invalid variable.
     """
-    settings = _read(project / CONFIG_FILE)
+    offer = offered(project)
+    settings = Settings() if offer is None or not allows(offer) else parsed(offer.content)
     for name, variables in _VARIABLES.items():
         for variable in variables:
             if environment.get(variable):
@@ -79,20 +134,23 @@ def load(project: Path, *, environment: Mapping[str, str] = os.environ, model: s
     return settings if model is None else replace(settings, model=model)
 
 
-def _read(path: Path) -> Settings:
-    """The settings in ``path``, or the defaults if there is no such file."""
-    if not path.exists():
-        return Settings()
+def parsed(content: bytes) -> Settings:
+    """The settings that a file says; raises ``DocumentError``."""
     import yaml
 
     shown = str(CONFIG_FILE)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        return msgspec.convert(_known(content), Settings)
+        text = content.decode("utf-8")
+        if "<<" in text or sum(map(text.count, "[{")) > MOST_NESTED:
+            raise ValueError("expected plain `name: value` lines")
+        return msgspec.convert(_known(yaml.safe_load(text) or {}), Settings)
     except yaml.YAMLError as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         message = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
         problem = Problem(line=mark.line + 1 if mark else 0, message=message or str(error).splitlines()[0])
+        raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
+    except RecursionError as error:
+        problem = Problem(line=0, message="too deeply nested")
         raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
     except (ValueError, UnicodeDecodeError) as error:
         problem = Problem(line=0, message=str(error))

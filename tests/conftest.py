@@ -18,3 +18,9 @@ settings.load_profile("repeatable")
 def _lean_python(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Run the tests of small projects with few plugins, wherever the program looks for an interpreter."""
     os.environ["CDD_PYTHON"] = str(lean_python(tmp_path_factory.getbasetemp() / "lean"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _users_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what the program keeps for its user, approvals above all, out of the folder of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("users-state"))

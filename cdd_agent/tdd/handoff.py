@@ -122,6 +122,8 @@ def _digest(report: Path | None) -> str | None:
 
 
 def has_hooks(repository: Repository) -> bool:
-    """Whether hooks of the user's take part in commits, so that a refusal is their judgment of the content."""
+    """Whether hooks take part in commits and can refuse them, so that a refusal is their judgment of the content."""
+    if not repository.may_run_hooks():
+        return False
     folder = repository.root / repository.git("rev-parse", "--git-path", "hooks", hooks=True).strip()
     return any(os.access(folder / name, os.X_OK) for name in ("pre-commit", "prepare-commit-msg", "commit-msg"))

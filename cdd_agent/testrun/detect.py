@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,15 +27,23 @@ class Interpreter:
     pytest: str
 
 
-def find_interpreter(project: Path, *, environment: Mapping[str, str] = os.environ) -> Interpreter:
+def find_interpreter(
+    project: Path,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    require: Callable[[Candidate], None] = lambda _: None,
+) -> Interpreter:
     """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first.
 
     The first that exists is the project's; if pytest is missing there, that is an ``EnvironmentMissing``, never a
     reason to judge the project with another environment's packages. Only where no rule finds one, it is the
     ``python`` that the user would get by typing so, and if that has no pytest, the interpreter that runs cdd.
+
+    ``require`` is called with each candidate before that is run for the first time; it raises for one that must not be.
     """
     probe = Probe(project, environment)
     for candidate in environments.candidates(project, environment):
+        require(candidate)
         answer = probe.ask(candidate.path)
         if candidate.is_guess and not _fits(answer):
             continue

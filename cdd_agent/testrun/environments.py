@@ -26,6 +26,8 @@ class Candidate:
     """Absolute; a link is left as it is, since by it Python knows its environment."""
     is_guess: bool = False
     """Nothing says that it is the project's; the next one may be tried."""
+    is_named_by_project: bool = False
+    """A file of the project says where it is, which may be anywhere."""
 
 
 def candidates(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
@@ -84,7 +86,7 @@ def _pdm(project: Path) -> Iterator[Candidate]:
     except (OSError, UnicodeDecodeError):
         return
     if python.is_absolute() and python.name.startswith("python") and python.is_file():
-        yield Candidate(rule=".pdm-python", path=python)
+        yield Candidate(rule=".pdm-python", path=python, is_named_by_project=True)
 
 
 def _asked(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:

@@ -1,14 +1,29 @@
+"""The settings, wherever they come from, and the folder that the program keeps in a project."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.settings import CONFIG_FILE, Settings, load, private_folder
+from cdd_agent.settings import CONFIG_FILE, Settings, offered, private_folder
+from cdd_agent.settings import load as load_if
+from tests.fakes.approval import Answers
+
+NOBODY: Mapping[str, str] = {}
 
 
 def write(project: Path, text: str) -> None:
     (project / CONFIG_FILE).parent.mkdir()
     (project / CONFIG_FILE).write_text(text, encoding="utf-8")
+
+
+def load(project: Path, *, environment: Mapping[str, str] = NOBODY, model: str | None = None) -> Settings:
+    """The settings, the project's file approved."""
+    return load_if(project, allows=lambda offer: True, environment=environment, model=model)
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
@@ -60,3 +75,99 @@ def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
     assert load(tmp_path, environment={"CDD_MODEL": "", "CDD_MAX_RETRIES": ""}) == Settings()
+
+
+# What a repository could bring.
+
+
+def test_a_file_counts_only_if_it_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 9\n")
+    assert load_if(tmp_path, allows=lambda offer: False, environment={}) == Settings()
+    assert load_if(tmp_path, allows=lambda offer: True, environment={}).max_attempts == 9
+
+
+def test_a_file_that_is_not_allowed_is_not_even_parsed(tmp_path: Path) -> None:
+    write(tmp_path, "model: [\n")
+    assert load_if(tmp_path, allows=lambda offer: False, environment={}) == Settings()
+
+
+def test_what_is_offered_is_the_whole_file_and_every_line_that_says_something(tmp_path: Path) -> None:
+    assert offered(tmp_path) is None
+    write(tmp_path, "model: x\n\n# why\nmax_turns: 3\n")
+    offer = offered(tmp_path)
+    assert offer is not None
+    assert offer.shown == ("model: x", "# why", "max_turns: 3")
+    assert offer.content == (tmp_path / CONFIG_FILE).read_bytes()
+
+
+def test_the_environment_and_the_command_line_need_no_approval(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 9\n")
+    told = Answers(False)
+    loaded = load_if(tmp_path, allows=lambda offer: told(offer, False), environment={"CDD_MAX_RETRIES": "5"}, model="m")
+    assert (loaded.max_attempts, loaded.model) == (5, "m")
+
+
+def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
+    """Whoever adds one decides here that a stranger's repository may set it."""
+    assert {field.name for field in fields(Settings)} == {
+        *("model", "max_tokens", "max_attempts", "max_turns", "max_calls_per_turn", "max_drafts", "refactor"),
+        *("test_timeout_s", "test_reruns", "evidence_timeout_s"),
+    }
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "."])
+def test_settings_behind_a_link_are_an_error(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text("max_attempts: 9\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    if name == ".":
+        (project / ".cdd").symlink_to(elsewhere)
+    else:
+        (project / ".cdd").mkdir()
+        (project / ".cdd" / name).symlink_to(elsewhere / name)
+    with pytest.raises(DocumentError, match=r"config\.yaml is not valid"):
+        load(project)
+
+
+def test_a_pipe_in_place_of_the_file_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    os.mkfifo(tmp_path / CONFIG_FILE)
+    with pytest.raises(DocumentError, match="plain"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: x\n" * 2_000,
+        "- " * 7_000,
+        "[" * 15_000,
+        "{" * 15_000,
+        "a: &a\n  k: v\nb: &b\n  <<:\n" + "  - *a\n" * 9 + "c:\n  <<:\n" + "  - *b\n" * 9,
+        "model: !!python/object/apply:os.system ['touch mark']\n",
+        "a: &a [1]\nmodel: *a\n",
+        "model: 2000-01-01\n",
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)
+def test_a_file_made_to_hurt_is_an_error_at_once(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text)
+    before = time.monotonic()
+    with pytest.raises(DocumentError):
+        load(tmp_path)
+    assert time.monotonic() - before < 2
+
+
+@pytest.mark.parametrize("link", [".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl"])
+def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    path = tmp_path / "project" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(outside)
+    with pytest.raises(UsageError, match=f"{link} is a link") as caught:
+        private_folder(tmp_path / "project")
+    assert f"ls -l {path}" in caught.value.hint
+    assert list(outside.iterdir()) == []

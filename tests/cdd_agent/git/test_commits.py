@@ -45,6 +45,7 @@ def test_a_hook_that_refuses_closes_the_gate_with_its_words(repository: Reposito
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho 'no tabs, please' >&2\nexit 1\n")
     hook.chmod(0o755)
+    repository.may_run_hooks = lambda: True
     (repository.root / "a.txt").write_text("changed\n")
     head = repository.head()
     with pytest.raises(GateClosed, match="no tabs, please"):

@@ -1,0 +1,300 @@
+"""Whether what a repository brings may take effect: the user's decisions, kept in the user's folder.
+
+A repository's settings, interpreter and hooks are somebody else's until the user has seen that very content and said
+yes. A decision belongs to one folder on this machine (real path, device and inode), one subject and one content
+(sha256): a changed file is asked about again, and neither a copy of the project nor a link to it takes the decision
+along. No file of a project is ever asked whether it is to be trusted.
+"""
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.storage import exclusive, write_atomic
+
+Subject: TypeAlias = Literal["settings", "interpreter", "hooks"]
+
+SCHEMA = 1
+MAX_SIZE_BYTES = 4_000_000
+"""Of the file of decisions."""
+MOST_KEPT = 32
+"""Decisions about one subject of one project; the oldest go first."""
+
+_NAMES: Mapping[Subject, str] = {"settings": "settings", "interpreter": "interpreter", "hooks": "commit hooks"}
+_WITHOUT: Mapping[Subject, str] = {
+    "settings": "the defaults are used instead",
+    "interpreter": "the tests need another one, named by CDD_PYTHON",
+    "hooks": "commits are made without them",
+}
+
+
+class NotApproved(UsageError):
+    """Something of the repository's would take effect, the user has not decided about it, and nobody can be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Something that a repository brings and that takes effect only if the user approves it."""
+
+    subject: Subject
+    source: str
+    """Where it is, as the user would look at it: ``.cdd/config.yaml``."""
+    shown: tuple[str, ...]
+    """What would take effect, in lines; not cleaned yet."""
+    content: bytes
+    """All of it that counts: another content is another offer."""
+
+    @property
+    def name(self) -> str:
+        """``settings``, ``commit hooks``: what a person calls the subject."""
+        return _NAMES[self.subject]
+
+    @property
+    def without(self) -> str:
+        """What happens if it is declined, as a clause."""
+        return _WITHOUT[self.subject]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of subject and content."""
+        return hashlib.sha256(f"{self.subject}\0".encode() + self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the user said about one content."""
+
+    project: str
+    device: int
+    inode: int
+    subject: Subject
+    sha256: str
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decisions:
+    """The file, oldest first."""
+
+    schema: int
+    decisions: tuple[Decision, ...] = ()
+
+
+class Approvals:
+    """The user's decisions about one project."""
+
+    def __init__(self, project: Path, *, environment: Mapping[str, str] = os.environ) -> None:
+        """Nothing is read yet. ``environment`` says where the user's folder is."""
+        self._project = project.resolve()
+        self._folder = user_folder(environment)
+
+    @property
+    def path(self) -> Path:
+        """The file that holds the decisions about all projects."""
+        return self._folder / "approvals.json"
+
+    def decision(self, offer: Offer) -> bool | None:
+        """What the user said about this very content here; None if nothing."""
+        said = [kept.approved for kept in self._here(offer.subject) if kept.sha256 == offer.digest]
+        return said[-1] if said else None
+
+    def has_changed(self, offer: Offer) -> bool:
+        """Whether the user has decided about another content of the same subject here."""
+        return any(kept.sha256 != offer.digest for kept in self._here(offer.subject))
+
+    def record(self, offer: Offer, *, approved: bool) -> None:
+        """Keep a decision; also for what the program itself wrote into the project at the user's command.
+
+        Raises ``EnvironmentMissing`` if the user's folder cannot hold it.
+        """
+        self._require_outside()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with exclusive(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
+            here = os.stat(self._project)
+            made = Decision(
+                project=str(self._project),
+                device=here.st_dev,
+                inode=here.st_ino,
+                subject=offer.subject,
+                sha256=offer.digest,
+                approved=approved,
+            )
+            known = self._read()
+            same = [kept for kept in known if _place(kept) == _place(made)]
+            dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - MOST_KEPT]))
+            kept = tuple(each for each in known if id(each) not in dropped)
+            data = msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=(*kept, made))))
+            write_atomic(self.path, data + b"\n", mode=0o600)
+
+    def _here(self, subject: Subject) -> tuple[Decision, ...]:
+        """The decisions about a subject of this folder, oldest first."""
+        here = os.stat(self._project)
+        place = (str(self._project), here.st_dev, here.st_ino, subject)
+        return tuple(kept for kept in self._read() if _place(kept) == place)
+
+    def _read(self) -> tuple[Decision, ...]:
+        """All decisions; raises ``EnvironmentMissing`` for a file that others may have written, or that is damaged."""
+        self._require_outside()
+        try:
+            data = read_plain(self.path, limit=MAX_SIZE_BYTES, is_private=True)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise EnvironmentMissing(
+                f"The file of your approvals, {self.path}, cannot be relied on: {error.strerror or error}.",
+                hint=f"make it yours alone, chmod 600 {self.path}, or move it away and decide anew: cdd trust",
+            ) from error
+        try:
+            file = msgspec.json.decode(data, type=_Decisions)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise EnvironmentMissing(
+                f"The file of your approvals, {self.path}, is damaged: {error}.",
+                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide anew: cdd trust",
+            ) from error
+        if file.schema != SCHEMA:
+            raise EnvironmentMissing(
+                f"The file of your approvals, {self.path}, is of schema {file.schema}; this cdd knows {SCHEMA}.",
+                hint="use the newer cdd that wrote it, or move the file away and decide anew: cdd trust",
+            )
+        return file.decisions
+
+    def _require_outside(self) -> None:
+        """Raise ``EnvironmentMissing`` if the project itself holds the user's folder, and so could vote for itself."""
+        top = top_of(self._project)
+        if self._folder.resolve().is_relative_to(top):
+            raise EnvironmentMissing(
+                f"Your approvals would lie in {self._folder}, inside the project {top}, which could bring its own.",
+                hint="set XDG_STATE_HOME to a folder outside the project",
+            )
+
+
+Ask: TypeAlias = Callable[[Offer, bool], bool]
+"""Shows an offer to the user and returns the answer; the flag says that another content was decided about before."""
+
+
+class Trust:
+    """Decides whether an offer takes effect, asking the user where one is there."""
+
+    def __init__(self, approvals: Approvals, *, ask: Ask | None, tell: Callable[[str], None]) -> None:
+        """``ask`` None: nobody is there. ``tell`` takes what a person should know."""
+        self.approvals = approvals
+        self._ask = ask
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def allows(self, offer: Offer | None) -> bool:
+        """Whether the offer takes effect; nothing offered takes effect as it is.
+
+        A declined one is told once. Raises ``NotApproved`` if the user has not decided and nobody can be asked.
+        """
+        if offer is None:
+            return True
+        answer = self.approvals.decision(offer)
+        if answer is None:
+            changed = self.approvals.has_changed(offer)
+            if self._ask is None:
+                raise _nobody_to_ask(offer, changed=changed)
+            answer = self._ask(offer, changed)
+            self.approvals.record(offer, approved=answer)
+        if not answer and offer.digest not in self._told:
+            self._told.add(offer.digest)
+            self._tell(f"The repository's {offer.name} are declined: {offer.without}. cdd trust asks again.")
+        return answer
+
+
+def _nobody_to_ask(offer: Offer, *, changed: bool) -> NotApproved:
+    """The error that says what waits for a decision, and both ways to make it."""
+    since = "have changed since you decided about them" if changed else "have not been approved"
+    return NotApproved(
+        f"The repository's {offer.name} ({offer.source}) {since}, and nobody is there to ask.",
+        hint=f"look at them and decide in a terminal: cdd trust. A script that knows them: "
+        f"cdd trust --digest {offer.digest}",
+    )
+
+
+def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool = False) -> Offer | None:
+    """What has to be approved before ``python`` is run for ``project``; None for what the project has no hand in.
+
+    The repository has a hand in an interpreter that lies in the work tree, or is reached through it, wherever a link
+    leads from there, and in one that a file of it names. The environment that runs this very program needs no
+    approval: it is running.
+    """
+    top, here = top_of(project), project.absolute()
+    path = Path(os.path.abspath(python))
+    named, target = path.parent.resolve() / path.name, path.resolve()
+    is_inside = any(place.is_relative_to(folder) for place in (path, named, target) for folder in (top, here))
+    if not (is_inside or is_named_by_project) or named.parent.parent == Path(sys.prefix).resolve():
+        return None
+    source = os.path.relpath(path, here) if is_inside else str(path)
+    try:
+        about = read_plain(named.parent.parent / "pyvenv.cfg", limit=MAX_SIZE_BYTES)
+    except OSError:
+        about = b""
+    program = _digest_of(target) if target.is_relative_to(top) else str(target)
+    return Offer(
+        subject="interpreter",
+        source=source,
+        shown=(f"{source} runs {target}", *about.decode("utf-8", "replace").splitlines()),
+        content=b"\0".join(
+            (os.fsencode(source), os.fsencode(os.path.relpath(named, top)), os.fsencode(program), about)
+        ),
+    )
+
+
+def _digest_of(path: Path) -> str:
+    """sha256 of a plain file; of nothing for anything else."""
+    digest = hashlib.sha256()
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as stream:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+    except OSError:
+        return "unreadable"
+    return digest.hexdigest()
+
+
+def user_folder(environment: Mapping[str, str]) -> Path:
+    """Where the program keeps what belongs to the user and to no project; not made yet."""
+    told = Path(environment.get("XDG_STATE_HOME", ""))
+    home = Path(environment.get("HOME") or Path.home())
+    return (told if told.is_absolute() else home / ".local" / "state") / "cdd"
+
+
+def top_of(project: Path) -> Path:
+    """The nearest folder upwards that has a ``.git``, as the file system says and not git; else ``project``."""
+    real = project.resolve()
+    return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
+
+
+def read_plain(path: Path, *, limit: int, is_private: bool = False) -> bytes:
+    """The bytes of a plain file, which is not a link; never waits, whatever ``path`` is.
+
+    Raises ``OSError``: for anything else, for more than ``limit`` bytes and, with ``is_private``, for a file that
+    others own or may write.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as stream:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a plain file")
+        if is_private and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+            raise OSError("others own it, or may write to it")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(f"{path} has more than {limit:,} bytes")
+    return data
+
+
+def _place(decision: Decision) -> tuple[str, int, int, Subject]:
+    """What a decision is about, its content left aside."""
+    return decision.project, decision.device, decision.inode, decision.subject
