@@ -5,7 +5,6 @@ Only shapes that hardly anything else has: a mask in the wrong place hides what 
 
 import re
 from dataclasses import dataclass
-from functools import partial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +23,18 @@ class Masked:
     """A text without its keys."""
 
     text: str
+    """With ``[masked: KIND]`` in the place of a key, or of each line of it; it has the same number of lines."""
     count: int
-    """How many were masked."""
+    """How many keys were masked."""
+    originals: tuple[str, ...]
+    """What stood at each place where ``MASK`` now matches, in order."""
+
+    def restored(self, text: str) -> str | None:
+        """``text``, which is this one with something changed, with its keys back; nothing if a mask was touched."""
+        originals = iter(self.originals)
+        if len(MASK.findall(text)) != len(self.originals):
+            return None
+        return MASK.sub(lambda _: next(originals), text)
 
 
 MASK = re.compile(r"\[masked: [a-zA-Z ]+\]")
@@ -37,8 +46,8 @@ def _shape(kind: str, pattern: str, *marks: str) -> _Shape:
 
 
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+_INSIDE = r"(?:(?!-----)[\s\S])"
 _BREAK = r"(?:\\[nr]|\s)+"
-_BODY = r"(?:(?!-----)[\s\S]){0,20000}?"
 
 _SHAPES = (
     _shape("Anthropic key", rf"{_START}sk-ant-[\w-]{{8,}}", "sk-ant-"),
@@ -69,7 +78,7 @@ _SHAPES = (
     _shape(
         "private key",
         r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?P<key>"
-        rf"{_BODY}[A-Za-z0-9+/]{{32}}{_BODY}-----END [A-Z0-9 ]{{0,40}}-----"
+        rf"(?={_INSIDE}{{0,20000}}?[A-Za-z0-9+/]{{32}}){_INSIDE}{{40,20000}}-----END [A-Z0-9 ]{{0,40}}-----"
         rf"|(?:{_BREAK}[A-Z][A-Za-z-]+: [\w,-]+){{0,3}}{_BREAK}[A-Za-z0-9+/=]{{32,}}(?:{_BREAK}[A-Za-z0-9+/=]{{4,}})*)",
         "PRIVATE KEY",
     ),
@@ -78,27 +87,44 @@ _SHAPES = (
 
 def find(text: str) -> str | None:
     """The kind of the first key-shaped text in ``text``, or nothing."""
-    return next((shape.kind for shape in _SHAPES if _may_hold(text, shape) and shape.pattern.search(text)), None)
+    found = _spans(text)
+    return found[0][2] if found else None
 
 
 def mask(text: str) -> Masked:
-    """``text`` with ``[masked: KIND]`` in the place of every key; it has the same number of lines."""
-    count = 0
+    """``text`` with its keys masked."""
+    pieces: list[str] = []
+    originals: list[str] = []
+    at = 0
+    spans = _spans(text)
+    for start, end, kind in spans:
+        _keep(text[at:start], pieces, originals=originals)
+        for row in re.split(r"(\n)", text[start:end]):
+            is_key = row.strip("\"' \t\r\n\\") != ""
+            pieces.append(f"[masked: {kind}]" if is_key else row)
+            originals += [row] if is_key else []
+        at = end
+    _keep(text[at:], pieces, originals=originals)
+    return Masked(text="".join(pieces), count=len(spans), originals=tuple(originals))
+
+
+def _keep(text: str, pieces: list[str], *, originals: list[str]) -> None:
+    """Add what holds no key; what looks like a mask in it stands for itself."""
+    pieces.append(text)
+    originals += MASK.findall(text)
+
+
+def _spans(text: str) -> list[tuple[int, int, str]]:
+    """Start, end and kind of every key, in order and apart from each other."""
+    found = []
     for shape in _SHAPES:
-        if _may_hold(text, shape):
-            text, found = shape.pattern.subn(partial(_blanked, kind=shape.kind), text)
-            count += found
-    return Masked(text=text, count=count)
-
-
-def _may_hold(text: str, shape: _Shape) -> bool:
-    return any(mark in text for mark in shape.marks)
-
-
-def _blanked(match: re.Match[str], *, kind: str) -> str:
-    """The match with every line of its secret part masked."""
-    start, end = match.span("key") if "key" in match.re.groupindex else match.span()
-    whole, offset = match[0], match.start()
-    secret = whole[start - offset : end - offset]
-    rows = (f"[masked: {kind}]" if row.strip("\\nrt \t\r\"'") else row for row in secret.split("\n"))
-    return whole[: start - offset] + "\n".join(rows) + whole[end - offset :]
+        if any(mark in text for mark in shape.marks):
+            group = "key" if "key" in shape.pattern.groupindex else 0
+            found += [(*match.span(group), shape.kind) for match in shape.pattern.finditer(text)]
+    apart: list[tuple[int, int, str]] = []
+    for start, end, kind in sorted(found):
+        if apart and start < apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(end, apart[-1][1]), apart[-1][2])
+        else:
+            apart.append((start, end, kind))
+    return apart

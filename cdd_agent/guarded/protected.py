@@ -6,7 +6,6 @@ functions that look at a folder.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.guarded.spelling import folded
@@ -58,6 +57,8 @@ STARTUP_FILES = ("*.pth", "sitecustomize.py", "usercustomize.py")
 ENVIRONMENT_FOLDERS = frozenset({".nox", ".tox", ".venv", "__pycache__", "venv"})
 """Where the interpreter of the tests, or compiled code, may lie. A folder that holds ``pyvenv.cfg`` is one too."""
 
+ENVIRONMENT_MARK = "pyvenv.cfg"
+
 _FOLDED_FILES = frozenset(folded(name) for name in SETTINGS_FILES)
 _GIT_BY_OTHER_NAMES = frozenset({"git~1"})
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
@@ -77,7 +78,7 @@ def protected_by(path: str) -> str | None:
     names = [folded(part) for part in path.split("/") if part not in ("", ".")]
     if any(name.startswith(STATE_FILE) for name in names):
         return "is the state of a ticket, which only the program writes"
-    if any(name in ENVIRONMENT_FOLDERS for name in names):
+    if any(name in ENVIRONMENT_FOLDERS for name in names) or ENVIRONMENT_MARK in names:
         return "lies where the interpreter of the tests, or compiled code, is kept"
     if any(name.partition(".")[0] in _CUSTOMIZE or name.endswith(".pth") for name in names):
         return "is run by every Python that starts with that folder on its path"
@@ -92,7 +93,7 @@ def must_not_appear(root: Path) -> tuple[Path, ...]:
 
     Patterns such as ``*.pth`` are not among them: see ``protected_by`` for judging what is new.
     """
-    names = (*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:])
+    names = (*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:], ENVIRONMENT_MARK)
     return tuple(root / name for name in sorted(names) if not os.path.lexists(root / name))
 
 
@@ -102,27 +103,31 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
     Of a protected folder only the folder is named. Links are not followed; environments count when they have a
     ``pyvenv.cfg``, and are not looked into.
     """
-    return tuple(sorted(_protected_below(root, "")))
+    found: list[str] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        for name, is_folder in _entries(root / folder):
+            path = f"{folder}/{name}" if folder else name
+            is_environment = is_folder and os.path.lexists(root / path / ENVIRONMENT_MARK)
+            if is_environment or private_part(name) is not None:
+                found.append(path)
+            elif folded(name) in _NOT_WALKED:
+                continue
+            elif protected_by(path) is not None:
+                found.append(path)
+            elif is_folder:
+                folders.append(path)
+    return tuple(root / path for path in sorted(found))
 
 
-def _protected_below(folder: Path, name: str) -> Iterator[Path]:
+def _entries(folder: Path) -> list[tuple[str, bool]]:
+    """The names in a folder, and whether each is a folder itself; none if it cannot be looked into."""
     try:
         with os.scandir(folder) as opened:
-            entries = list(opened)
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in opened]
     except OSError:
-        return
-    for entry in entries:
-        path = f"{name}/{entry.name}" if name else entry.name
-        is_folder = entry.is_dir(follow_symlinks=False)
-        is_environment = is_folder and os.path.lexists(os.path.join(entry.path, "pyvenv.cfg"))
-        if is_environment or private_part(entry.name) is not None:
-            yield Path(entry.path)
-        elif folded(entry.name) in _NOT_WALKED:
-            continue
-        elif protected_by(path) is not None:
-            yield Path(entry.path)
-        elif is_folder:
-            yield from _protected_below(Path(entry.path), path)
+        return []
 
 
 def _is_private(name: str) -> bool:

@@ -1,6 +1,7 @@
 import base64
 import random
 import string
+import time
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,34 @@ def test_masking_keeps_the_number_of_lines_and_is_done_once(text: str) -> None:
     assert mask(masked.text).count == 0
 
 
-def test_a_large_text_without_an_end_is_looked_through_quickly() -> None:
-    text = "-----BEGIN PRIVATE KEY-----\n" * 3000 + "sk-" * 50_000
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN PRIVATE KEY-----\n" * 3000 + "sk-" * 50_000,
+        "-----BEGIN PRIVATE KEY-----" + "A" * 200_000,
+        "-----BEGIN PRIVATE KEY-----" + "A" * 31 + "!" + ("A" * 31 + "!") * 5_000,
+        "-----BEGIN PRIVATE KEY-----" + "A: a" * 50_000,
+        "AKIA" * 50_000,
+        "aws_secret_access_key=" * 10_000,
+    ],
+    ids=["many", "long", "short runs", "headers", "one kind", "another"],
+)
+def test_a_text_made_to_be_slow_is_looked_through_quickly(text: str) -> None:
+    started = time.process_time()
     assert mask(text).text == text
+    assert time.process_time() - started < 5
+
+
+def test_a_text_changed_elsewhere_gets_its_keys_back() -> None:
+    text = f"a = 1\n{PEM}\nb = '[masked: AWS key]'\nc = '{KEYS['AWS key']}'\n"
+    masked = mask(text)
+    assert masked.restored(masked.text) == text
+    assert masked.restored(masked.text.replace("a = 1", "a = 2")) == text.replace("a = 1", "a = 2")
+    assert masked.restored(masked.text.replace("[masked: AWS key]", "x", 1)) is None
+    assert masked.restored(masked.text + "[masked: AWS key]") is None
+
+
+@given(st.lists(st.sampled_from([*KEYS.values(), "[masked: AWS key]", "\n", "x", '"', "-----BEGIN PRIVATE KEY-----"])))
+def test_masking_can_always_be_taken_back(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert mask(text).restored(mask(text).text) == text

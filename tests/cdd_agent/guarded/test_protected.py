@@ -41,6 +41,7 @@ def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | No
         ("src/usercustomize/__init__.py", "every Python"),
         ("sitecustomize.cpython-311-x86_64-linux-gnu.so", "every Python"),
         (".venv/lib/python3.11/site-packages/pytest/__init__.py", "interpreter"),
+        ("tests/pyvenv.cfg", "interpreter"),
         ("src/__pycache__/sale.cpython-311.pyc", "compiled code"),
     ],
 )
