@@ -4,6 +4,7 @@
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +14,8 @@ from typing import Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
+from cdd_agent.bounds import json_source, yaml_source
+from cdd_agent.bounds.unfit import UnfitError, check_size
 from cdd_agent.errors import RecordingError
 from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
 
@@ -23,8 +26,14 @@ RecordedBlock: TypeAlias = Text | ToolCall
 
 _STOPS: dict[str, RecordedStop] = {stop: stop for stop in get_args(RecordedStop)}
 
+LIMIT_BYTES = 8_000_000
+"""Of a whole recording."""
+
+LONGEST_PATTERN = 10_000
+"""Characters of one ``when``."""
+
 _DEEPEST = 60
-"""Levels of a tool's input that are read; YAML aliases can make endless ones."""
+"""Levels of a tool's input that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,9 @@ class _TurnShape(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def load(path: Path) -> tuple[RecordedTurn, ...]:
     """The turns in the file at ``path``: JSON if its name ends so, else YAML. Raises ``RecordingError``."""
     try:
+        size = path.stat().st_size
+        if size > LIMIT_BYTES:
+            raise _invalid(str(path), f"it has {size} bytes; at most {LIMIT_BYTES} are read")
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise RecordingError(
@@ -119,8 +131,10 @@ def as_json(value: object, place: str, *, depth: int = 0) -> JSON:
     if depth > _DEEPEST:
         raise ValueError(f"{place} is nested too deeply")
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | str():
             return value
+        case int():
+            return _printable(value, place)
         case float() if isfinite(value):
             return value
         case list():
@@ -129,6 +143,14 @@ def as_json(value: object, place: str, *, depth: int = 0) -> JSON:
             return {_key(key, place): as_json(item, f"{place}.{key}", depth=depth + 1) for key, item in value.items()}
         case _:
             raise ValueError(f"{place} is {_kind(value)}, which JSON has no form for: put it in quotes")
+
+
+def _printable(value: int, place: str) -> int:
+    try:
+        str(value)
+    except ValueError as error:
+        raise ValueError(f"{place} is an integer of thousands of digits: put it in quotes") from error
+    return value
 
 
 def _key(key: object, place: str) -> str:
@@ -181,18 +203,25 @@ def _stop(named: str | None, content: tuple[RecordedBlock, ...]) -> RecordedStop
 
 
 def _checked_pattern(when: str | None) -> str | None:
-    if when is not None:
-        try:
+    if when is None:
+        return None
+    if len(when) > LONGEST_PATTERN:
+        raise ValueError(f"when has {len(when)} characters; at most {LONGEST_PATTERN} are read")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a later Python may read the pattern otherwise
             re.compile(when)
-        except re.error as error:
-            raise ValueError(f"when is not a regular expression: {error}: {when!r}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"when is not a regular expression: {error}: {when[:80]!r}") from error
     return when
 
 
 def _read_json(text: str, source: str) -> object:
     try:
+        check_size(text, limit_bytes=LIMIT_BYTES)
         document: object = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        json_source.check(text, limit_bytes=LIMIT_BYTES)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise _invalid(source, str(error)) from error
     return document
 
@@ -202,11 +231,14 @@ def _read_yaml(text: str, source: str) -> object:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        yaml_source.check(text, limit_bytes=LIMIT_BYTES)  # first: the fast loader may crash on deep nesting
         document: object = yaml.load(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise _invalid(source, f"{line}{error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except UnfitError as error:
+        raise _invalid(source, f"line {error.line}: {error}" if error.line else str(error)) from error
+    except (yaml.YAMLError, ValueError) as error:
         raise _invalid(source, str(error)) from error
     return [] if document is None else document
 

@@ -19,6 +19,7 @@ from cdd_agent.storage import write_atomic
 _KEY = re.compile(r"sk-ant-[\w-]+")
 
 _ESCAPED_SPACE = "\\ "
+_MATCHED_CHARACTERS = recorded.LONGEST_PATTERN // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,11 @@ class RecordingModel:
                     hint="run without --record, or in a project whose paths the model has no need to name",
                 )
         whole = self._with(turn)
+        if len(whole.encode()) > recorded.LIMIT_BYTES:
+            raise RecordingError(
+                f"Turn {turn.number} is not written to {self._path}, which would be larger than can be read back.",
+                hint="go on with another file: --record FILE",
+            )
         try:
             write_atomic(self._path, whole.encode())
         except OSError as error:
@@ -145,9 +151,13 @@ class RecordingModel:
 
 
 def when_for(system: str) -> str | None:
-    """A pattern that matches the last line of ``system``, which names agent, ticket, step, phase and attempt."""
+    """A pattern that matches the last line of ``system``, which names agent, ticket, step, phase and attempt.
+
+    Of a line too long for a pattern, its beginning is matched.
+    """
     line = last_line(system)
-    return f"^{re.escape(line).replace(_ESCAPED_SPACE, ' ')}$" if line else None
+    end = "$" if len(line) <= _MATCHED_CHARACTERS else ""
+    return f"^{re.escape(line[:_MATCHED_CHARACTERS]).replace(_ESCAPED_SPACE, ' ')}{end}" if line else None
 
 
 def _texts(turn: RecordedTurn) -> Iterator[str]:

@@ -1,4 +1,5 @@
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,14 @@ def test_a_missing_recording_says_how_to_make_one(tmp_path: Path) -> None:
     assert "--record" in caught.value.hint
 
 
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 * recorded.LIMIT_BYTES)
+    with pytest.raises(RecordingError, match="it has 800000000 bytes"):
+        recorded.load(path)
+
+
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_bytes(b"\xff\xfe")
@@ -119,11 +128,19 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         ("- content: [{type: tool_use, name: Read, input: {day: 2026-01-31}}]", "content[0].input.day is a date"),
         ("- content: [{type: tool_use, name: Read, input: {a: {1: 2}}}]", "content[0].input.a has the key 1"),
         ("- content: [{type: tool_use, name: Read, input: {a: .nan}}]", "content[0].input.a is a float"),
-        ("- content: [{type: tool_use, name: Read, input: {a: &a [*a]}}]", "nested too deeply"),
+        ("- content: [{type: tool_use, name: Read, input: {a: &a [*a]}}]", "its aliases expand without end"),
         ("- content: [a]\n  stop_reason: pause_turn", "'pause_turn' is not one of end_turn"),
         ("- content: [a]\n  stop_reason: tool_use", "the turn calls no tool"),
         ("- content: [{type: tool_use, name: R, input: {}}]\n  stop_reason: end_turn", "the turn calls a tool"),
         ("- content: [a]\n  when: '('", "when is not a regular expression"),
+        ("- content: [a]\n  when: 'a{99999999999999999999}'", "the repetition number is too large"),
+        (f"- content: [a]\n  when: {'x' * 10_001}", "when has 10001 characters"),
+        ("- content: [" + "[" * 30_000, "more than 50 levels"),
+        ("- content: [{type: tool_use, name: R, input: {a: !!int ''}}]", "line 1: the tag tag:yaml.org,2002:int"),
+        ("- content: [{type: tool_use, name: R, input: {a: 0x" + "f" * 5000 + "}}]", "thousands of digits"),
+        ("- content: [a]\n  content: [b]", "line 2: the key 'content' is there twice"),
+        ("- content: [\ud800]", "half a character"),
+        ("- content: [" + "x" * 8_000_000 + "]", "at most 8000000 are read"),
         (
             "- content: [{type: tool_use, id: a, name: R, input: {}}, {type: tool_use, id: a, name: R, input: {}}]",
             "the id 'a' is taken by turn 1",
@@ -136,3 +153,24 @@ def test_an_invalid_recording_names_its_turn_and_place(text: str, said: str) -> 
 
 def test_invalid_json_names_the_file() -> None:
     assert "malformed" in parse_error("[{]", is_json=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"content": ["a"], "content": ["b"]}]', "the key 'content' is there twice"),
+        ("[" * 100_000, "recursion"),
+        ('[{"content": ["\\ud800"]}]', "truncated"),
+        ('[{"content": ["\ud800"]}]', "half a character"),
+        ('[{"content": [], "usage": {"input_tokens": ' + "9" * 5000 + "}}]", "out of range"),
+        ('["' + "x" * 8_000_000 + '"]', "at most 8000000 are read"),
+    ],
+)
+def test_json_that_readers_take_differently_is_refused(text: str, said: str) -> None:
+    assert said in parse_error(text, is_json=True)
+
+
+def test_a_pattern_that_a_later_python_reads_otherwise_warns_nobody() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        recorded.parse("- content: []\n  when: '[[:x:]]'", source="x")
+    assert caught == []

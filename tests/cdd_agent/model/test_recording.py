@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,20 @@ def test_a_file_that_cannot_be_written_is_told_before_the_model_is_asked(tmp_pat
         ask(model)
     assert inner.requests == []
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_recording_never_grows_beyond_what_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    model = recording(path, says("one"), says("x" * recorded.LIMIT_BYTES))
+    ask(model)
+    with pytest.raises(RecordingError, match="larger than can be read back"):
+        ask(model)
+    assert len(recorded.load(path)) == 1
+
+
+def test_a_prompt_with_a_very_long_last_line_is_recognized_by_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    ask(recording(path, says("hi")), system="(" * 100_000)
+    when = recorded.load(path)[0].when
+    assert when is not None
+    assert re.search(when, "(" * 100_000)

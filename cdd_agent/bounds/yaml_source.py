@@ -1,0 +1,114 @@
+"""YAML looked through event by event, which takes neither recursion nor memory, before a loader sees it.
+
+A loader may be led to recurse until the process dies, to repeat a value a billion times by aliases, to make objects by
+tags (and to fail on them with any exception), and to drop all but the last of a key that is there twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cdd_agent.bounds.unfit import UnfitError, check_size
+
+if TYPE_CHECKING:
+    import yaml
+
+MOST_LEVELS = 50
+MOST_ALIASES = 100
+MOST_REPEATED = 20_000
+"""Values that aliases put in once more, all together."""
+
+_TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
+"""Those that say no more than the form does."""
+
+
+def check(text: str, *, limit_bytes: int) -> None:
+    """Raise ``UnfitError`` for what no loader should see, and ``yaml.YAMLError`` for what is no YAML."""
+    check_size(text, limit_bytes=limit_bytes)
+    seen = _Seen()
+    for event in _events(text):
+        seen.take(event)
+
+
+def _events(text: str) -> Iterator["yaml.Event"]:
+    import yaml
+
+    yield from yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+
+
+@dataclass(slots=True)
+class _Collection:
+    """A list or map that has begun."""
+
+    anchor: str | None
+    is_map: bool
+    size: int = 1
+    """Values in it, itself and those that aliases repeat included."""
+    is_key: bool = True
+    """Of a map: whether the next value is a key."""
+    keys: set[str] = field(default_factory=set)
+
+
+class _Seen:
+    """What the events so far come to."""
+
+    def __init__(self) -> None:
+        self._open: list[_Collection] = []
+        self._sizes: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        self._aliases = self._repeated = 0
+
+    def take(self, event: "yaml.Event") -> None:
+        """Add one event; raises ``UnfitError``."""
+        import yaml
+
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        match event:
+            case yaml.AliasEvent():
+                self._alias(event.anchor or "", line)
+            case yaml.ScalarEvent():
+                self._check_tag(event.tag, line)
+                self._check_text(event.value, line)
+                if event.anchor:
+                    self._sizes[event.anchor], self._texts[event.anchor] = 1, event.value
+                self._value(event.value, line, size=1)
+            case yaml.CollectionStartEvent():
+                self._check_tag(event.tag, line)
+                self._open.append(_Collection(event.anchor, isinstance(event, yaml.MappingStartEvent)))
+                if len(self._open) > MOST_LEVELS:
+                    raise UnfitError(f"more than {MOST_LEVELS} levels", line=line)
+            case yaml.CollectionEndEvent():
+                ended = self._open.pop()
+                if ended.anchor:
+                    self._sizes[ended.anchor] = ended.size
+                    self._texts.pop(ended.anchor, None)
+                self._value(None, line, size=ended.size)
+
+    def _alias(self, anchor: str, line: int) -> None:
+        self._aliases += 1
+        self._repeated += self._sizes.get(anchor, 1)
+        if self._aliases > MOST_ALIASES:
+            raise UnfitError(f"more than {MOST_ALIASES} aliases", line=line)
+        if self._repeated > MOST_REPEATED or any(outer.anchor == anchor for outer in self._open):
+            raise UnfitError("its aliases expand without end", line=line)
+        self._value(self._texts.get(anchor), line, size=self._sizes.get(anchor, 1))
+
+    def _value(self, text: str | None, line: int, *, size: int) -> None:
+        """Count a whole value to what holds it; ``text`` is None for a collection."""
+        if not self._open:
+            return
+        within = self._open[-1]
+        within.size += size
+        if within.is_map and within.is_key and text is not None:
+            if text in within.keys:
+                raise UnfitError(f"the key '{text:.80}' is there twice", line=line)
+            within.keys.add(text)
+        within.is_key = not within.is_key
+
+    def _check_tag(self, tag: str | None, line: int) -> None:
+        if tag not in _TAGS:
+            raise UnfitError(f"the tag {tag:.80} is not allowed", line=line)
+
+    def _check_text(self, text: str, line: int) -> None:
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UnfitError("half a character (a lone surrogate) is in it", line=line)
