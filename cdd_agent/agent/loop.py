@@ -1,11 +1,12 @@
 """The loop of an agent: ask the model, run the tools it calls, answer it, until a tool or the model ends the run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.events import Emit, ToolCalled, ToolReturned, TurnEnded
 from cdd_agent.model.conversation import JSON, Conversation, ToolCall, ToolResult, Turn, Usage
@@ -38,6 +39,7 @@ def run_agent(
 ) -> AgentRun:
     """Carry ``conversation`` on until the run ends; whatever interrupts it, every tool call in it is answered.
 
+    What a tool answers is marked with the conversation's token as text that others wrote.
     The last message of ``conversation`` is the user's. Raises what ``model`` raises.
     """
     specs = tuple(tool.spec for tool in tools)
@@ -80,21 +82,21 @@ def _answer_calls(
 ) -> list[ToolOutput]:
     """Run the tool calls of ``turn`` in order and answer all of them in one message, even if one is interrupted."""
     by_name = {tool.spec.name: tool for tool in tools}
+    marks = Marks(conversation.token)
     outputs: list[ToolOutput] = []
     try:
         for position, call in enumerate(turn.calls):
             tool = by_name.get(call.name)
-            emit(ToolCalled(call_id=call.id, name=call.name, subject=tool.subject(call.input) if tool else ""))
-            if turn.stop_reason != "tool_use":
-                output = _error(f"Not run: the turn ended with {turn.stop_reason}, so the call may be incomplete.")
-            elif position >= budget.max_calls_per_turn:
-                output = _error(f"Not run: one turn may call {budget.max_calls_per_turn} tools. Call it again.")
-            elif tool is None:
-                output = _error(_unknown(call, tuple(by_name)))
-            else:
-                output = tool.run(call.input)
+            subject = tool.subject(call.input) if tool else ""
+            emit(ToolCalled(call_id=call.id, name=call.name, subject=subject))
+            refusal = _not_run(turn, position, by_name=by_name, budget=budget)
+            output = by_name[call.name].run(call.input) if refusal is None else _error(refusal)
+            returned = _tool_returned(call, output)
+            if refusal is None:
+                text = marks.around(output.text, source=f"{call.name} {subject}", exact=output.exact)
+                output = replace(output, text=text)
             outputs.append(output)
-            emit(_tool_returned(call, output))
+            emit(returned)
     finally:
         given = [*outputs, *(_error(INTERRUPTED) for _ in turn.calls[len(outputs) :])]
         conversation.answer(
@@ -102,6 +104,16 @@ def _answer_calls(
             for call, output in zip(turn.calls, given, strict=True)
         )
     return outputs
+
+
+def _not_run(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:
+    """Why the call at ``position`` of ``turn`` is not run; None if it is."""
+    if turn.stop_reason != "tool_use":
+        return f"Not run: the turn ended with {turn.stop_reason}, so the call may be incomplete."
+    if position >= budget.max_calls_per_turn:
+        return f"Not run: one turn may call {budget.max_calls_per_turn} tools. Call it again."
+    call = turn.calls[position]
+    return None if call.name in by_name else _unknown(call, tuple(by_name))
 
 
 def _error(text: str) -> ToolOutput:

@@ -27,6 +27,8 @@ class ToolOutput:
     is_error: bool = False
     ends_run: bool = False
     """Whether the agent's run is over once all calls of this turn are answered."""
+    exact: bool = False
+    """Whether the text is to be copied back, so that characters which cannot be seen have to stay in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ A conversation is append-only: a thinking block is bound to everything before it
 edited, only followed.
 """
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -108,12 +109,19 @@ class Turn:
         return tuple(block for block in self.content if isinstance(block, ToolCall))
 
 
+def draw_token() -> str:
+    """Six letters that no word has and that nobody could know beforehand."""
+    return "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(6))
+
+
 class Conversation:
     """The append-only exchange of one agent with the model."""
 
-    def __init__(self, system: str) -> None:
-        """``system`` never changes afterwards."""
+    def __init__(self, system: str, *, token: str | None = None) -> None:
+        """``system`` never changes afterwards; without the ``token`` that it names, one is drawn."""
         self.system = system
+        self.token = token or draw_token()
+        """In the marks round what others wrote; the same in the whole conversation."""
         self._messages: list[Message] = []
 
     @property

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from cdd_agent.agent.loop import run_agent
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
 from cdd_agent.evidence.trees import newly_passing, product_changes, product_sources, project_in, sources_of_tests
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import Conversation
+from cdd_agent.model.conversation import Conversation, draw_token
 from cdd_agent.tdd import briefing, recovery, verdict
 from cdd_agent.tdd.equipment import tools_for
 from cdd_agent.tdd.ground import Ground
@@ -34,9 +35,12 @@ def make_attempt(
     earlier = attempts_at(phase, step)
     number = len(earlier) + 1
     bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
-    conversation = Conversation(briefing.system_prompt(bench.role, item, phase=phase, attempt=number))
+    marks = Marks(draw_token())
+    conversation = Conversation(
+        briefing.system_prompt(bench.role, item, phase=phase, attempt=number, marks=marks), token=marks.token
+    )
     failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
-    conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing))
+    conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing, marks=marks))
     tools = tools_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
     run_agent(conversation, tools, model=bench.model, budget=bench.policy.budget, emit=bench.emit, agent="executor")
 

@@ -1,7 +1,9 @@
 """What the model is told about one attempt: the phase's rules, the item, and what earlier attempts came to."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.work.state import AttemptRecord
 from pytest_tdd_agent.report import SuiteReport, Verdict, summary
@@ -11,40 +13,45 @@ MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
 
 
-def system_prompt(role: str, item: WorkItem, *, phase: Phase, attempt: int) -> str:
-    """Role, rules of the phase, and a last line that names the attempt, by which a recording finds its turns."""
+def system_prompt(role: str, item: WorkItem, *, phase: Phase, attempt: int, marks: Marks) -> str:
+    """Role, rules of the phase and of the marks, and a last line that names the attempt.
+
+    By that line a recording finds its turns.
+    """
     rules = (PROMPTS / f"{phase}.md").read_text(encoding="utf-8")
     work = f"Work: executor {item.ticket} step {item.number} {phase} attempt {attempt}"
-    return f"{role.strip()}\n\n{rules.strip()}\n\n{work}"
+    return f"{role.strip()}\n\n{rules.strip()}\n\n{marks.rule}\n\n{work}"
 
 
-def task(item: WorkItem, phase: Phase, *, earlier: tuple[AttemptRecord, ...], failing: str) -> str:
-    """The first message of an attempt.
+def task(item: WorkItem, phase: Phase, *, earlier: tuple[AttemptRecord, ...], failing: str, marks: Marks) -> str:
+    """The first message of an attempt: what the plan, the tests and the gate say stands between the marks.
 
     ``earlier`` are the closed attempts at this phase; ``failing`` is what is red at the moment, if anything.
     """
-    parts = [f"# Step {item.number}: {item.title}", item.goal.strip()]
-    if item.tests:
-        parts.append("Tests of this step:\n" + _bullets(item.tests))
-    if item.sources:
-        parts.append("Files this step is expected to change:\n" + _bullets(item.sources))
+    parts = [f"Carry out step {item.number} of the plan.", marks.around(_step(item), source="plan.md")]
     if failing:
-        parts.append(f"What fails now:\n\n{failing}")
-    parts.extend(_closed(attempt) for attempt in earlier)
+        parts.append("What fails now:\n\n" + marks.around(failing, source="pytest"))
+    for attempt in earlier:
+        reasons = marks.around(_bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
+        parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
     if earlier:
         parts.append(f"Your work so far is in the files. This is attempt {len(earlier) + 1} at {phase.upper()}.")
+    return "\n\n".join(parts)
+
+
+def _step(item: WorkItem) -> str:
+    """What the plan says of the step."""
+    parts = [f"# Step {item.number}: {item.title}", item.goal.strip()]
+    if item.tests:
+        parts.append("Tests of this step:\n" + _bullets([f"`{test}`" for test in item.tests]))
+    if item.sources:
+        parts.append("Files this step is expected to change:\n" + _bullets([f"`{path}`" for path in item.sources]))
     return "\n\n".join(part for part in parts if part)
 
 
-def _bullets(lines: tuple[str, ...]) -> str:
+def _bullets(lines: Sequence[str]) -> str:
     """A Markdown list."""
-    return "\n".join(f"- `{line}`" for line in lines)
-
-
-def _closed(attempt: AttemptRecord) -> str:
-    """Why an earlier attempt was refused."""
-    reasons = "\n".join(f"- {reason}" for reason in attempt.reasons)
-    return f"Attempt {attempt.number} was refused by the gate:\n{reasons}"
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def failures(report: SuiteReport) -> str:

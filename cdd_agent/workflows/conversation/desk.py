@@ -6,12 +6,13 @@ from pathlib import Path
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Emit
-from cdd_agent.model.conversation import Conversation
+from cdd_agent.model.conversation import Conversation, draw_token
 from cdd_agent.model.port import Model
 from cdd_agent.workspace.files import Workspace
 
@@ -31,7 +32,8 @@ class Desk:
     def conversation(self, agent: str, *, ticket: str) -> Conversation:
         """A new conversation; the prompt's last line names agent and ticket, by which a recording finds its turns."""
         role = (PROMPTS / f"{agent}.md").read_text(encoding="utf-8").strip()
-        return Conversation(f"{role}\n\nWork: {agent} {ticket}")
+        marks = Marks(draw_token())
+        return Conversation(f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}", token=marks.token)
 
     def ask(self, conversation: Conversation, tool: Tool, *, agent: str) -> AgentRun:
         """Let the model answer, with the reading tools and ``tool``; raises ``BudgetSpent`` if it never ends."""

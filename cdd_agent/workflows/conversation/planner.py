@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import DocumentError, GateClosed, UsageError
 from cdd_agent.events import Notice, PlanDrafted
@@ -76,9 +77,11 @@ class Planner:
     def _task(self, request: str) -> str:
         """The message that asks for a plan."""
         text = self.ticket.spec_path.read_text(encoding="utf-8-sig")
-        parts = [f"The specification of `{self.ticket.slug}`:\n\n```yaml\n{text}\n```"]
+        marks = Marks(self._conversation.token)
+        parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}"]
         if self.ticket.plan_path.exists():
-            parts.append(f"The plan so far:\n\n{self.ticket.plan_path.read_text(encoding='utf-8-sig')}")
+            plan = self.ticket.plan_path.read_text(encoding="utf-8-sig")
+            parts.append(f"The plan so far:\n\n{marks.around(plan, source='plan.md')}")
         parts.append(request or "Write the plan.")
         return "\n\n".join(parts)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.events import SpecSaved
 from cdd_agent.tickets import spec
@@ -63,7 +64,8 @@ class Socrates:
             "".join(f"\n- {item}" for item in self.missing) or "\n- nothing: ask only if it cannot be tested as it is"
         )
         text = self.ticket.spec_path.read_text(encoding="utf-8-sig")
-        parts = [f"The ticket `{self.ticket.slug}`, spec.yaml:\n\n```yaml\n{text}\n```", f"What it lacks:{lacks}"]
+        given = Marks(self._conversation.token).around(text, source="spec.yaml")
+        parts = [f"The ticket `{self.ticket.slug}`:\n\n{given}", f"What it lacks:{lacks}"]
         return self.hear("\n\n".join(parts if somebody_answers else [*parts, _NOBODY]))
 
     def hear(self, words: str) -> str:

@@ -5,6 +5,7 @@ import pytest
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
+from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Event, TextDelta, ToolCalled, ToolReturned, TurnEnded
@@ -85,14 +86,30 @@ def test_all_calls_of_a_turn_are_answered_in_order_in_the_next_message() -> None
     model = ScriptedModel([says("look", call(1, "one"), call(2, "two", "Grep"), call(3, "bad")), says("seen")])
     ended, conversation, _ = run(model)
     assert ended.end == "answered"
+    marks = Marks(conversation.token)
     assert model.requests[1].messages[-1] == UserMessage(
         content=(
-            ToolResult(tool_use_id="call-1", content="one\nand again one"),
-            ToolResult(tool_use_id="call-2", content="two\nand again two"),
-            ToolResult(tool_use_id="call-3", content="bad is no word. (say another)", is_error=True),
+            ToolResult(tool_use_id="call-1", content=marks.around("one\nand again one", source="Read one")),
+            ToolResult(tool_use_id="call-2", content=marks.around("two\nand again two", source="Grep two")),
+            ToolResult(
+                tool_use_id="call-3",
+                content=marks.around("bad is no word. (say another)", source="Read bad"),
+                is_error=True,
+            ),
         )
     )
     assert len(conversation.messages) == 4
+
+
+def test_what_is_to_be_copied_back_keeps_characters_that_cannot_be_seen_and_anything_else_shows_them() -> None:
+    tools = [
+        tool("Read", lambda _: ToolOutput(text="a\u200bb", exact=True)),
+        tool("Bash", lambda _: ToolOutput(text="a\u200bb\x1b[2J")),
+    ]
+    conversation = Conversation("be brief", token="kvqtzh")
+    model = ScriptedModel([says(call(1), call(2, name="Bash")), says("end")])
+    run_agent(conversation, tools, model=model, budget=Budget(), emit=lambda _: None, agent="executor")
+    assert [result.content.split("\n")[1] for result in results(conversation)] == ["a\u200bb", "a<U+200B>b<U+001B>[2J"]
 
 
 def test_a_tool_that_ends_the_run_does_so_after_every_result_is_given() -> None:

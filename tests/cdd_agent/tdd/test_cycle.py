@@ -212,7 +212,8 @@ def test_the_next_attempt_is_told_why_the_last_one_was_refused(project: Project)
     (message,) = model.requests[1].messages
     (text,) = message.content
     assert isinstance(text, Text)
-    assert "Attempt 1 was refused by the gate:\n- no_change:" in text.text
+    assert "Attempt 1 was refused by the gate:\n" in text.text
+    assert "\n- no_change: " in text.text
 
 
 def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) -> None:

@@ -1,0 +1,59 @@
+"""Which characters cannot be seen, and which only look as if they could not."""
+
+import pytest
+
+from cdd_agent.agent.unseen import controls, show_controls, show_unseen, steering, told, told_by_line, unseen
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("right\u202eleft", ["\u202e"]),
+        ("zero\u200bwidth\u00ad\ufeff", ["\u200b", "\u00ad", "\ufeff"]),
+        ("\U000e0041\U000e007f", ["\U000e0041", "\U000e007f"]),
+        ("a\u200db", ["\u200d"]),
+        ("a\ufe0fb", ["\ufe0f"]),
+        ("☺\ufe01\ufe02\ufe03", ["\ufe01", "\ufe02", "\ufe03"]),
+        ("☺\U000e0101", ["\U000e0101"]),
+        ("\u115f\u3164\uffa0", ["\u115f", "\u3164", "\uffa0"]),
+        ("plain\ttext\r\n\f", []),
+    ],
+)
+def test_what_carries_a_message_unseen_is_found(text: str, found: list[str]) -> None:
+    assert unseen(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "❤\ufe0f",
+        "1\ufe0f\u20e3",
+        "👩\u200d💻",
+        "❤\ufe0f\u200d🔥",
+        "\u0645\u06cc\u200c\u062e\u0648",
+        "क्\u200dष",
+        "葛\U000e0100",
+        "é ü 漢字",
+    ],
+)
+def test_what_a_script_or_an_emoji_needs_is_let_pass(text: str) -> None:
+    assert unseen(text) == []
+    assert show_unseen(text) == text
+
+
+def test_controls_are_those_of_c0_and_c1_but_for_white_space() -> None:
+    assert controls("\x1b[2J\x07\x9b\x7f\t\n\r\f") == ["\x1b", "\x07", "\x9b", "\x7f"]
+    assert show_controls("a\x1b[0m\tb") == "a<U+001B>[0m\tb"
+
+
+def test_steering_is_what_code_never_needs() -> None:
+    assert steering("a\u202eb\u2066c\U000e0041d\u200be") == ["\u202e", "\u2066", "\U000e0041"]
+
+
+def test_they_are_told_by_number_and_line_and_only_a_few() -> None:
+    assert told("\u202e\u200b\u202e") == "2 x U+202E, U+200B"
+    assert told("\x00\x01\x02\x03\x04\x05").endswith("2 kinds more")
+    lines = dict.fromkeys(range(1, 12), "\u200b")
+    assert told_by_line({3: "x", 4: "\u200b\u200b"}) == "line 4 2 x U+200B"
+    assert told_by_line(lines).endswith("line 8 U+200B; and 3 more lines")
+    assert told_by_line({1: "plain"}) == ""
