@@ -11,6 +11,7 @@ from json import JSONEncoder, dumps, loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from .report import (
@@ -37,6 +38,13 @@ _PASSED_LINE = (
     '{"nodeid":%s,"outcome":"passed","file":%s,"line":%d,"duration_s":%.6f,'
     '"phases":{"setup":%.6f,"call":%.6f,"teardown":%.6f},"reruns":0,"failure":null}'
 )
+
+
+_DAMAGED = (ValueError, RecursionError, KeyError, TypeError, AttributeError)
+"""What reading a line raises that nobody has written so."""
+
+LIMIT_BYTES = 256 * 1024 * 1024
+"""Of a report that is read: more than a million tests."""
 
 
 class ReportError(ValueError):
@@ -188,9 +196,15 @@ class _Value:
 
     def number(self) -> float:
         """Return a finite number."""
-        if not isinstance(self.value, (int, float)) or isinstance(self.value, bool) or not isfinite(self.value):
+        if not isinstance(self.value, (int, float)) or isinstance(self.value, bool):
             raise self.wrong("a number")
-        return float(self.value)
+        try:
+            number = float(self.value)
+        except OverflowError as error:
+            raise self.wrong("a number") from error
+        if not isfinite(number):
+            raise self.wrong("a number")
+        return number
 
     def flag(self) -> bool:
         """Return true or false."""
@@ -243,16 +257,25 @@ def from_json(value: object) -> SuiteReport:
 
 
 def failure_from_line(line: str) -> Failure:
-    """Return the failure that ``failure_line`` wrote."""
-    return _plain_failure(loads(line))
+    """Return the failure that ``failure_line`` wrote; raises ReportError for another line."""
+    try:
+        return _plain_failure(loads(line))
+    except _DAMAGED as error:
+        raise ReportError(f"not the line of a failure: {error}") from error
 
 
 def case_from_line(line: str) -> Case:
-    """Return the test that ``case_line`` wrote; unlike ``from_json``, without a look at what it holds."""
-    fields = loads(line)
-    failure = fields.pop("failure")
-    tries = tuple(fields.pop("tries", ()))
-    return Case(**fields, failure=None if failure is None else _plain_failure(failure), tries=tries)
+    """Return the test that ``case_line`` wrote; unlike ``from_json``, without a look at what its fields hold.
+
+    Raises ReportError for a line that has other fields.
+    """
+    try:
+        fields = loads(line)
+        failure = fields.pop("failure")
+        tries = tuple(fields.pop("tries", ()))
+        return Case(**fields, failure=None if failure is None else _plain_failure(failure), tries=tries)
+    except _DAMAGED as error:
+        raise ReportError(f"not the line of a test: {error}") from error
 
 
 def _plain_failure(fields: dict[str, Any]) -> Failure:
@@ -309,6 +332,11 @@ def _sign(value: _Value) -> Sign:
 def load(path: Path) -> SuiteReport:
     """Return the report in a file; raises ReportError, which names the file and what is wrong with it."""
     try:
+        status = path.stat()
+        if not S_ISREG(status.st_mode):
+            raise ReportError("not a plain file")
+        if status.st_size > LIMIT_BYTES:
+            raise ReportError(f"it has {status.st_size} bytes; at most {LIMIT_BYTES} are read")
         return from_json(loads(path.read_bytes()))
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error

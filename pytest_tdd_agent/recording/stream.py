@@ -54,15 +54,22 @@ class Stream:
 
 
 def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the tests that had begun and not ended when the stream broke off; a damaged last line is passed over."""
+    """Return the tests that had begun and not ended when the stream broke off; damaged lines are passed over.
+
+    Any test can write to the file, so a line may hold anything.
+    """
     running: dict[str, None] = {}
     last = ""
     for line in lines:
         try:
             event = loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(event, dict):
             continue
         kind, nodeid = event.get("event"), event.get("nodeid", last)
+        if not isinstance(nodeid, str):
+            continue
         if kind == "begin":
             running[nodeid] = None
         elif kind in ("test", "retry"):

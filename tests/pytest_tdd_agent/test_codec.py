@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +130,7 @@ def test_a_newer_schema_is_refused_and_unknown_keys_are_not() -> None:
         ({"complete": "yes"}, r"\$\.complete: expected true or false, found 'yes'"),
         ({"exit_status": True}, r"\$\.exit_status: expected an integer, found True"),
         ({"duration_s": float("nan")}, r"\$\.duration_s: expected a number, found nan"),
+        ({"duration_s": 10**400}, r"\$\.duration_s: expected a number, found 1000"),
         ({"tests": {}}, r"\$\.tests: expected a list, found {}"),
         ({"tests": [{}]}, r"\$\.tests\[0\]: the key 'nodeid' is missing"),
         ({"tests": []}, r"\$\.summary\.passed: expected 0, as the tests say, found 1"),
@@ -152,6 +154,40 @@ def test_a_file_that_is_no_report_is_refused_by_name(tmp_path: Path, content: by
     path.write_bytes(content)
     with pytest.raises(ReportError, match=r"report\.json: "):
         load(path)
+
+
+def test_a_pipe_in_place_of_the_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    with pytest.raises(ReportError, match=r"report\.json: not a plain file"):
+        load(tmp_path / "report.json")
+
+
+def test_a_file_that_would_fill_the_memory_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with path.open("wb") as file:
+        file.truncate(codec.LIMIT_BYTES + 1)
+    with pytest.raises(ReportError, match="at most 268435456 are read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"failure": 1}',
+        '{"failure": {}, "color": 1}',
+        "[" * 100_000,
+        '{"frames": 1}',
+        "9" * 5000,
+    ],
+)
+def test_a_damaged_line_is_refused(line: str) -> None:
+    for read in (codec.case_from_line, codec.failure_from_line):
+        with pytest.raises(ReportError, match="not the line of a"):
+            read(line)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def test_a_stream_that_broke_off_within_a_line_can_be_read() -> None:
     assert in_flight([b'{"event":"begin","nodeid":"a"}', b'{"event":"te']) == ("a",)
 
 
+@pytest.mark.parametrize(
+    "line", [b"[]", b"null", b'"a"', b"[" * 100_000, b"9" * 5000, b'{"event":"begin","nodeid":["a"]}', b"\xff", b"{}"]
+)
+def test_a_line_that_a_test_wrote_into_the_stream_is_passed_over(line: bytes) -> None:
+    assert in_flight([b'{"event":"begin","nodeid":"a"}', line]) == ("a",)
+
+
 def test_two_files_whose_descriptors_were_closed_do_not_mix(tmp_path: Path) -> None:
     first, second = Stream(tmp_path / "first"), Stream(tmp_path / "second")
     first.close()
