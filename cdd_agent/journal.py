@@ -1,6 +1,8 @@
 """The journal: every event of a ticket's runs, one JSON line each, appended as it happens.
 
-A killed run leaves at most its last line unfinished; reading passes over such a line.
+A killed run leaves at most its last line unfinished, and so does a disk that fills up. Reading passes over such a
+line, and the next one is begun on a line of its own. What cannot be written is told once and never ends the run: the
+journal tells what was done, and nothing is resumed from it.
 """
 
 import os
@@ -12,17 +14,20 @@ from typing import Self
 import msgspec
 
 from cdd_agent.clock import Clock
-from cdd_agent.events import Event, TextDelta, ThinkingDelta, decode, encode
+from cdd_agent.events import Emit, Event, Notice, TextDelta, ThinkingDelta, decode, encode
+from cdd_agent.storage import open_log
 
 
 class Journal:
     """Appends events to a file; its ``write`` is an ``Emit``."""
 
-    def __init__(self, path: Path, *, clock: Clock) -> None:
-        """Opens ``path`` for appending and makes its folder."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, *, clock: Clock, tell: Emit = lambda _: None) -> None:
+        """Opens ``path`` for appending and makes its folder; ``tell`` hears once if an event could not be kept."""
+        self._path = path
+        self._descriptor, self._is_torn = open_log(path)
         self._clock = clock
+        self._tell = tell
+        self._lost = 0
 
     def __enter__(self) -> Self:
         """The journal itself."""
@@ -39,14 +44,44 @@ class Journal:
         if isinstance(event, TextDelta | ThinkingDelta):
             return
         time = msgspec.json.encode(self._clock.now())
-        os.write(self._descriptor, b'{"time":' + time + b"," + encode(event)[1:] + b"\n")
+        line = b'{"time":' + time + b"," + encode(event)[1:] + b"\n"
+        whole = b"\n" + line if self._is_torn else line
+        try:
+            written = os.write(self._descriptor, whole)
+        except OSError as error:
+            self._lose(error.strerror or str(error))
+            return
+        if written < len(whole):
+            self._is_torn = self._is_torn or written > 0
+            self._lose("No space left for a whole line")
+        else:
+            self._is_torn = False
+
+    def _lose(self, why: str) -> None:
+        """Say, the first time, that the journal has a gap."""
+        self._lost += 1
+        if self._lost == 1:
+            text = f"The journal {self._path} has a gap from here on ({why}); the work itself is saved apart from it."
+            self._tell(Notice(text=text))
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The events in a journal, oldest first; nothing if there is no such file."""
+    """The events in a journal, oldest first, without lines that were cut off; nothing if there is no such file.
+
+    Raises ``ValueError`` for a whole line that holds no event of this program.
+    """
     if not path.exists():
         return
     with path.open("rb") as lines:
         for line in lines:
-            if line.endswith(b"\n"):
+            if line.endswith(b"\n") and _is_whole(line):
                 yield decode(line)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is JSON to its end."""
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -74,6 +74,24 @@ def read_ordinary(path: Path, *, limit_bytes: int) -> bytes:
     return data
 
 
+def open_log(path: Path) -> tuple[int, bool]:
+    """An ordinary file open for appending, made if missing with its folder, and whether its last line is unfinished.
+
+    Raises ``OSError`` naming ``path`` for anything else; never waits.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o644)
+    try:
+        about = os.fstat(handle)
+        _require_ordinary(about.st_mode, path)
+        is_torn = about.st_size > 0 and os.pread(handle, 1, about.st_size - 1) != b"\n"
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, is_torn
+
+
 def is_leftover(name: str) -> bool:
     """Whether a file of this name can only be what a killed ``write_atomic`` left."""
     return _LEFTOVER.fullmatch(name) is not None
@@ -236,7 +254,7 @@ def _require_ordinary(mode: int, path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, "It is a folder, not an ordinary file", str(path))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "It is a pipe or a device, not an ordinary file", str(path))
+        raise OSError(errno.ENXIO, "It is a pipe or a device, not an ordinary file", str(path))
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:

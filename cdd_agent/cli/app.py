@@ -5,6 +5,7 @@ import difflib
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import click
 
 from cdd_agent import __version__
 from cdd_agent.cli import agents, demo, schema, tickets
-from cdd_agent.cli.invocation import Invocation
+from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, ExitCode, UsageError
 
 
@@ -79,8 +80,7 @@ for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; what went wrong is on standard error."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    _listen()
     try:
         return _carry_out(arguments)
     except CddError as error:
@@ -91,21 +91,78 @@ def run(arguments: Sequence[str]) -> int:
         hint = "cdd exec goes on from the last checkpoint when it is run again"
         return _told("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _drop_output()
-        return int(ExitCode.INTERRUPTED)
+        drop_output()
+        return 128 + signal.SIGPIPE
     except OSError as error:
         from cdd_agent.repl import crash
 
         outside = crash.of_the_system(error)
         if outside is None:
             raise
-        _drop_output()
+        drop_output()
         return _told(outside.happened, hint=outside.hint, code=outside.exit_code)
+
+
+_SECOND_WITHIN_S = 2.0
+_SHOW_CURSOR = b"\x1b[?25h\r\n"
+"""What a display that was cut off has hidden."""
+
+
+class _Interruption:
+    """Ctrl-C: the first unwinds the turn, the step or the command; a second one soon after ends the process at once.
+
+    That is no worse than a kill: files are replaced whole, and a step that was cut off goes back to its checkpoint
+    when it is gone on with.
+    """
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+
+    def __call__(self, number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if self._last is not None and now - self._last < _SECOND_WITHIN_S:
+            _end_descendants()
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+            os._exit(int(ExitCode.INTERRUPTED))
+        self._last = now
+        raise KeyboardInterrupt
+
+
+def _listen() -> None:
+    """From now on end in order when told to; what the caller had ignored, as ``nohup`` does, stays ignored."""
+    for number, answer in ((signal.SIGINT, _Interruption()), (signal.SIGTERM, _end), (signal.SIGHUP, _end)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, answer)
 
 
 def _end(number: int, _frame: object) -> None:
     """Unwind as for Ctrl-C when the process is told to end: children are ended, files are back at the checkpoint."""
+    if number == signal.SIGHUP:
+        drop_output(hung_up=True)
     raise SystemExit(128 + number)
+
+
+def _end_descendants() -> None:
+    """Kill what this process has started and what that has started, as long as there is any of it."""
+    while living := _descendants(os.getpid()):
+        for process in living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """The living processes below ``ancestor``; none where the system does not list processes under ``/proc``."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in {"Z", "X"}:
+                children.setdefault(int(parent), []).append(int(path.parent.name))
+    found = list(children.get(ancestor, ()))
+    for process in found:
+        found += children.get(process, ())
+    return found
 
 
 def _carry_out(arguments: Sequence[str]) -> int:
@@ -118,14 +175,6 @@ def _carry_out(arguments: Sequence[str]) -> int:
         return end.exit_code
     sys.stdout.flush()
     return int(ExitCode.DONE)
-
-
-def _drop_output() -> None:
-    """Let go of what can no longer be written, so that the end of the process does not try again."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(happened: str, *, hint: str, code: int) -> int:

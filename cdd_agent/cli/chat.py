@@ -80,7 +80,9 @@ class _Crew:
         """Write the events from now on to the journal of ``ticket``."""
         if ticket.slug not in self._journals:
             path = private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
-            self._journals[ticket.slug] = self._stack.enter_context(Journal(path, clock=self._project.clock))
+            self._journals[ticket.slug] = self._stack.enter_context(
+                Journal(path, clock=self._project.clock, tell=self._show)
+            )
         self._journal = self._journals[ticket.slug]
 
     def _emit(self, event: Event) -> None:

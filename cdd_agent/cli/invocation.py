@@ -1,8 +1,10 @@
 """One invocation of the program: what was said about every command, and where its events go."""
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,10 +47,22 @@ class Invocation:
 
     @cached_property
     def sink(self) -> Emit:
-        """Where events go: to the screen, or as JSON to standard output."""
+        """Where events go: to the screen, or as JSON to standard output.
+
+        A reader who goes away ends the run with ``BrokenPipeError``, once: what is told on the way out is dropped.
+        """
         from cdd_agent.repl.render import Renderer
 
-        return _print_json if self.as_json else Renderer(self.screen).write
+        write = _print_json if self.as_json else Renderer(self.screen).write
+
+        def tell(event: Event) -> None:
+            try:
+                write(event)
+            except BrokenPipeError:
+                drop_output()
+                raise
+
+        return tell
 
     def with_options(self, given: dict[str, Any]) -> "Invocation":
         """The invocation with what was said after the command as well as before it."""
@@ -86,9 +100,27 @@ class Invocation:
         composition = Composition(self.options, emit=emit)
         ticket = find(composition.root, slug)
         path = private_folder(composition.root) / "journal" / slug / "events.jsonl"
-        with Journal(path, clock=composition.clock) as journal, self.screen.working(WAITING):
+        with Journal(path, clock=composition.clock, tell=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
             yield composition, ticket
+
+
+def drop_output(*, hung_up: bool = False) -> None:
+    """Let go of an output that nobody reads any more: what is still printed on the way out goes nowhere.
+
+    ``hung_up``: the terminal has gone, and each terminal is let go of.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):  # RuntimeError: a signal cut into a write of the same stream
+            lost = hung_up and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+            try:
+                stream.flush()
+            except OSError:
+                lost = True
+            if lost:
+                nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
 
 def headless(command: Command) -> Command:

@@ -10,7 +10,26 @@ from pathlib import Path
 from cdd_agent import __version__
 from cdd_agent.errors import EnvironmentMissing
 
-_OF_THE_SYSTEM = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+_OTHERWISE = "then the same command again: what was saved before is whole"
+_WAYS_OUT = {
+    errno.ENOSPC: "make room on that disk (df -h shows which is full)",
+    errno.EDQUOT: "remove some files of yours, or ask for a larger quota (quota -s shows it)",
+    errno.EACCES: "look at whose it is with ls -ld, and grant access",
+    errno.EPERM: "look at whose it is with ls -ld, and grant access",
+    errno.EROFS: "that disk can only be read: mount it to be written, or move the project",
+    errno.EMFILE: "too many files are open: ulimit -n 4096",
+    errno.ENFILE: "the machine has too many files open: end some programs",
+    errno.EIO: "the disk or the terminal reports a fault (dmesg shows it): mend that, or move the project",
+    errno.ELOOP: "look at it with ls -l, and put an ordinary file in its place, or nothing",
+    errno.EISDIR: "look at it with ls -l, and put an ordinary file in its place, or nothing",
+    errno.ENOTDIR: "look at it with ls -l, and put a folder in its place, or nothing",
+    errno.ENXIO: "look at it with ls -l, and put an ordinary file in its place, or nothing",
+    errno.EFBIG: "look at it with ls -l, or raise the limit: ulimit -f unlimited",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ENOLCK: "locks do not work on that disk: move the project to a local one",
+    errno.ENOMEM: "end some programs to free memory",
+}
+"""What the system refused -> what to do about it."""
 
 
 def keep(error: BaseException) -> Path:
@@ -31,8 +50,8 @@ def explain(error: BaseException, report: Path) -> tuple[str, str]:
 
 
 def of_the_system(error: BaseException) -> EnvironmentMissing | None:
-    """``error`` as one of the environment, if the disk is full or access is denied: that is no defect of ours."""
-    if not isinstance(error, OSError) or error.errno not in _OF_THE_SYSTEM:
+    """``error`` as one of the environment, if a disk is full or access is denied, say: that is no defect of ours."""
+    if not isinstance(error, OSError) or error.errno not in _WAYS_OUT:
         return None
     where = f": {error.filename}" if error.filename else ""
-    return EnvironmentMissing(f"{error.strerror}{where}.", hint="make room or grant access, then do it again")
+    return EnvironmentMissing(f"{error.strerror}{where}.", hint=f"{_WAYS_OUT[error.errno]}, {_OTHERWISE}")

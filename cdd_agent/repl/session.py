@@ -1,5 +1,6 @@
 """The chat prompt: reads a line, hands it to a command or to the agent that listens, and never ends by an error."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from cdd_agent.work.hold import holding_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
+
+LEAVES_WITHIN_S = 2.0
+"""A second Ctrl-C at the prompt within this time leaves."""
 
 Agent: TypeAlias = Socrates | Planner | Executor
 
@@ -89,7 +93,7 @@ class Session:
 
         The exit code is that of ``first`` if it opened no conversation, or of the last line of a script that failed.
         """
-        code = ExitCode.DONE
+        code, last_stop = ExitCode.DONE, -LEAVES_WITHIN_S
         if first:
             code = self.handle(first)
             if code != ExitCode.DONE and self._agent is None:
@@ -103,7 +107,11 @@ class Session:
             except KeyboardInterrupt:
                 if not self._somebody_types:
                     return ExitCode.INTERRUPTED
-                self._screen.line("Ctrl-D or /exit leaves; /help shows what to type.", style="dim", indent=0)
+                if time.monotonic() - last_stop < LEAVES_WITHIN_S:
+                    return ExitCode.INTERRUPTED
+                last_stop = time.monotonic()
+                told = "Ctrl-C again, Ctrl-D or /exit leaves; /help shows what to type."
+                self._screen.line(told, style="dim", indent=0)
             except EOFError:
                 break
             else:

@@ -178,7 +178,13 @@ def test_a_reader_who_has_gone_away_ends_the_session(project: Path) -> None:
 def test_ctrl_c_at_the_prompt_says_how_to_leave(project: Path) -> None:
     code, shown = run(project, KeyboardInterrupt, "/exit", "/status")
     assert code == ExitCode.DONE
-    assert "Ctrl-D or /exit leaves" in shown
+    assert "Ctrl-C again, Ctrl-D or /exit leaves" in shown
+    assert SLUG not in shown
+
+
+def test_ctrl_c_twice_at_the_prompt_leaves(project: Path) -> None:
+    code, shown = run(project, KeyboardInterrupt, KeyboardInterrupt, "/status")
+    assert code == ExitCode.INTERRUPTED
     assert SLUG not in shown
 
 
