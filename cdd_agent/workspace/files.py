@@ -1,44 +1,34 @@
 """The files of a project, confined: a path from a model, a plan or a comment can only ever mean a file in here.
 
 A path is given with forward slashes, relative to the root or absolute inside it. Links are resolved before anything
-is decided, so a link that leads outside is outside. A link may be read through when it ends inside; nothing is ever
-written through one.
+is decided, so a link that leads outside is outside; what is opened then is the resolved path, without following any
+link (``beneath``), so that nothing can change in between. A link may be read through when it ends inside; nothing is
+ever written through one.
 """
 
-import errno
 import hashlib
 import os
 import stat
-import unicodedata
-from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO
 
 from cdd_agent.errors import UsageError
-from cdd_agent.storage import write_atomic
+from cdd_agent.guarded.protected import ENVIRONMENT_FOLDERS, PRIVATE_FOLDERS, private_part, protected_by
+from cdd_agent.guarded.secret_files import is_secret
+from cdd_agent.guarded.spelling import folded
+from cdd_agent.workspace.beneath import Beneath
 
 SIZE_CAP_BYTES = 256 * 1024
-"""The largest file that is read."""
+"""The largest file that is read at once."""
 
-PRIVATE_FOLDERS = frozenset({".git", ".cdd"})
-"""Neither read nor written, at any depth: git's own files and this program's."""
+PAGED_CAP_BYTES = 16 * 1024 * 1024
+"""The largest file that is read in parts."""
 
-STATE_FILE = "execution-state.json"
-"""Read by anybody, written (with all its copies) by the program alone."""
-
-SKIPPED_FOLDERS = PRIVATE_FOLDERS | {
-    ".hypothesis",
-    ".mypy_cache",
-    ".nox",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".tox",
-    ".venv",
-    "__pycache__",
-    "node_modules",
-    "venv",
-}
+SKIPPED_FOLDERS = (
+    PRIVATE_FOLDERS
+    | ENVIRONMENT_FOLDERS
+    | {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"}
+)
 """Not listed: what tools make and nobody edits."""
 
 _ALLOWED = "give a path inside the project, such as src/module.py"
@@ -51,61 +41,77 @@ class Workspace:
         """``root`` is the project's top folder; links in it are resolved once, here."""
         self.root = Path(os.path.realpath(root))
         self._given_root = Path(os.path.abspath(root))
-        self._git_folder = _linked_git_folder(self.root)
+        self._beneath = Beneath(self.root)
+        self._git_folders = _git_folders(self._beneath)
 
-    def locate(self, path: str) -> Path:
-        """The file or folder that ``path`` means, its links resolved; it need not exist.
+    def relative(self, path: str) -> str:
+        """The name of the file or folder that ``path`` means, which need not exist, as every record gives it.
 
-        Raises ``UsageError`` for a path outside the project and for one in a private folder.
+        Relative to the root, with forward slashes, its links resolved. Raises ``UsageError`` for a path outside the
+        project and for one in a private folder.
         """
         lexical = self._lexical(path)
         resolved = Path(os.path.realpath(self.root / lexical))
         if not resolved.is_relative_to(self.root):
             raise UsageError(f"{path} is a link that leads outside the project.", hint=_ALLOWED)
-        private = _first_private(lexical) or _first_private(resolved.relative_to(self.root))
-        if private is None and self._git_folder is not None and resolved.is_relative_to(self._git_folder):
-            private = self._git_folder.name
+        name = resolved.relative_to(self.root).as_posix()
+        private = private_part(lexical.as_posix()) or private_part(name)
+        if private is None:
+            private = next((folder.name for folder in self._git_folders if resolved.is_relative_to(folder)), None)
         if private is not None:
             raise UsageError(f"{path} lies in {private}, which is neither read nor written here.", hint=_ALLOWED)
-        return resolved
+        return name
 
-    def locate_writable(self, path: str) -> Path:
-        """The place that ``path`` means if a file may be written there.
+    def readable(self, path: str) -> str:
+        """The name of what ``path`` means if its content may be shown.
 
-        Raises ``UsageError`` as ``locate`` does, and for links and the state of a ticket.
+        Raises ``UsageError`` as ``relative`` does, and for a file of secrets, by the name given or the resolved one.
         """
-        resolved = self.locate(path)
-        lexical = self.root / self._lexical(path)
-        if lexical != resolved or os.path.islink(lexical):
+        name = self.relative(path)
+        if is_secret(self._lexical(path).as_posix()) or is_secret(name):
+            raise UsageError(
+                f"{path} is by its name a file of secrets, which is neither read nor written here.",
+                hint="read an example of it, such as .env.example, or ask the user what it is to hold",
+            )
+        return name
+
+    def writable(self, path: str) -> str:
+        """The name of what ``path`` means if a file may be written there.
+
+        Raises ``UsageError`` as ``readable`` does, and for links, settings, and the state of a ticket.
+        """
+        name = self.readable(path)
+        lexical = self._lexical(path)
+        if lexical.as_posix() != name or os.path.islink(self.root / lexical):
             raise UsageError(
                 f"{path} is a link, or lies behind one, and nothing is written through a link.",
-                hint=f"write to {self.relative(path)} if that is the file you mean",
+                hint=f"write to {name} if that is the file you mean",
             )
-        if any(_folded(part).startswith(STATE_FILE) for part in resolved.relative_to(self.root).parts):
+        reason = protected_by(name)
+        if reason is None and any(self._beneath.exists(f"{folder}/pyvenv.cfg") for folder in _above(name)):
+            reason = "lies in a virtual environment, which tests are run with"
+        if reason is not None:
             raise UsageError(
-                f"{path} is the state of a ticket, which only the program writes.",
-                hint="leave it as it is; it changes by itself as steps are completed",
+                f"{path} may not be written by an agent: it {reason}.",
+                hint="leave it as it is; what has to change in it is for the user to do",
             )
-        return resolved
-
-    def relative(self, path: str) -> str:
-        """``path`` as every record names it: relative to the root, with forward slashes, links resolved."""
-        return self.locate(path).relative_to(self.root).as_posix()
+        return name
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder at ``path``."""
-        return os.path.exists(self.locate(path))
+        return self._beneath.exists(self.relative(path))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *, cap_bytes: int = SIZE_CAP_BYTES) -> bytes:
         """The bytes of a text file.
 
-        Raises ``UsageError`` if it is missing, no ordinary file, larger than ``SIZE_CAP_BYTES`` or binary (holds a
-        NUL byte). Never waits: a pipe or a device is refused unread.
+        Raises ``UsageError`` as ``readable`` does, and if it is missing, no ordinary file, larger than ``cap_bytes``
+        or binary (holds a NUL byte). Never waits: a pipe or a device is refused unread.
         """
-        data = self._content(path, SIZE_CAP_BYTES + 1)
-        if len(data) > SIZE_CAP_BYTES:
+        data = self._content(self.readable(path), path, size_bytes=cap_bytes + 1)
+        if len(data) > cap_bytes:
             raise UsageError(
-                f"{path} is larger than {SIZE_CAP_BYTES // 1024} KB.", hint="search it with Grep instead of reading it"
+                f"{path} is larger than {cap_bytes // 1024} KB.",
+                hint="read it in parts, with offset and limit; change it with a command",
             )
         if b"\0" in data:
             raise UsageError(f"{path} is a binary file: it holds a NUL byte.", hint="read its source instead")
@@ -113,11 +119,9 @@ class Workspace:
 
     def write(self, path: str, data: bytes) -> None:
         """Put ``data`` at ``path`` in one step, making folders; raises ``UsageError`` where that is not allowed."""
-        place = self.locate_writable(path)
-        if os.path.exists(place) and not os.path.isfile(place):
-            raise UsageError(f"{path} is a folder or no ordinary file.", hint="give the path of a file in it")
+        name = self.writable(path)
         try:
-            write_atomic(place, data)
+            self._beneath.write(name, data)
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be written: {error.strerror}.", hint="check the folder's name and permissions"
@@ -125,28 +129,41 @@ class Workspace:
 
     def digest(self, path: str) -> str | None:
         """SHA-256 of the file's bytes in hexadecimal, or nothing if there is no file at ``path``."""
-        if not self.exists(path):
-            return None
-        return hashlib.sha256(self._content(path)).hexdigest()
+        name = self.relative(path)
+        return hashlib.sha256(self._content(name, path)).hexdigest() if self._beneath.exists(name) else None
 
     def listing(self) -> tuple[str, ...]:
         """Every ordinary file of the project as a relative path, sorted; without what ``SKIPPED_FOLDERS`` names.
 
         A virtual environment is left out whatever its name; links to folders are not followed, and links to files
-        are listed when they may be read.
+        are listed when they end inside.
         """
-        found = (
-            entry.path for entry in _files_beneath(str(self.root)) if not entry.is_symlink() or self._allows(entry.path)
-        )
-        return tuple(sorted(Path(path).relative_to(self.root).as_posix() for path in found))
+        found: list[str] = []
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                entries = self._beneath.entries(folder)
+            except OSError:
+                continue
+            if any(entry.name == "pyvenv.cfg" for entry in entries):
+                continue
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.kind == "folder" and folded(entry.name) not in SKIPPED_FOLDERS:
+                    folders.append(path)
+                elif (entry.kind == "file" and private_part(entry.name) is None) or (
+                    entry.kind == "link" and self.is_file(path)
+                ):
+                    found.append(path)
+        return tuple(sorted(found))
 
-    def _allows(self, path: str) -> bool:
-        """Whether ``locate`` takes ``path``."""
+    def is_file(self, path: str) -> bool:
+        """Whether ``path`` means an ordinary file that this workspace names."""
         try:
-            self.locate(path)
-        except UsageError:
+            return stat.S_ISREG(self._beneath.stat(self.relative(path)).st_mode)
+        except (UsageError, OSError):
             return False
-        return True
 
     def _lexical(self, path: str) -> Path:
         """``path`` relative to the root as it is written, links not resolved."""
@@ -166,11 +183,10 @@ class Workspace:
                 return pure.relative_to(root)
         raise UsageError(f"{path} is outside the project {self.root}.", hint=_ALLOWED)
 
-    def _content(self, path: str, size_bytes: int = -1) -> bytes:
-        """Up to ``size_bytes`` of an ordinary file, all of it by default."""
+    def _content(self, name: str, path: str, *, size_bytes: int = -1) -> bytes:
+        """Up to ``size_bytes`` of an ordinary file, all of it by default; ``path``: what it was asked for as."""
         try:
-            with _open_ordinary(self.locate(path)) as stream:
-                return stream.read(size_bytes)
+            return self._beneath.read(name, size_bytes)
         except FileNotFoundError as error:
             raise UsageError(f"There is no file {path}.", hint=_nearest(path, self.listing())) from error
         except OSError as error:
@@ -189,53 +205,27 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _folded(name: str) -> str:
-    """``name`` as the most forgiving file system would compare it: case, width and invisible characters gone."""
-    visible = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
-    return unicodedata.normalize("NFKC", visible).casefold()
+def _above(name: str) -> list[str]:
+    """The folders that a name lies in, the root excepted."""
+    parts = name.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def _first_private(relative: Path) -> str | None:
-    """The first component that names a private folder."""
-    return next((part for part in relative.parts if _folded(part) in PRIVATE_FOLDERS), None)
-
-
-def _linked_git_folder(root: Path) -> Path | None:
-    """Where ``.git`` points to when it is a file: a linked worktree, a submodule, a separate git folder."""
+def _git_folders(project: Beneath) -> tuple[Path, ...]:
+    """Where git keeps its files if ``.git`` is a file: a linked work tree, a submodule, a separate git folder."""
     try:
-        with _open_ordinary(root / ".git") as stream:
-            text = decode(stream.read(4096))
+        text = decode(project.read(".git", 4096))
     except OSError:
-        return None
+        return ()
     target = text.partition("gitdir:")[2].strip()
-    return Path(os.path.realpath(root / target)) if target else None
-
-
-def _open_ordinary(place: Path) -> BinaryIO:
-    """An ordinary file, open for reading; ``OSError`` for a link and for anything that could block or be a folder."""
-    handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is no ordinary file")
-    return os.fdopen(handle, "rb")
-
-
-def _files_beneath(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Ordinary files, and links to such, in ``folder`` and its listed folders; unreadable ones are passed over."""
+    if not target or "\0" in target:
+        return ()
+    folder = Path(os.path.realpath(project.root / target))
     try:
-        with os.scandir(folder) as opened:
-            entries = list(opened)
+        shared = decode(Beneath(folder).read("commondir", 4096)).strip()
     except OSError:
-        return
-    if any(entry.name == "pyvenv.cfg" for entry in entries):
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED_FOLDERS:
-                yield from _files_beneath(entry.path)
-        elif entry.is_file() and _folded(entry.name) not in PRIVATE_FOLDERS:
-            yield entry
+        return (folder,)
+    return (folder,) if "\0" in shared else (folder, Path(os.path.realpath(folder / shared)))
 
 
 def _nearest(path: str, listing: tuple[str, ...]) -> str:

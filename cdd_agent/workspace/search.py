@@ -1,10 +1,15 @@
-"""Finding files by name and lines by content, among the files that a workspace lists."""
+"""Finding files by name and lines by content, among the files that a workspace lists.
+
+Every hit is asked of the workspace again: by the time it is told, a folder may have become a link.
+"""
 
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
+from cdd_agent.guarded.keys import mask
 from cdd_agent.workspace.files import Workspace, decode
 
 HIT_CAP = 200
@@ -31,16 +36,55 @@ class Hits:
     """By path, then line; at most as many as were asked for."""
     total: int
     unread: int
-    """Files passed over: binary, too large or not readable."""
+    """Files passed over: binary, too large, of secrets or not readable."""
+    masked: int = 0
+    """Texts shaped like keys that were masked in the files with hits."""
 
 
 def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
-    """The files whose relative path matches ``pattern``, sorted.
+    """The files whose relative path matches ``pattern`` and that may be named, sorted.
 
     ``*`` and ``?`` stay within a name, ``**`` crosses folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}`` are
     alternatives. A pattern without a slash matches names in any folder. Raises ``UsageError`` for a pattern that
     could only match outside the project or cannot be read.
     """
+    return tuple(path for path in _matching(workspace, pattern) if workspace.is_file(path))
+
+
+def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
+    """The lines that the regular expression ``pattern`` is found in, in the files that match ``files``.
+
+    Keys are masked before anything is sought, so that no pattern can feel its way along one. Raises ``UsageError`` for
+    an expression that is not valid.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expression = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(
+            f"{pattern!r} is not a regular expression: {error}.", hint="escape ( ) [ ] { } . * + ? with a backslash"
+        ) from error
+    shown: list[Hit] = []
+    total = unread = count = 0
+    for path in _matching(workspace, files):
+        try:
+            masked = mask(decode(workspace.read(path)))
+        except UsageError:
+            unread += 1
+            continue
+        before = total
+        for number, line in enumerate(masked.text.split("\n"), start=1):
+            if expression.search(line):
+                total += 1
+                if len(shown) < limit:
+                    shown.append(Hit(path=path, line=number, text=line.removesuffix("\r")[:SHOWN_LENGTH]))
+        count += masked.count if total > before else 0
+    return Hits(shown=tuple(shown), total=total, unread=unread, masked=count)
+
+
+def _matching(workspace: Workspace, pattern: str) -> Iterator[str]:
+    """The listed paths that match, as ``glob`` says."""
     if pattern.startswith("/") or ".." in pattern.split("/") or not pattern.strip():
         raise UsageError(
             f"The pattern {pattern!r} does not stay inside the project.", hint="use one such as src/**/*.py"
@@ -52,36 +96,7 @@ def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
         raise UsageError(
             f"The pattern {pattern!r} cannot be read: {error}.", hint="use one such as src/**/*.py"
         ) from error
-    return tuple(path for path in workspace.listing() if expression.fullmatch(path))
-
-
-def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
-    """The lines that the regular expression ``pattern`` is found in, in the files that match ``files``.
-
-    Raises ``UsageError`` for an expression that is not valid.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expression = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise UsageError(
-            f"{pattern!r} is not a regular expression: {error}.", hint="escape ( ) [ ] { } . * + ? with a backslash"
-        ) from error
-    shown: list[Hit] = []
-    total = unread = 0
-    for path in glob(workspace, files):
-        try:
-            text = decode(workspace.read(path))
-        except UsageError:
-            unread += 1
-            continue
-        for number, line in enumerate(text.split("\n"), start=1):
-            if expression.search(line):
-                total += 1
-                if len(shown) < limit:
-                    shown.append(Hit(path=path, line=number, text=line.removesuffix("\r")[:SHOWN_LENGTH]))
-    return Hits(shown=tuple(shown), total=total, unread=unread)
+    return (path for path in workspace.listing() if expression.fullmatch(path))
 
 
 _SET = r"\[(?:[!^][^/]|[^/!^])[^\]/]*\]"

@@ -1,10 +1,15 @@
-"""Read, Write and Edit: the files of the project, as far as this agent may change them."""
+"""Read, Write and Edit: the files of the project, as far as this agent may change them.
+
+Texts shaped like keys are masked before anything else is done with a file: no answer, and no error, can show one. An
+edit is made in the masked text, and what was masked is put back before the file is written.
+"""
 
 import ast
 import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -12,11 +17,16 @@ import msgspec
 from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import Workspace, decode, encode
+from cdd_agent.guarded.keys import MASK, Masked, mask
+from cdd_agent.guarded.spelling import folded
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
 
 LINES_PER_READ = 2000
 SHOWN_LINE_LENGTH = 2000
 CONTEXT_LINES = 3
+
+PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
+"""What pytest is configured by; on a file system that looks past case it finds them in any spelling."""
 
 FilePath = Annotated[str, msgspec.Meta(min_length=1, description="path relative to the project's folder")]
 
@@ -92,16 +102,19 @@ class _Files:
 
     def read(self, inputs: ReadInput) -> ToolOutput:
         """The lines asked for, numbered, and what a reader cannot see of them."""
-        data = self._workspace.read(inputs.file_path)
-        lines = split_lines(decode(data))
+        data = self._workspace.read(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
+        masked = mask(decode(data))
+        lines = split_lines(masked.text)
         if lines and inputs.offset > len(lines):
             raise UsageError(
                 f"{inputs.file_path} has {len(lines)} lines, none at offset {inputs.offset}.", hint="use a lower offset"
             )
         self._seen[self._workspace.relative(inputs.file_path)] = _digest(data)
-        last = min(len(lines), inputs.offset - 1 + min(inputs.limit, LINES_PER_READ))
-        shown = _numbered(lines, first=inputs.offset, last=last) or "(the file is empty)"
-        return ToolOutput(text="\n".join([shown, *_remarks(data, last=last, total=len(lines))]))
+        rows = _page(_numbered(lines, first=inputs.offset, last=inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)))
+        shown = "\n".join(rows) or "(the file is empty)"
+        last = inputs.offset - 1 + len(rows)
+        hidden = sum(len(MASK.findall(row)) for row in rows) if masked.count else 0
+        return ToolOutput(text="\n".join([shown, *_remarks(data, last=last, total=len(lines), hidden=hidden)]))
 
     def write(self, inputs: WriteInput) -> ToolOutput:
         """Create the file, or overwrite it if the agent knows what it holds."""
@@ -111,9 +124,11 @@ class _Files:
         if self._workspace.exists(name):
             self._require_known(name, self._workspace.digest(name))
             before = self._workspace.read(name)
+            _require_no_mask(inputs.content, before=decode(before), where="content")
             _require_python(name, before=before, after=data)
             done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
         else:
+            _require_no_mask(inputs.content, before="", where="content")
             done = f"Created {name}: {count}."
         self._workspace.write(name, data)
         self._seen[name] = _digest(data)
@@ -123,11 +138,14 @@ class _Files:
         """Replace the piece; a file the agent does not know is changed only where exactly that piece stands once."""
         name = self._writable(inputs.file_path)
         before = self._workspace.read(name)
-        edited = replace(decode(before), inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all)
+        masked = mask(decode(before))
+        for where, text in (("old_string", inputs.old_string), ("new_string", inputs.new_string)):
+            _require_no_mask(text, before=decode(before), where=where)
+        edited = replace(masked.text, inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all)
         known = self._seen.get(name) == _digest(before)
         if edited.ignored or len(edited.lines) > 1:
             self._require_known(name, _digest(before))
-        after = encode(edited.text)
+        after = encode(_restored(masked, edited.text))
         if after == before:
             raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
         _require_python(name, before=before, after=after)
@@ -138,9 +156,8 @@ class _Files:
 
     def _writable(self, path: str) -> str:
         """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
-        self._workspace.locate_writable(path)
-        name = self._workspace.relative(path)
-        reason = self._may_write(name)
+        name = self._workspace.writable(path)
+        reason = self._may_write(name) or self._may_write(_as_pytest_names_it(name))
         if reason is not None:
             raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
         return name
@@ -164,19 +181,28 @@ def _counted(text: str) -> str:
     return "1 line" if count == 1 else f"{count} lines"
 
 
-def _numbered(lines: list[str], *, first: int, last: int) -> str:
+def _numbered(lines: list[str], *, first: int, last: int) -> list[str]:
     """The lines ``first`` to ``last``, 1-based, each after its number."""
     rows = []
     for number, line in enumerate(lines[first - 1 : last], start=first):
         text = without_ending(line)
         cut = f"{text[:SHOWN_LINE_LENGTH]} [... {len(text) - SHOWN_LINE_LENGTH} characters more]"
         rows.append(f"{number:>6}\t{text if len(text) <= SHOWN_LINE_LENGTH else cut}")
-    return "\n".join(rows)
+    return rows
 
 
-def _remarks(data: bytes, *, last: int, total: int) -> list[str]:
-    """What the numbered lines do not show."""
+def _page(rows: list[str]) -> list[str]:
+    """The first rows that together are not longer than what is shown at once; at least one."""
+    ends = accumulate(len(row) + 1 for row in rows)
+    return rows[: max(1, sum(end <= SIZE_CAP_BYTES for end in ends))]
+
+
+def _remarks(data: bytes, *, last: int, total: int, hidden: int) -> list[str]:
+    """What the numbered lines do not show; ``hidden``: masks in them."""
     remarks = []
+    if hidden:
+        lines = "1 text" if hidden == 1 else f"{hidden} texts or lines of one"
+        remarks.append(f"({lines} shaped like a key, masked as [masked: ...]; Edit keeps them, but cannot match them)")
     if last < total:
         remarks.append(f"({total - last} more lines; read on with offset {last + 1})")
     if b"\r\n" in data:
@@ -196,7 +222,36 @@ def _edit_told(name: str, edited: Edited, *, new: str) -> str:
     lines = split_lines(edited.text)
     first = max(1, edited.lines[0] - CONTEXT_LINES)
     last = min(len(lines), edited.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
-    return f"Edited {name} {places}{ignored}. It reads now:\n{_numbered(lines, first=first, last=last)}"
+    now = "\n".join(_numbered(lines, first=first, last=last))
+    return f"Edited {name} {places}{ignored}. It reads now:\n{now}"
+
+
+def _require_no_mask(text: str, *, before: str, where: str) -> None:
+    """Raise ``UsageError`` if ``text`` would put a mask where a key was; one that ``before`` holds itself is text."""
+    added = next((found for found in MASK.findall(text) if found not in before), None)
+    if added is not None:
+        raise UsageError(
+            f"{where} holds {added}, which only stands for a key that you were not shown: nothing was changed.",
+            hint="leave those lines out: Edit the lines around them, they keep what is in the file",
+        )
+
+
+def _restored(masked: Masked, edited: str) -> str:
+    """The edited text with its keys back."""
+    text = masked.restored(edited)
+    if text is None:
+        raise UsageError(
+            "The edit reaches into a text that is masked, being shaped like a key: nothing was changed.",
+            hint="Edit the lines around it, and leave the replacing of a key to the user",
+        )
+    return text
+
+
+def _as_pytest_names_it(name: str) -> str:
+    """``name`` as a file system that looks past case would give it to pytest, if it configures pytest then."""
+    folder, _, last = name.rpartition("/")
+    spelled = folded(last)
+    return name if spelled not in PYTEST_FILES else f"{folder}/{spelled}".lstrip("/")
 
 
 def _require_python(name: str, *, before: bytes, after: bytes) -> None:
@@ -206,7 +261,7 @@ def _require_python(name: str, *, before: bytes, after: bytes) -> None:
     error = _syntax_error(after)
     if error is not None:
         raise UsageError(
-            f"{name} would no longer be Python, nothing was changed: {error}",
+            f"{name} would no longer be Python, nothing was changed: {mask(error).text}",
             hint="mend the new text; if the change needs several edits, make each one leave valid code",
         )
 

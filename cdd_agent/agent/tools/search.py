@@ -61,5 +61,7 @@ def _hits_told(hits: Hits) -> str:
     if hits.total > len(hits.shown):
         rows.append(f"... and {hits.total - len(hits.shown)} more; narrow the pattern or the glob")
     if hits.unread:
-        rows.append(f"(files not searched, being binary, too large or not readable: {hits.unread})")
+        rows.append(f"(files not searched, being binary, too large, of secrets or not readable: {hits.unread})")
+    if hits.masked:
+        rows.append(f"(texts shaped like keys, masked in these files: {hits.masked})")
     return "\n".join(rows)

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import SIZE_CAP_BYTES, Workspace, decode, encode
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_an_absolute_path_works_below_a_root_that_was_given_through_a_link(proje
 def test_a_path_that_leaves_the_project_or_is_none_is_refused(project: Path, path: str) -> None:
     workspace = Workspace(project)
     with pytest.raises(UsageError) as refusal:
-        workspace.locate(path)
+        workspace.relative(path)
     assert "path inside the project" in refusal.value.hint
     with pytest.raises(UsageError):
         workspace.write(path, b"")
@@ -54,7 +55,7 @@ def test_a_path_that_leaves_the_project_or_is_none_is_refused(project: Path, pat
 def test_a_sibling_folder_whose_name_begins_alike_is_outside(project: Path, tmp_path: Path) -> None:
     (tmp_path / "project-two").mkdir()
     with pytest.raises(UsageError, match="outside the project"):
-        Workspace(project).locate(str(tmp_path / "project-two" / "file"))
+        Workspace(project).relative(str(tmp_path / "project-two" / "file"))
 
 
 def test_links_that_lead_outside_are_refused_for_files_and_folders(project: Path, tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_links_that_lead_outside_are_refused_for_files_and_folders(project: Path
     workspace = Workspace(project)
     for path in ("file-link", "folder-link/secret.txt", "dangling", "folder-link/new.txt"):
         with pytest.raises(UsageError, match="leads outside"):
-            workspace.locate(path)
+            workspace.relative(path)
         with pytest.raises(UsageError, match="leads outside"):
             workspace.write(path, b"x")
     assert (tmp_path / "secret.txt").read_text() == "outside"
@@ -131,6 +132,34 @@ def test_the_state_of_a_ticket_may_be_read_but_not_written(project: Path, name: 
         workspace.write(f"tickets/one/{name}", b"")
 
 
+def test_a_file_of_secrets_is_refused_by_the_name_given_and_by_the_resolved_one(project: Path) -> None:
+    (project / ".env").write_text("KEY=1")
+    (project / ".env.example").write_text("KEY=")
+    (project / "notes.txt").symlink_to(".env")
+    (project / "server.pem").symlink_to("src/table.py")
+    workspace = Workspace(project)
+    for path in (".env", "notes.txt", "server.pem"):
+        with pytest.raises(UsageError, match="file of secrets"):
+            workspace.read(path)
+        with pytest.raises(UsageError, match="file of secrets"):
+            workspace.write(path, b"KEY=2")
+    assert workspace.read(".env.example") == b"KEY="
+
+
+@pytest.mark.parametrize("path", [".vscode/settings.json", ".mcp.json", "src/a.pth", ".venv/lib/x.py", "env/lib/x.py"])
+def test_what_starts_programs_may_be_read_and_is_not_written(project: Path, path: str) -> None:
+    (project / "env").mkdir()
+    (project / "env" / "pyvenv.cfg").touch()
+    workspace = Workspace(project)
+    with pytest.raises(UsageError, match="may not be written by an agent"):
+        workspace.write(path, b"{}")
+    (project / path).parent.mkdir(parents=True, exist_ok=True)
+    (project / path).write_text("{}")
+    assert workspace.read(path) == b"{}"
+    with pytest.raises(UsageError, match="may not be written by an agent"):
+        workspace.write(path, b"")
+
+
 def test_a_missing_file_is_answered_with_the_nearest_name(project: Path) -> None:
     with pytest.raises(UsageError, match="no file src/tabel") as refusal:
         Workspace(project).read("src/tabel.py")
@@ -156,6 +185,39 @@ def test_large_binary_and_special_files_are_refused_without_waiting(project: Pat
         workspace.digest("pipe")
     with pytest.raises(UsageError, match="ordinary file"):
         workspace.write("pipe", b"x")
+
+
+def test_the_shared_git_folder_of_a_work_tree_is_private_too(tmp_path: Path) -> None:
+    (tmp_path / "store" / "worktrees" / "one").mkdir(parents=True)
+    (tmp_path / "store" / "worktrees" / "one" / "commondir").write_text("../..\n")
+    (tmp_path / ".git").write_text("gitdir: store/worktrees/one\n")
+    for path in ("store/config", "store/worktrees/one/HEAD"):
+        with pytest.raises(UsageError, match="neither read nor written"):
+            Workspace(tmp_path).write(path, b"x")
+
+
+@pytest.mark.parametrize("text", ["gitdir: a\0b", "gitdir:", "", "gitdir: ../gone"])
+def test_a_git_file_that_makes_no_sense_is_no_crash(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".git").write_text(text)
+    Workspace(tmp_path).write("a.py", b"x = 1\n")
+
+
+def test_a_larger_file_is_read_whole_where_it_is_asked_for_in_parts(project: Path) -> None:
+    (project / "large.txt").write_bytes(b"a" * (SIZE_CAP_BYTES + 1))
+    workspace = Workspace(project)
+    assert len(workspace.read("large.txt", cap_bytes=PAGED_CAP_BYTES)) == SIZE_CAP_BYTES + 1
+
+
+def test_folders_nested_deeper_than_a_function_can_call_itself_are_listed(project: Path) -> None:
+    handle = os.open(project, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+    assert Workspace(project).listing() == ("src/table.py",)
+    subprocess.run(["rm", "-rf", str(project / "d")], check=True)
 
 
 def test_a_pipe_in_place_of_the_git_file_does_not_hang(tmp_path: Path) -> None:
@@ -223,11 +285,11 @@ def test_any_bytes_survive_decoding_and_encoding(data: bytes) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("./\\~a .gitcd\u200b\0G-"), max_size=30))
-def test_no_path_is_ever_located_outside_the_root_or_in_a_private_folder(path: str) -> None:
+def test_no_path_is_ever_named_outside_the_root_or_in_a_private_folder(path: str) -> None:
     root = Path(sys.prefix).resolve()
     try:
-        place = Workspace(root).locate(path)
+        name = Workspace(root).relative(path)
     except UsageError:
         return
-    assert place.is_relative_to(root)
-    assert not {".git", ".cdd"} & {part.casefold() for part in place.relative_to(root).parts}
+    assert (root / name).resolve().is_relative_to(root)
+    assert not {".git", ".cdd"} & {part.casefold() for part in name.split("/")}

@@ -81,6 +81,29 @@ def test_binary_files_private_folders_and_links_outside_are_not_searched(workspa
     assert hits.unread == 1
 
 
+def test_a_hit_that_has_become_a_link_outside_by_the_time_it_is_told_is_left_out(workspace: Workspace) -> None:
+    class Late(Workspace):
+        def listing(self) -> tuple[str, ...]:
+            found = super().listing()
+            (self.root / "src" / "table.py").unlink()
+            (self.root / "src" / "table.py").symlink_to(self.root.parent / "outside.py")
+            return found
+
+    late = Late(workspace.root)
+    assert "src/table.py" not in glob(late, "src/*.py")
+    assert [hit.path for hit in grep(Late(workspace.root), "def ").shown] == ["src/deep/er/cell.py"]
+
+
+def test_no_pattern_finds_its_way_along_a_key(tmp_path: Path) -> None:
+    key = f"ghp_{'k' * 36}"
+    (tmp_path / "a.py").write_text(f"TOKEN = '{key}'\n")
+    workspace = Workspace(tmp_path)
+    assert grep(workspace, "ghp_k").total == 0
+    assert grep(workspace, "TOKEN").shown[0].text == "TOKEN = '[masked: GitHub token]'"
+    assert grep(workspace, "TOKEN").masked == 1
+    assert grep(workspace, "nothing").masked == 0
+
+
 def test_hits_above_the_limit_are_counted_and_long_lines_cut(tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("x" * 1000 + "\n" + "x\n" * 9)
     hits = grep(Workspace(tmp_path), "x", limit=3)

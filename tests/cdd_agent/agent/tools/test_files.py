@@ -197,3 +197,99 @@ def test_where_this_agent_may_not_write_it_is_told_why(tmp_path: Path) -> None:
 def test_two_agents_do_not_share_what_they_have_read(files: Files) -> None:
     files.read("src/table.py")
     assert Files(files.root).write("src/table.py", "").is_error
+
+
+KEY = f"AKIA{'Q' * 16}"
+
+
+def test_a_key_is_not_shown_and_the_reader_is_told(files: Files) -> None:
+    (files.root / "a.py").write_text(f"x = 1\nKEY = '{KEY}'\n")
+    assert files.read("a.py").text == (
+        "     1\tx = 1\n     2\tKEY = '[masked: AWS key]'\n"
+        "(1 text shaped like a key, masked as [masked: ...]; Edit keeps them, but cannot match them)"
+    )
+    assert "masked as" not in files.read("a.py", limit=1).text
+
+
+def test_an_edit_beside_a_key_keeps_it_and_shows_it_masked(files: Files) -> None:
+    (files.root / "a.py").write_text(f"x = 1\nKEY = '{KEY}'\ny = 1\n")
+    output = files.edit("a.py", "x = 1", "x = 2")
+    assert not output.is_error
+    assert KEY not in output.text
+    assert (files.root / "a.py").read_text() == f"x = 2\nKEY = '{KEY}'\ny = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("KEY = '[masked: AWS key]'", "KEY = ''", "old_string holds [masked: AWS key]"),
+        ("x = 1", "x = '[masked: AWS key]'", "new_string holds [masked: AWS key]"),
+        ("masked: AWS", "x", "reaches into a text that is masked"),
+        (KEY, "x", "not in the file"),
+        (KEY[:5], "x", "not in the file"),
+        ("z", KEY, "not in the file"),
+        ("x = 1\nKEY = 'x'\n", "KEY = 'y'\n", "nearest lines"),
+    ],
+)
+def test_no_edit_reaches_a_key_puts_a_mask_in_its_place_or_feels_its_way_along_it(
+    files: Files, old: str, new: str, *, why: str
+) -> None:
+    source = f"x = 1\nKEY = '{KEY}'\n"
+    (files.root / "a.py").write_text(source)
+    output = files.edit("a.py", old, new)
+    assert output.is_error
+    assert why in output.text
+    if KEY not in (old, new):
+        assert KEY not in output.text
+    assert (files.root / "a.py").read_text() == source
+
+
+def test_a_mask_is_not_written_as_if_it_were_the_file(files: Files) -> None:
+    (files.root / "a.py").write_text(f"KEY = '{KEY}'\n")
+    files.read("a.py")
+    for path in ("a.py", "b.py"):
+        output = files.write(path, "KEY = '[masked: AWS key]'\nx = 1\n")
+        assert output.is_error
+        assert "leave those lines out" in output.text
+    assert (files.root / "a.py").read_text() == f"KEY = '{KEY}'\n"
+    assert not (files.root / "b.py").exists()
+
+
+def test_a_text_that_only_reads_like_a_mask_is_text(files: Files) -> None:
+    (files.root / "a.py").write_text("x = '[masked: AWS key]'\n")
+    assert not files.edit("a.py", "x = '[masked: AWS key]'", "y = '[masked: AWS key]'").is_error
+    assert (files.root / "a.py").read_text() == "y = '[masked: AWS key]'\n"
+
+
+def test_a_file_larger_than_what_is_read_at_once_is_paged_through(files: Files) -> None:
+    (files.root / "large.txt").write_text("".join(f"{number:05} {'x' * 200}\n" for number in range(1, 4001)))
+    seen: list[str] = []
+    offset = 1
+    while True:
+        output = files.read("large.txt", offset=offset)
+        assert not output.is_error
+        assert len(output.text) <= 256 * 1024 + 200
+        rows = [row.split("\t")[1][:5] for row in output.text.split("\n") if "\t" in row]
+        seen += rows
+        offset += len(rows)
+        if "more lines" not in output.text:
+            break
+        assert f"read on with offset {offset})" in output.text
+    assert seen == [f"{number:05}" for number in range(1, 4001)]
+    output = files.edit("large.txt", "00001", "x")
+    assert output.is_error
+    assert "larger than 256 KB" in output.text
+
+
+def test_a_file_too_large_even_for_pages_is_refused(files: Files) -> None:
+    with (files.root / "huge.txt").open("wb") as stream:
+        stream.truncate(17 * 1024 * 1024)
+    output = files.read("huge.txt")
+    assert output.is_error
+    assert "larger than 16384 KB" in output.text
+
+
+def test_pytest_configuration_is_locked_in_any_spelling(tmp_path: Path) -> None:
+    _, write, _ = file_tools(Workspace(tmp_path), lambda path: "locked." if path.endswith("conftest.py") else None)
+    assert write.run({"file_path": "src/ConfTest.py", "content": ""}).is_error
+    assert not write.run({"file_path": "src/Conf.py", "content": ""}).is_error

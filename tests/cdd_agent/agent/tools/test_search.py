@@ -26,7 +26,7 @@ def test_hits_are_listed_with_path_and_line(tmp_path: Path) -> None:
     (tmp_path / "b.bin").write_bytes(b"\0")
     _, grep = search_tools(Workspace(tmp_path))
     assert grep.run({"pattern": "y ="}).text == (
-        "a.py:2: y = '\\xe9'\n(files not searched, being binary, too large or not readable: 1)"
+        "a.py:2: y = '\\xe9'\n(files not searched, being binary, too large, of secrets or not readable: 1)"
     )
     assert grep.run({"pattern": "none", "glob": "*.py"}).text == "No line matches."
     assert grep.run({"pattern": "("}).is_error
@@ -37,3 +37,15 @@ def test_many_hits_are_cut_and_counted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x\n" * 250)
     _, grep = search_tools(Workspace(tmp_path))
     assert grep.run({"pattern": "x"}).text.endswith("... and 50 more; narrow the pattern or the glob")
+
+
+def test_keys_are_masked_and_files_of_secrets_passed_over(tmp_path: Path) -> None:
+    key = f"AKIA{'Q' * 16}"
+    (tmp_path / "a.py").write_text(f"KEY = '{key}'\n")
+    (tmp_path / ".env").write_text(f"KEY={key}\n")
+    _, grep = search_tools(Workspace(tmp_path))
+    assert grep.run({"pattern": "KEY"}).text == (
+        "a.py:1: KEY = '[masked: AWS key]'\n"
+        "(files not searched, being binary, too large, of secrets or not readable: 1)\n"
+        "(texts shaped like keys, masked in these files: 1)"
+    )
