@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.evidence.trees import entries, name_in, project_in
-from cdd_agent.git.repository import GitError, Repository, encoded, private_index
+from cdd_agent.git.failure import GitError
+from cdd_agent.git.repository import Repository, encoded, private_index
+from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.fingerprint import digests, is_protected
 
@@ -48,16 +50,14 @@ def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
 
     A copy for which that fails is still of use.
     """
-    copy = Repository(folder)
     with contextlib.suppress(GitError, OSError):
-        copy.git("init", "--quiet", "--template=", f"--initial-branch={like.branch() or 'main'}")
+        copy = Repository.create(folder, branch=like.branch() or "main", template=False)
         information = folder / ".git" / "objects" / "info"
         information.mkdir(parents=True, exist_ok=True)
-        (information / "alternates").write_text(f"{like.common_dir() / 'objects'}\n")
+        (information / "alternates").write_text(f"{like.place.common_dir / 'objects'}\n")
         shutil.copyfile(index, folder / ".git" / "index")
-        author = ("-c", "user.name=cdd", "-c", "user.email=cdd@localhost", "-c", "commit.gpgSign=false")
         copy.git("update-index", "-q", "--refresh")
-        copy.git(*author, "commit", "--quiet", "--allow-empty", "--message=copy")
+        copy.git("commit", "--quiet", "--allow-empty", "--message=copy", variables=OURSELVES)
 
 
 def _restored(

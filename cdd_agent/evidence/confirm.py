@@ -15,7 +15,8 @@ from cdd_agent.evidence.mutation import Mutant, Mutants, mutants_of, survival
 from cdd_agent.evidence.outcomes import function_of, not_passing
 from cdd_agent.evidence.request import PYTHON, Findings, Request
 from cdd_agent.evidence.runs import Runs, TimeUp, silence
-from cdd_agent.git.repository import GitError, Repository
+from cdd_agent.git.failure import GitError
+from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.run import Suite, SuiteRun
 from pytest_tdd_agent.report import Reason, SuiteReport
 

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
-from cdd_agent.git.repository import CommitId, GitError, GitTimeout, Repository, encoded, private_index
+from cdd_agent.git.failure import GitError, GitUnable
+from cdd_agent.git.repository import CommitId, Repository, encoded, private_index, resolved
 
 
 def require_identity(repository: Repository) -> None:
     """Raise ``EnvironmentMissing`` unless git knows who commits."""
     try:
+        repository.git("var", "GIT_AUTHOR_IDENT")
         repository.git("var", "GIT_COMMITTER_IDENT")
     except GitError as error:
         raise EnvironmentMissing(
@@ -35,7 +37,7 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
             return head
         try:
             repository.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
-        except GitTimeout:
+        except GitUnable:
             raise
         except GitError as error:
             raise GateClosed(
@@ -56,13 +58,14 @@ def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
 def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:
     """Make the present branch name ``to`` if it still names ``expected``; index follows, work tree does not."""
     paths = [change.path for change in repository.changes(expected, to)]
-    repository.git("update-ref", "-m", f"cdd: {why}", "HEAD", to, expected)
+    old, new = resolved(repository, expected), resolved(repository, to)
+    repository.git("update-ref", "-m", f"cdd: {why}", "HEAD", new, old)
     refresh_index(repository, paths)
 
 
 def find_by_trailer(repository: Repository, key: str, *, value: str, since: CommitId | None) -> CommitId | None:
     """The newest commit after ``since`` whose trailer ``key`` is ``value``."""
-    span = "HEAD" if since is None else f"{since}..HEAD"
+    span = "HEAD" if since is None else f"{resolved(repository, since)}..HEAD"
     log = repository.git("log", f"--format=%H %(trailers:key={key},valueonly,separator=%x2C)", span)
     for line in log.splitlines():
         commit, _, found = line.partition(" ")

@@ -4,7 +4,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from cdd_agent.git.repository import GitError, Repository
+from cdd_agent.git.failure import GitError
+from cdd_agent.git.repository import Repository
 from cdd_agent.trust import Offer
 
 OF_A_COMMIT = (
@@ -42,7 +43,7 @@ def offer(repository: Repository) -> Offer | None:
     repositories. What a hook calls elsewhere is the hook's affair, except for what the usual runners are told.
     """
     scope, folder = _folder(repository)
-    inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.common_dir()))
+    inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.place.common_dir))
     hooks = [folder / name for name in OF_A_COMMIT if _can_run(folder / name)]
     if not hooks or (scope in _USERS_OWN and not inside):
         return None
@@ -67,7 +68,7 @@ def _folder(repository: Repository) -> tuple[str, Path]:
         named = []
     said = [(scope, path) for scope, path in zip(named[0::2], named[1::2], strict=False) if scope != "command"]
     if not said:
-        return "", repository.common_dir() / "hooks"
+        return "", repository.place.common_dir / "hooks"
     scope, path = said[-1]
     return scope, (repository.root / path).resolve()
 

@@ -4,7 +4,8 @@ git's own ``notes add`` loses notes when two processes add at once, so every wri
 that all work trees of the repository share.
 """
 
-from cdd_agent.git.repository import CommitId, GitError, Repository
+from cdd_agent.git.failure import GitError
+from cdd_agent.git.repository import CommitId, Repository, resolved
 from cdd_agent.storage import exclusive
 
 NOTES_REF = "tdd-handoffs"
@@ -13,7 +14,8 @@ LOCK_WAIT_S = 30.0
 
 def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
     """Add ``line`` to the note on ``commit``; a line that is there already is not repeated."""
-    lock = repository.common_dir() / "cdd-notes.lock"
+    commit = CommitId(resolved(repository, commit))
+    lock = repository.place.common_dir / "cdd-notes.lock"
     with exclusive(lock, purpose="Writing a handoff note", wait_s=LOCK_WAIT_S):
         lines = read_lines(repository, commit)
         if line in lines:
@@ -25,7 +27,9 @@ def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
 def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
     """The lines of the note on ``commit``, oldest first; empty if it has none."""
     try:
-        text = repository.git("notes", f"--ref={NOTES_REF}", "show", commit)
-    except GitError:
+        text = repository.git("notes", f"--ref={NOTES_REF}", "show", resolved(repository, commit))
+    except GitError as error:
+        if "no note found" not in error.happened:
+            raise  # what cannot be read now must not be taken for nothing, and written over
         return ()
     return tuple(line for line in text.splitlines() if line.strip())

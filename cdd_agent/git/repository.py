@@ -1,14 +1,15 @@
 """One git work tree, asked and changed through the ``git`` program."""
 
 import contextlib
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NewType
 
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.errors import UsageError
 from cdd_agent.git import hardening, states
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.place import Place
@@ -16,6 +17,8 @@ from cdd_agent.git.runner import Call, Runner, look_up, run_once
 
 CommitId = NewType("CommitId", str)
 """Forty hexadecimal digits, or sixty-four where the repository uses SHA-256."""
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,8 @@ class Repository:
     def __init__(self, root: Path) -> None:
         """``root`` is the top level of the work tree; see ``find``."""
         self.root = root
+        self.may_run_hooks: Callable[[], bool] = lambda: False
+        """Whether the hooks that are in force here may take part in commits; set by whoever can ask the user."""
         self._runner = Runner(root)
 
     @classmethod
@@ -53,7 +58,7 @@ class Repository:
             raise UsageError(f"{folder} is a git repository already.", hint="name a folder that is none")
         plain = () if template else ("--template=",)
         call = Call(arguments=("init", "--quiet", *plain, f"--initial-branch={branch}"), variables={})
-        run_once(call, folder=folder, settings=hardening.settings_for((), hooks=False))
+        run_once(call, folder=folder, settings=hardening.settings_for((), hooks=False, signs=False))
         return cls(folder)
 
     @property
@@ -70,9 +75,12 @@ class Repository:
     ) -> str:
         """What ``git ARGUMENTS`` prints; raises ``GitError`` with git's own words if it fails.
 
-        Only with ``hooks`` do the user's commit hooks and signing take part.
+        Only with ``hooks`` does the user's signing take part, and do hooks if they may.
         """
-        return self._runner.run(Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=hooks))
+        taking_part = hooks and self.may_run_hooks()
+        return self._runner.run(
+            Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=taking_part, signs=hooks)
+        )
 
     def head(self) -> CommitId | None:
         """The commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
@@ -130,6 +138,27 @@ class Repository:
             Change(path=path, kind=kinds.get(status, "modified"))
             for status, path in zip(fields[0::2], fields[1::2], strict=False)
         )
+
+
+def resolved(repository: Repository, name: str) -> str:
+    """The full object id that ``name`` stands for: an id as it is, a branch, tag or ref by its commit.
+
+    The name may come from a file that somebody else wrote. One that git would not take for a ref, or that would be
+    read as an option, raises ``UsageError``; nothing but an id is passed on.
+    """
+    if _OBJECT_ID.fullmatch(name):
+        return name
+    try:
+        if not name.startswith("refs/") and name != "HEAD":
+            repository.git("check-ref-format", "--branch", name)
+        return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
+    except GitUnable:
+        raise
+    except GitError as error:
+        raise UsageError(
+            f"{name!r} names no commit of this repository.",
+            hint="see what there is: git branch --all, git log --oneline",
+        ) from error
 
 
 def encoded(text: str) -> bytes:

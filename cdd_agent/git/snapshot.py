@@ -9,7 +9,6 @@ What counts as ignored can be held, so that a changed ignore rule does not hand 
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from cdd_agent.git.repository import Change, CommitId, Repository, encoded, private_index
@@ -17,12 +16,14 @@ from cdd_agent.git.repository import Change, CommitId, Repository, encoded, priv
 _SUBMODULE = "160000"
 """git's mode of an entry that names a commit of another repository."""
 
-_OURSELVES = {
+_UPDATE = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+OURSELVES = {
     "GIT_AUTHOR_NAME": "cdd",
     "GIT_AUTHOR_EMAIL": "cdd@localhost",
     "GIT_COMMITTER_NAME": "cdd",
     "GIT_COMMITTER_EMAIL": "cdd@localhost",
 }
+"""Who makes the commits that are no part of a history, so that they need no identity of the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +103,23 @@ class Snapshots:
             self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=encoded(back), variables=index)
         return undone
 
-    @cached_property
+    @property
     def _index(self) -> Path:
         """The user's index, whose knowledge of unchanged files makes a snapshot fast."""
-        return self._repository.root / self._repository.git("rev-parse", "--git-path", "index").strip()
+        return self._repository.place.git_dir / "index"
 
     def _write_tree(self) -> str:
         """The id of a tree object that holds the work tree as it is."""
         with private_index(self._index) as index:
-            self._repository.git("add", "--update", variables=index)
+            # Not `add --update`: that runs git inside each submodule, under the configuration of that repository.
+            changed = self._repository.git(
+                "diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index
+            )
+            self._repository.git(*_UPDATE, stdin=encoded(changed), variables=index)
             untracked = self._repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
             files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
             added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
-            add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-            self._repository.git(*add, stdin=encoded(added), variables=index)
+            self._repository.git(*_UPDATE, stdin=encoded(added), variables=index)
             tracked = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
             entries = (entry.partition("\t") for entry in tracked if entry)
             dropped = "".join(f"{p}\0" for about, _, p in entries if about[:6] == _SUBMODULE or self.leaves_out(p))
@@ -125,7 +129,7 @@ class Snapshots:
 
     def _commit_tree(self, tree: str, message: str) -> CommitId:
         """The id of a parentless commit of ``tree``."""
-        return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=_OURSELVES).strip())
+        return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=OURSELVES).strip())
 
 
 def _is_private(path: str) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import move_head
-from cdd_agent.git.repository import CommitId, GitError, Repository
+from cdd_agent.git.failure import GitError, GitUnable
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import is_leftover
 from cdd_agent.tdd.workbench import Workbench
@@ -32,6 +33,8 @@ def position(repository: Repository) -> Position:
     """Where the history stands now."""
     try:
         index = repository.git("write-tree").strip()
+    except GitUnable:
+        raise
     except GitError:
         index = None
     return Position(head=repository.head(), branch=repository.branch(), index=index)
@@ -218,6 +221,8 @@ def holds_only(head: CommitId, snapshot: Snapshot, *, step: StepExecution, base:
     """Whether ``head`` follows ``base`` and brings it to the files of ``snapshot``, the user's own changes left out."""
     try:
         bench.repository.git("merge-base", "--is-ancestor", base, head)
+    except GitUnable:
+        raise
     except GitError:
         return False
     theirs = user_files(step, bench=bench)

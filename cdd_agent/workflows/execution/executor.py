@@ -221,7 +221,7 @@ class Executor:
 def _alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
     """Be the only one at work in the repository and on the ticket; what killed runs left behind is removed first."""
     with (
-        holding_repository(bench.repository.common_dir()) as was_killed,
+        holding_repository(bench.repository.place.common_dir) as was_killed,
         holding_ticket(bench.suite.root, ticket.folder),
         scratch(),
     ):

@@ -5,7 +5,8 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.repository import GitError, GitTimeout, Repository
+from cdd_agent.git.failure import GitError, GitTimeout
+from cdd_agent.git.repository import Repository
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:
@@ -36,8 +37,7 @@ def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypa
 
 def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary")
-    repository.git("config", "alias.env", "!env")
-    assert "canary" not in repository.git("env")
+    assert "canary" not in repository.git("-c", "alias.env=!env", "env")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
     hook.write_text("#!/bin/sh\nsleep 61 &\necho $! > pid\nsleep 60\n")
     hook.chmod(0o755)
     repository.may_run_hooks = lambda: True
-    monkeypatch.setattr("cdd_agent.git.repository.HOOKS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("cdd_agent.git.runner.HOOKS_TIMEOUT_S", 1.0)
     with pytest.raises(GitTimeout, match=r"git commit (.|\n)*did not end within 1 seconds"):
         repository.git("commit", "--allow-empty", "-m", "slow", hooks=True)
     state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
@@ -91,6 +91,6 @@ def test_a_hook_that_never_ends_is_stopped_with_all_it_started(
 
 
 def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdd_agent.git.repository.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("cdd_agent.git.runner.TIMEOUT_S", 0.2)
     with pytest.raises(GitError, match="did not end within"):
         repository.git("-c", "alias.slow=!sleep 30", "slow")
