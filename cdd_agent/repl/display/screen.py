@@ -2,11 +2,12 @@
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
@@ -20,7 +21,18 @@ _ASCII_FRAMES = "|/-\\"
 
 
 class _Console(Console):
-    """A console that leaves it to its caller what a reader who has gone away means."""
+    """A console that prints text and colors only, and leaves it to its caller what a reader who has gone away means.
+
+    Whatever rich is given, a text, a table or Markdown, comes through ``render``: nobody can forget to clean it.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What ``renderable`` looks like, without control characters, and without links, whose target nobody sees."""
+        for text, style, control in super().render(renderable, options):
+            if control is not None:
+                continue
+            shown = text if text.isascii() and text.isprintable() else clean(text)
+            yield Segment(shown, style.update_link(None) if style is not None and style.link else style)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -45,7 +57,7 @@ class Screen:
 
     def working(self, label: str) -> AbstractContextManager[None]:
         """Show that ``label``, or what ``say`` says since, is going on while the block runs."""
-        return self._live.working(label)
+        return self._live.working(clean(label))
 
     def say(self, label: str) -> None:
         """What is going on from now on, if the screen shows it."""
@@ -83,6 +95,15 @@ class Screen:
                 self.line(told, indent=0, hang=2)
             else:
                 self.show(told, wrap=False)
+
+    def ask(self, question: str) -> str:
+        """What a person types after ``question``, nothing else being printed meanwhile; raises ``EOFError``."""
+        self.end_prose()
+        with self._live.hidden():
+            self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
+            self.console.file.flush()
+            self._is_blank = False
+            return input()
 
     def _print_rows(self, wrapped: list[Text], depth: int) -> None:
         """Print rows that fit the width as they are."""

@@ -14,6 +14,7 @@ from cdd_agent.repl.display.clean import clean
         ("\x1b]0;title\x07text", "text"),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x1bP payload \x1b\\text", "text"),
+        ("\x1b]0;no end\nall shown", "0;no end\nall shown"),
         ("\x1b[2J\x1b[Hgone", "gone"),
         ("\x1bcreset", "reset"),
         ("over\rwritten", "overwritten"),
@@ -22,6 +23,9 @@ from cdd_agent.repl.display.clean import clean
         ("right\u202eleft", "right<U+202E>left"),
         ("zero\u200bwidth", "zero<U+200B>width"),
         ("half \udc80 a pair", "half ? a pair"),
+        ("tag\U000e0041", "tag<U+E0041>"),
+        ("s\u00adoft, a\ufe0f", "s<U+00AD>oft, a<U+FE0F>"),
+        ("👩\u200d💻 ❤\ufe0f", "👩\u200d💻 ❤\ufe0f"),
         ("grüße 漢字 ✔", "grüße 漢字 ✔"),
     ],
 )

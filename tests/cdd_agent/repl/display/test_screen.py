@@ -4,6 +4,8 @@ import io
 import os
 import pty
 
+from rich.markdown import Markdown
+from rich.panel import Panel
 from rich.text import Text
 
 from cdd_agent.repl.display.screen import Screen
@@ -52,6 +54,20 @@ def test_control_sequences_of_others_are_not_printed() -> None:
         screen.stream("\x1b]0;title\x07two\n")
         screen.error("\x1b[31mthree", hint="\x1b[0mfour")
     assert shown.getvalue() == "one\ntwo\nerror: three\nhint: four\n"
+
+
+def test_whatever_rich_is_given_is_cleaned() -> None:
+    with captured() as (screen, shown):
+        screen.line(Text("\x1b[2Jone"))
+        screen.show(Panel("\x1b]8;;http://x\x1b\\two\x9b"))
+        screen.show(Markdown("**\u202ethree** [four](file:///etc/passwd)"))
+    assert not set(shown.getvalue()) & set("\x1b\x07\x9b\u202e")
+    assert [word for word in ("one", "two", "<U+202E>three", "four") if word in shown.getvalue()] == [
+        "one",
+        "two",
+        "<U+202E>three",
+        "four",
+    ]
 
 
 def test_a_stream_without_our_symbols_gets_others() -> None:
