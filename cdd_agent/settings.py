@@ -14,7 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.trust import Offer, read_plain
+from cdd_agent.storage import read_ordinary
+from cdd_agent.trust import Offer
 
 DEFAULT_MODEL = "claude-opus-5-5"
 CONFIG_FILE = Path(".cdd") / "config.yaml"
@@ -102,7 +103,7 @@ def offered(project: Path) -> Offer | None:
     try:
         if stat.S_ISLNK(os.lstat(path.parent).st_mode):
             raise OSError(f"{path.parent} is a link")
-        content = read_plain(path, limit=MAX_SIZE_BYTES)
+        content = read_ordinary(path, limit_bytes=MAX_SIZE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -6,6 +6,7 @@ yes. A decision belongs to one folder on this machine (real path, device and ino
 along. No file of a project is ever asked whether it is to be trusted.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -18,7 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.storage import exclusive, write_atomic
+from cdd_agent.storage import exclusive, read_ordinary, write_atomic
 
 Subject: TypeAlias = Literal["settings", "interpreter", "hooks"]
 
@@ -144,7 +145,10 @@ class Approvals:
         """All decisions; raises ``EnvironmentMissing`` for a file that others may have written, or that is damaged."""
         self._require_outside()
         try:
-            data = read_plain(self.path, limit=MAX_SIZE_BYTES, is_private=True)
+            data = read_ordinary(self.path, limit_bytes=MAX_SIZE_BYTES)
+            found = os.lstat(self.path)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise PermissionError(errno.EPERM, "Others own it, or may write to it", str(self.path))
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -235,7 +239,7 @@ def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool 
         return None
     source = os.path.relpath(path, here) if is_inside else str(path)
     try:
-        about = read_plain(named.parent.parent / "pyvenv.cfg", limit=MAX_SIZE_BYTES)
+        about = read_ordinary(named.parent.parent / "pyvenv.cfg", limit_bytes=MAX_SIZE_BYTES)
     except OSError:
         about = b""
     program = _digest_of(target) if target.is_relative_to(top) else str(target)
@@ -274,25 +278,6 @@ def top_of(project: Path) -> Path:
     """The nearest folder upwards that has a ``.git``, as the file system says and not git; else ``project``."""
     real = project.resolve()
     return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
-
-
-def read_plain(path: Path, *, limit: int, is_private: bool = False) -> bytes:
-    """The bytes of a plain file, which is not a link; never waits, whatever ``path`` is.
-
-    Raises ``OSError``: for anything else, for more than ``limit`` bytes and, with ``is_private``, for a file that
-    others own or may write.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as stream:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{path} is not a plain file")
-        if is_private and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
-            raise OSError("others own it, or may write to it")
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(f"{path} has more than {limit:,} bytes")
-    return data
 
 
 def _place(decision: Decision) -> tuple[str, int, int, Subject]:

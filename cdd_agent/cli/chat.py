@@ -28,10 +28,10 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
     with ExitStack() as journals:
         crew = _Crew(invocation, journals)
         somebody_types = invocation.is_interactive
-        read = _at_terminal(invocation, crew) if somebody_types else _from_input
-        session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
         if somebody_types and not first:
             _welcome(invocation, crew)
+        read = _at_terminal(invocation, crew) if somebody_types else _from_input
+        session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
@@ -54,7 +54,7 @@ class _Crew:
         self._stack = stack
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None
-        self._project = Composition(invocation.options, emit=self._emit)
+        self._project = Composition(invocation.asking, emit=self._emit)
 
     @property
     def root(self) -> Path:

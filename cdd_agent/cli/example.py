@@ -22,6 +22,7 @@ from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import reason_text
 from cdd_agent.repl.status import show_steps
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.trust import Offer
 from cdd_agent.work.state import RunState, Status
 
 
@@ -63,7 +64,8 @@ def examples() -> tuple[Example, ...]:
 
 def play(invocation: Invocation, example: Example, *, folder: Path | None) -> None:
     """Carry the example's ticket from spec to commits in ``folder``, with the developer's part from its script."""
-    options = replace(invocation.options, project=_copied(example.folder / "project", folder))
+    made = _copied(example.folder / "project", folder)
+    options = replace(invocation.options, project=made, ask=_made_here)
     if options.replay is None and options.model is None:
         options = replace(options, replay=example.recording)
     invocation = replace(invocation, options=options)
@@ -97,6 +99,11 @@ def _copied(source: Path, keep: Path | None) -> Path:
     repository.git("config", "user.email", "demo@localhost")
     commit_paths(repository, "The project as it was", paths=repository.uncommitted())
     return repository.root
+
+
+def _made_here(_offer: Offer, _changed: bool) -> bool:
+    """Yes: the program made the project itself, and a hook in it comes from the user's own git templates."""
+    return True
 
 
 def _script(path: Path) -> Script:

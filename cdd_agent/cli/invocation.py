@@ -73,11 +73,20 @@ class Invocation:
             as_json=self.as_json or given["as_json"],
         )
 
+    @property
+    def asking(self) -> "Options":
+        """The options, with whom to ask where somebody is there and the options do not say whom."""
+        if not self.is_interactive or self.options.ask is not None:
+            return self.options
+        from cdd_agent.repl.display.question import may_take_effect
+
+        return replace(self.options, ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen))
+
     def project(self) -> "Composition":
         """The project, its events going to the output."""
         from cdd_agent.compose import Composition
 
-        return Composition(self.options, emit=self.sink)
+        return Composition(self.asking, emit=self.sink)
 
     @contextmanager
     def ticket(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
@@ -97,7 +106,7 @@ class Invocation:
             for sink in sinks:
                 sink(event)
 
-        composition = Composition(self.options, emit=emit)
+        composition = Composition(self.asking, emit=emit)
         ticket = find(composition.root, slug)
         path = private_folder(composition.root) / "journal" / slug / "events.jsonl"
         with Journal(path, clock=composition.clock, tell=self.sink) as journal, self.screen.working(WAITING):

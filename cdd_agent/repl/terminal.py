@@ -1,8 +1,6 @@
 """Lines from a terminal: prompt, history, suggestions, completion and the toolbar, by way of prompt_toolkit."""
 
 import contextlib
-import sys
-import termios
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from cdd_agent.repl.completion import CommandCompleter
+from cdd_agent.repl.display.question import forget_typed_ahead
 from cdd_agent.repl.session import Place, Read
 
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse bg:#303030 #d0d0d0", "agent": "bold ansicyan", "mark": "bold"})
@@ -39,7 +38,7 @@ def terminal_reader(
         def toolbar() -> str:
             return toolbar_text(place, model=model, width=get_app().output.get_size().columns)
 
-        _forget_what_was_typed_ahead()
+        forget_typed_ahead()
         name = [("class:agent", place.agent), ("", f" {place.ticket}" if place.ticket else "")]
         return session.prompt(FormattedText([*name, ("class:mark", "> ")]), bottom_toolbar=toolbar)
 
@@ -60,12 +59,6 @@ class _History(FileHistory):
         """Keep a line."""
         with contextlib.suppress(OSError):
             super().store_string(string)
-
-
-def _forget_what_was_typed_ahead() -> None:
-    """Drop keys pressed while something ran: an Enter meant for nobody must not start the next step."""
-    with contextlib.suppress(termios.error, OSError, ValueError):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def toolbar_text(place: Place, *, model: str, width: int) -> str:

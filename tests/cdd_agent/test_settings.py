@@ -134,7 +134,7 @@ def test_settings_behind_a_link_are_an_error(tmp_path: Path, name: str) -> None:
 def test_a_pipe_in_place_of_the_file_is_an_error_and_no_wait(tmp_path: Path) -> None:
     (tmp_path / ".cdd").mkdir()
     os.mkfifo(tmp_path / CONFIG_FILE)
-    with pytest.raises(DocumentError, match="plain"):
+    with pytest.raises(DocumentError, match="ordinary"):
         load(tmp_path)
 
 

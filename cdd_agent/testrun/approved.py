@@ -1,0 +1,48 @@
+"""The interpreter of a project as far as the user lets it run: one that the repository brings waits for approval."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.environments import Candidate, candidates
+from cdd_agent.trust import Offer, Trust, interpreter_offer, top_of
+
+
+def approved_interpreter(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Interpreter:
+    """What runs the project's tests; no program in the work tree is run to find it before that is approved.
+
+    Raises ``EnvironmentMissing`` for an interpreter that the user declined: another one would judge the tests with
+    other packages, so it has to be named. Raises ``NotApproved`` where nobody can be asked.
+    """
+
+    def require(candidate: Candidate) -> None:
+        if not trust.allows(_offer(project, candidate)):
+            raise EnvironmentMissing(
+                f"The project's interpreter {candidate.path} is declined, and tests need one.",
+                hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
+            )
+
+    return find_interpreter(project, environment=_users_own(project, environment), require=require)
+
+
+def offered(project: Path, *, environment: Mapping[str, str]) -> Offer | None:
+    """The interpreter that the project brings, if the rules come to one first; it is not run."""
+    first = next(candidates(project, _users_own(project, environment)), None)
+    return None if first is None else _offer(project, first)
+
+
+def _offer(project: Path, candidate: Candidate) -> Offer | None:
+    """What is to be approved of a candidate; nothing of one that the user names for this very program."""
+    if candidate.rule == "CDD_PYTHON":
+        return None
+    return interpreter_offer(project, candidate.path, is_named_by_project=candidate.is_named_by_project)
+
+
+def _users_own(project: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """``environment`` with a ``PATH`` that names no folder of the work tree: programs there are the repository's."""
+    top = top_of(project)
+    entries = [entry for entry in environment.get("PATH", "").split(os.pathsep) if entry]
+    own = [entry for entry in entries if not (project / entry).resolve().is_relative_to(top)]
+    return {**environment, "PATH": os.pathsep.join(own)}
