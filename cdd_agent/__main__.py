@@ -13,9 +13,13 @@ def main() -> None:
         print(f"cdd {__version__}")  # noqa: T201 (answered before anything is imported)
         return
     sys.excepthook = _crash
+    from cdd_agent.model import secret
+
+    secret.close_memory()
+    key = secret.take()
     from cdd_agent.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], key=key))
 
 
 def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | None) -> None:

@@ -9,23 +9,26 @@ from pathlib import Path
 from cdd_agent import settings
 from cdd_agent.agent.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.model.anthropic_api import AnthropicModel
+from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
+from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.secret import Secret
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
-from cdd_agent.testrun.environments import Candidate
+from cdd_agent.testrun.approved import approved_interpreter
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.trust import Approvals, Ask, Trust, interpreter_offer, top_of
+from cdd_agent.trust import Approvals, Ask, Trust
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -45,6 +48,10 @@ class Options:
     allow_dirty: bool = False
     ask: Ask | None = None
     """Asks the user whether what a repository brings may take effect; None: nobody is there."""
+    key: Secret | None = None
+    """Of the model's service; the environment no longer holds it."""
+    may_wait: MayWait | None = None
+    """Asks the user whether to wait for a busy service; None: nobody is there."""
 
 
 class Composition:
@@ -94,11 +101,7 @@ class Composition:
     @cached_property
     def interpreter(self) -> Interpreter:
         """What runs the project's tests; no interpreter that the repository brings is run before it is approved."""
-        top = top_of(self.root)
-        entries = self._environment.get("PATH", "").split(os.pathsep)
-        users_own = [entry for entry in entries if not (self.root / entry).resolve().is_relative_to(top)]
-        environment = {**self._environment, "PATH": os.pathsep.join(users_own)}
-        return find_interpreter(self.root, environment=environment, require=self._require_approved)
+        return approved_interpreter(self.root, environment=self._environment, trust=self.trust)
 
     @cached_property
     def model(self) -> Model:
@@ -110,9 +113,11 @@ class Composition:
         else:
             model = AnthropicModel(
                 self.settings.model,
-                api_key=self._environment.get("ANTHROPIC_API_KEY"),
-                base_url=self._environment.get("ANTHROPIC_BASE_URL"),
+                key=self._options.key,
                 clock=self.clock,
+                endpoint=Endpoint.named_by(self._environment),
+                patience=Patience.named_by(self._environment),
+                may_wait=self._options.may_wait,
             )
         return (
             model
@@ -162,17 +167,6 @@ class Composition:
             emit=self.emit,
         )
         return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
-
-    def _require_approved(self, candidate: Candidate) -> None:
-        """Raise ``EnvironmentMissing`` for an interpreter that the user declined, ``NotApproved`` for an open one."""
-        if candidate.rule == "CDD_PYTHON":
-            return
-        offer = interpreter_offer(self.root, candidate.path, is_named_by_project=candidate.is_named_by_project)
-        if not self.trust.allows(offer):
-            raise EnvironmentMissing(
-                f"The project's interpreter {candidate.path} is declined, and tests need one.",
-                hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
-            )
 
     def _desk(self) -> Desk:
         """What both conversations work with."""

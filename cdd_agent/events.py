@@ -65,6 +65,8 @@ class RetryScheduled:
     wait_s: float
     number: int
     limit: int
+    withdrawn: bool = False
+    """Whether text was shown since the last turn: it does not count, and the next try begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from cdd_agent import __version__
 from cdd_agent.cli import agents, demo, schema, tickets
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, ExitCode, UsageError
+from cdd_agent.model import secret
+from cdd_agent.model.secret import Secret
 
 
 class Commands(click.Group):
@@ -63,7 +65,13 @@ def cdd(context: click.Context, /, **given: Any) -> None:
     from cdd_agent.compose import Options
 
     context.obj = Invocation(
-        options=Options(project=given["project"], model=given["model"], replay=given["replay"], record=given["record"]),
+        options=Options(
+            project=given["project"],
+            model=given["model"],
+            replay=given["replay"],
+            record=given["record"],
+            key=context.obj,
+        ),
         assume_yes=given["yes"],
         as_json=given["as_json"],
         color=False if given["no_color"] else None,
@@ -78,11 +86,14 @@ for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, 
     cdd.add_command(command)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code; what went wrong is on standard error."""
+def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
+    """Run the command line and return its exit code; what went wrong is on standard error.
+
+    Without ``key`` it is taken out of the environment.
+    """
     _listen()
     try:
-        return _carry_out(arguments)
+        return _carry_out(arguments, key=key or secret.take())
     except CddError as error:
         return _told(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
@@ -165,10 +176,10 @@ def _descendants(ancestor: int) -> list[int]:
     return found
 
 
-def _carry_out(arguments: Sequence[str]) -> int:
+def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:
     """What the command says its exit code is, once all it printed is written."""
     try:
-        with cdd.make_context("cdd", list(arguments)) as context:
+        with cdd.make_context("cdd", list(arguments), obj=key) as context:
             cdd.invoke(context)
     except click.exceptions.Exit as end:
         sys.stdout.flush()

@@ -5,7 +5,9 @@ and fails on demand: one ``Fault`` a request, in order.
 """
 
 import json
+import select
 import socket
+import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -51,6 +53,10 @@ class Fault:
     """Sent after ``message_start``."""
     raw_events: tuple[str, ...] | None = None
     """Data sent instead of the turn's events."""
+    raw: tuple[bytes | float, ...] | None = None
+    """Bytes written to the connection instead of any answer, and pauses in seconds; then it is closed."""
+    is_reset: bool = False
+    """Whether the connection is reset after the raw bytes, rather than closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,8 @@ class MessagesServer:
             if isinstance(body, dict):
                 self.requests.append(SeenRequest(body=body, headers={k.lower(): v for k, v in http.headers.items()}))
             fault = (self._faults.pop(0) if self._faults else None) or Fault()
+            if fault.raw is not None:
+                return _send_raw(http, fault)
             if http.path != "/v1/messages":
                 return _send(http, 404, error_json("not_found_error", f"no such endpoint: {http.path}"))
             if fault.status != 200 or fault.body is not None:
@@ -139,7 +147,7 @@ class MessagesServer:
         http.send_header("transfer-encoding", "chunked")
         http.end_headers()
         http.close_connection = True
-        lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+        lines = [event_bytes(event).decode() for event in events]
         if fault.raw_events is not None:
             lines = [f"event: message\ndata: {data}\n\n" for data in fault.raw_events]
         if fault.error_after is not None:
@@ -151,7 +159,8 @@ class MessagesServer:
         if fault.cut_after is not None:
             http.connection.shutdown(socket.SHUT_RDWR)
             return False
-        http.wfile.write(b"0\r\n\r\n")
+        with suppress(BrokenPipeError, ConnectionResetError):  # a client has all it needs by now
+            http.wfile.write(b"0\r\n\r\n")
         return not fault.without_stop and fault.error_after is None and fault.raw_events is None
 
 
@@ -234,6 +243,28 @@ def _send_whole(http: BaseHTTPRequestHandler, turn: RecordedTurn) -> bool:
     """Answer a request that did not ask for a stream."""
     _send(http, 200, json.dumps(_message(turn)))
     return True
+
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+"""What a streamed answer begins with that ends with its connection."""
+
+
+def event_bytes(event: dict[str, JSON]) -> bytes:
+    """One event as it is sent."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def _send_raw(http: BaseHTTPRequestHandler, fault: Fault) -> None:
+    """Write what ``fault`` says to the connection, as long as the client listens, and end it."""
+    http.close_connection = True
+    for part in fault.raw or ():
+        if isinstance(part, bytes):
+            http.wfile.write(part)
+        elif select.select([http.connection], [], [], part)[0]:
+            break  # the client has gone: it has nothing more to say
+    if fault.is_reset:
+        http.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        http.connection.close()
 
 
 def _send(http: BaseHTTPRequestHandler, status: int, body: str, *, headers: Iterable[tuple[str, str]] = ()) -> None:

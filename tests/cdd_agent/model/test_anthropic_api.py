@@ -1,19 +1,28 @@
+import os
+import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
+from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ExitCode, ModelError
 from cdd_agent.events import Event, RetryScheduled, TextDelta, ThinkingDelta
 from cdd_agent.model import recorded
-from cdd_agent.model.anthropic_api import AnthropicModel, is_loopback
+from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
+from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.api.patience import Patience
+from cdd_agent.model.calls import why_unusable
 from cdd_agent.model.conversation import JSON, Conversation, Opaque, Text, ToolResult, Turn, Usage
 from cdd_agent.model.port import Model, Request, ToolSpec
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.secret import Secret
 from tests.fakes.clock import FakeClock
 from tests.fakes.messages_server import Fault, MessagesServer
 
@@ -27,14 +36,38 @@ REDACTED: dict[str, JSON] = {"type": "redacted_thinking", "data": "ZW5j"}
 STRANGE: dict[str, JSON] = {"type": "hologram", "beam": {"power": 1.0, "on": None, "z": [1, "x"], "a": 10**17}}
 
 
+def modelled(
+    url: str, *, clock: FakeClock | None = None, patience: Patience | None = None, may_wait: MayWait | None = None
+) -> AnthropicModel:
+    return AnthropicModel(
+        "claude-x",
+        key=Secret(KEY),
+        clock=clock or FakeClock(),
+        endpoint=Endpoint(url=url),
+        patience=patience,
+        may_wait=may_wait,
+    )
+
+
 @contextmanager
 def answering(
-    turns: str, *, faults: Iterable[Fault | None] = (), clock: FakeClock | None = None
+    turns: str,
+    *,
+    faults: Iterable[Fault | None] = (),
+    clock: FakeClock | None = None,
+    patience: Patience | None = None,
+    may_wait: MayWait | None = None,
 ) -> Iterator[tuple[MessagesServer, AnthropicModel]]:
-    with MessagesServer(recorded.parse(turns, source="x"), faults=faults) as server:
-        model = AnthropicModel("claude-x", api_key=KEY, base_url=server.base_url, clock=clock or FakeClock())
-        with closing(model):
-            yield server, model
+    with (
+        MessagesServer(recorded.parse(turns, source="x"), faults=faults) as server,
+        closing(modelled(server.base_url, clock=clock, patience=patience, may_wait=may_wait)) as model,
+    ):
+        yield server, model
+
+
+def about(pauses: Iterable[float], *wanted: float) -> bool:
+    """Whether the pauses are those that are wanted, give or take the quarter that chance adds or takes."""
+    return [round(pause / want) for pause, want in zip(pauses, wanted, strict=True)] == [1] * len(wanted)
 
 
 def asking(text: str = "go") -> Request:
@@ -153,21 +186,23 @@ def test_a_forgotten_tool_result_is_a_refused_request() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-def test_a_passing_failure_is_tried_again_after_one_and_two_seconds(status: int) -> None:
+def test_a_passing_failure_is_tried_again_after_one_two_and_four_seconds(status: int) -> None:
     clock = FakeClock()
-    turn, seen = outcome(HI, Fault(status=status), Fault(status=status), clock=clock)
+    turn, seen = outcome(HI, *[Fault(status=status)] * 3, clock=clock)
     assert turn.text == "Hello, how are you?"
-    assert clock.slept == [1.0, 2.0]
+    assert about(clock.slept, 1, 2, 4)
     scheduled = [event for event in seen if isinstance(event, RetryScheduled)]
-    assert [(event.number, event.limit, event.wait_s) for event in scheduled] == [(2, 3, 1.0), (3, 3, 2.0)]
+    assert [(event.number, event.limit) for event in scheduled] == [(2, 4), (3, 4), (4, 4)]
+    assert [event.wait_s for event in scheduled] == clock.slept
+    assert not any(event.withdrawn for event in scheduled)
     assert str(status) in scheduled[0].why
 
 
-def test_the_third_failure_is_the_last() -> None:
+def test_the_failure_after_three_more_tries_is_the_last() -> None:
     clock = FakeClock()
-    error = error_of(HI, *[Fault(status=529, message="Overloaded")] * 3, clock=clock)
-    assert "overloaded (529) after 3 tries" in str(error)
-    assert clock.slept == [1.0, 2.0]
+    error = error_of(HI, *[Fault(status=529, message="Overloaded")] * 4, clock=clock)
+    assert "overloaded (529) after 4 tries" in str(error)
+    assert about(clock.slept, 1, 2, 4)
     assert error.exit_code == ExitCode.ENVIRONMENT
 
 
@@ -183,6 +218,39 @@ def test_a_pause_of_an_hour_is_told_and_not_waited_for() -> None:
     error = error_of(HI, Fault(status=429, headers=(("retry-after", "3600"),)), clock=clock)
     assert "asks to wait 3600 s" in str(error)
     assert clock.slept == []
+
+
+@pytest.mark.parametrize(("asked", "says", "slept"), [(3600, True, [3600.0]), (3600, False, []), (100_000, True, [])])
+def test_a_long_pause_is_made_only_if_a_person_says_so(asked: int, says: bool, slept: list[float]) -> None:
+    clock, questions = FakeClock(), []
+
+    def may_wait(why: str, wait_s: float) -> bool:
+        questions.append((why, wait_s))
+        return says
+
+    fault = Fault(status=429, headers=(("retry-after", str(asked)),))
+    with answering(HI, faults=[fault], clock=clock, may_wait=may_wait) as (_, model):
+        if slept:
+            assert model.reply(asking(), emit=lambda event: None).text
+        else:
+            with pytest.raises(ModelError, match=f"asks to wait {asked} s"):
+                model.reply(asking(), emit=lambda event: None)
+    assert clock.slept == slept
+    assert questions == ([("rate limit reached (429)", 3600.0)] if asked == 3600 else [])
+
+
+def test_ctrl_c_ends_a_pause_at_once() -> None:
+    fault = Fault(status=429, headers=(("retry-after", "50"),))
+    with MessagesServer((), faults=[fault]) as server:
+        model = AnthropicModel(key=Secret(KEY), clock=SystemClock(), endpoint=Endpoint(url=server.base_url))
+
+        def emit(event: Event) -> None:
+            Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        began_s = time.monotonic()
+        with closing(model), pytest.raises(KeyboardInterrupt):
+            model.reply(asking(), emit=emit)
+    assert time.monotonic() - began_s < 10
 
 
 def test_a_forbidden_retry_is_not_made() -> None:
@@ -218,7 +286,7 @@ def test_an_overload_in_the_middle_of_a_stream_is_tried_again() -> None:
     clock = FakeClock()
     turn, seen = outcome(HI, Fault(error_after=2), clock=clock)
     assert turn.text == texts(seen) == "Hello, how are you?"
-    assert clock.slept == [1.0]
+    assert about(clock.slept, 1)
     assert isinstance(seen[0], RetryScheduled)
     assert "529" in seen[0].why
 
@@ -228,7 +296,7 @@ def test_a_stream_that_breaks_off_before_any_text_is_tried_again(fault: Fault) -
     clock = FakeClock()
     turn, seen = outcome(HI, fault, clock=clock)
     assert turn.text == texts(seen)
-    assert clock.slept == [1.0]
+    assert about(clock.slept, 1)
 
 
 def test_thinking_that_was_shown_does_not_forbid_another_try() -> None:
@@ -237,18 +305,22 @@ def test_thinking_that_was_shown_does_not_forbid_another_try() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault(cut_after=5), Fault(without_stop=True), Fault(error_after=5)])
-def test_text_that_was_shown_is_never_shown_twice(fault: Fault) -> None:
-    clock = FakeClock()
-    error = error_of(HI, fault, clock=clock)
-    assert "again" in error.hint
-    assert clock.slept == []
+def test_text_that_was_shown_is_taken_back_before_it_is_shown_again(fault: Fault) -> None:
+    turn, seen = outcome(HI, fault)
+    at = next(number for number, event in enumerate(seen) if isinstance(event, RetryScheduled))
+    announced = seen[at]
+    assert isinstance(announced, RetryScheduled)
+    assert announced.withdrawn
+    assert turn.text.startswith(texts(seen[:at]))
+    assert texts(seen[:at])
+    assert texts(seen[at:]) == turn.text == "Hello, how are you?"
 
 
 def test_a_tool_call_of_a_broken_stream_is_not_run() -> None:
     call = "- content: [{type: tool_use, name: Read, input: {file_path: a}}]\n"
     turn, _ = outcome(call, Fault(without_stop=True))
     assert len(turn.calls) == 1
-    assert "broke off" in str(error_of(call, *[Fault(without_stop=True)] * 3))
+    assert "broke off" in str(error_of(call, *[Fault(without_stop=True)] * 4))
 
 
 @pytest.mark.parametrize(
@@ -268,13 +340,14 @@ def test_an_answer_that_cannot_be_used_says_why(fault: Fault, said: str) -> None
     assert said in str(error_of(HI, fault))
 
 
-def test_a_call_cut_off_at_max_tokens_asks_for_smaller_steps() -> None:
-    error = error_of(READ, Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens"))
-    assert "smaller steps" in error.hint
+def test_a_call_cut_off_at_max_tokens_is_left_out() -> None:
+    turn, _ = outcome(READ, Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens"))
+    assert (turn.text, turn.calls, turn.stop_reason) == ("Reading.", (), "max_tokens")
 
 
 def test_an_input_that_is_not_json_is_never_run() -> None:
-    assert "not a JSON object" in str(error_of(READ, Fault(tool_json='{"file_path": oops}')))
+    turn, _ = outcome(READ, Fault(tool_json='{"file_path": oops}'))
+    assert "not one complete JSON object" in str(why_unusable(turn.calls[0]))
 
 
 def test_a_paused_turn_is_sent_back_and_joined() -> None:
@@ -290,15 +363,21 @@ def test_a_turn_that_stays_paused_is_given_up() -> None:
 
 
 def test_a_stream_of_nothing_but_pings_is_given_up() -> None:
-    clock = FakeClock(tick_s=100)
-    with pytest.raises(ModelError, match="nothing but pings for 300 s"):
-        outcome(HI * 3, *[Fault(pings=5)] * 3, clock=clock)
+    clock = FakeClock(tick_s=50)
+    with pytest.raises(ModelError, match="nothing but pings for 180 s"):
+        outcome(HI * 4, *[Fault(pings=9)] * 4, clock=clock)
+
+
+def test_pings_keep_a_stream_open_for_a_while() -> None:
+    assert outcome(HI, Fault(pings=9), clock=FakeClock(tick_s=4))[0].text
 
 
 @pytest.mark.parametrize("key", [None, "", " \n"])
 def test_without_a_key_nothing_is_sent_and_the_way_out_is_named(key: str | None) -> None:
     with MessagesServer() as server:
-        model = AnthropicModel(api_key=key, base_url=server.base_url, clock=FakeClock())
+        model = AnthropicModel(
+            key=None if key is None else Secret(key), clock=FakeClock(), endpoint=Endpoint(url=server.base_url)
+        )
         with pytest.raises(ModelError, match="No model is available: ANTHROPIC_API_KEY is not set") as caught:
             model.reply(asking(), emit=lambda event: None)
     assert server.requests == []
@@ -307,7 +386,7 @@ def test_without_a_key_nothing_is_sent_and_the_way_out_is_named(key: str | None)
 
 @pytest.mark.parametrize("key", ["sk-ant-a b", "sk-ant-ü", "sk-ant-a\nb"])
 def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
-    model = AnthropicModel(api_key=key, clock=FakeClock())
+    model = AnthropicModel(key=Secret(key), clock=FakeClock())
     with pytest.raises(ModelError, match="cannot be sent") as caught:
         model.reply(asking(), emit=lambda event: None)
     assert "sk-ant" not in str(caught.value)
@@ -317,34 +396,27 @@ def test_no_connection_names_the_address_without_its_password() -> None:
     clock = FakeClock()
     with MessagesServer() as server:
         url = server.base_url
-    model = AnthropicModel(api_key=KEY, base_url=url.replace("//", "//ann:secret@"), clock=clock)
+    model = modelled(url.replace("//", "//ann:secret@"), clock=clock)
     with pytest.raises(ModelError) as caught:
         model.reply(asking(), emit=lambda event: None)
     model.close()
-    assert f"no connection to {url} after 3 tries" in str(caught.value)
+    assert f"no connection to {url} after 4 tries" in str(caught.value)
     assert "secret" not in str(caught.value)
-    assert clock.slept == [1.0, 2.0]
+    assert about(clock.slept, 1, 2, 4)
 
 
 def test_an_address_that_is_none_is_named() -> None:
-    model = AnthropicModel(api_key=KEY, base_url="http://127.0.0.1:bad", clock=FakeClock())
+    clock = FakeClock()
+    model = modelled("http://127.0.0.1:bad", clock=clock)
     with pytest.raises(ModelError, match="127"):
         model.reply(asking(), emit=lambda event: None)
-    model.close()
+    assert clock.slept == []
 
 
 def test_a_server_of_this_machine_is_asked_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert outcome(HI)[0].text == "Hello, how are you?"
-
-
-def test_the_address_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with MessagesServer(recorded.parse(HI, source="x")) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
-        model = AnthropicModel(api_key=KEY, clock=FakeClock())
-        assert model.reply(asking(), emit=lambda event: None).text
-        model.close()
 
 
 def test_an_error_of_a_listener_is_not_taken_for_the_models() -> None:
@@ -366,19 +438,11 @@ def test_ctrl_c_passes_through_and_the_next_call_works() -> None:
         assert model.reply(asking(), emit=lambda event: None).text
 
 
-@pytest.mark.parametrize(
-    ("url", "is_here"),
-    [("http://localhost:1", True), ("http://[::1]:1", True), ("http://127.0.0.9", True), ("https://127.org", False)],
-)
-def test_loopback_addresses_are_known(url: str, is_here: bool) -> None:
-    assert is_loopback(url) is is_here
-
-
 def test_making_a_model_does_not_import_the_sdk() -> None:
     code = (
         "import sys\nfrom cdd_agent.clock import SystemClock\n"
         "from cdd_agent.model.anthropic_api import AnthropicModel\n"
-        "AnthropicModel(api_key='k', clock=SystemClock())\nprint('anthropic' in sys.modules, 'httpx2' in sys.modules)"
+        "AnthropicModel(key=None, clock=SystemClock())\nprint('anthropic' in sys.modules, 'httpx2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"

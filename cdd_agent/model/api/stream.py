@@ -1,18 +1,18 @@
 """A streamed answer put together: events of the Messages API go in, one ``Turn`` comes out. Pure.
 
-A turn counts only if the stream said that it is over, why it ended is known, and the input of every tool call is
-one complete JSON object.
+A turn counts only if the stream said that it is over and why it ended is known. A tool call counts only if the turn
+ended in order to make it and its input is one complete JSON object: of a turn that was cut off the calls are left
+out, and a call that cannot be read says so in place of its input.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import get_args
-
-import msgspec
 
 from cdd_agent.errors import ModelError
 from cdd_agent.events import TextDelta, ThinkingDelta
 from cdd_agent.model import wire
-from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, Turn, Usage
+from cdd_agent.model.api.strict_json import read_object
+from cdd_agent.model.calls import unusable
+from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage
 
 _STOPS: dict[str, StopReason] = {stop: stop for stop in get_args(StopReason)}
 
@@ -23,24 +23,11 @@ _USAGE_FIELDS = {
     "cache_creation_input_tokens": "cache_write_tokens",
 }
 
+_SHOWN = 100
+"""Characters of what a server says that get into a sentence of ours."""
+
 _GROWING_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Kind of delta -> the field of the block, and of the delta, that it adds to."""
-
-
-def events(chunks: Iterable[bytes]) -> Iterator[dict[str, JSON]]:
-    """The events in a stream of server-sent events, however it was cut into chunks.
-
-    Raises ``ValueError`` for data that is not a JSON object. An event that is cut off at the end is left out.
-    """
-    rest, data = b"", b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                data += line[5:]
-            elif not line.strip() and data:
-                yield msgspec.json.decode(data, type=dict)
-                data = b""
 
 
 class StreamedTurn:
@@ -50,8 +37,9 @@ class StreamedTurn:
         """Nothing has arrived."""
         self.is_over = False
         """Whether the server said that this was all."""
-        self._blocks: dict[int, dict[str, JSON]] = {}
-        self._inputs: dict[int, str] = {}
+        self._blocks: list[dict[str, JSON]] = []
+        self._inputs: list[list[str]] = []
+        """The pieces of each block's input."""
         self._stop: str | None = None
         self._refused_for: str | None = None
         self._usage: dict[str, int] = {}
@@ -59,20 +47,23 @@ class StreamedTurn:
     def feed(self, event: dict[str, JSON]) -> TextDelta | ThinkingDelta | None:
         """Take one event in; what it adds for a person to see, if anything. Raises ``ModelError`` if malformed."""
         match event:
-            case {"type": "message_start", "message": dict(message)}:
+            case {"type": "message_start", "message": dict(message)} if not self._blocks:
                 self._count(message.get("usage"))
-            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
-                self._blocks[index] = dict(block)
+            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)} if index == len(
+                self._blocks
+            ):
+                self._blocks.append(dict(block))
+                self._inputs.append([])
                 return _shown(str(block.get("type")), block.get("text") or block.get("thinking"))
-            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if index in self._blocks:
+            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if self._is_begun(index):
                 return self._grow(index, delta)
             case {"type": "message_delta", "delta": dict(delta)}:
                 self._end(delta)
                 self._count(event.get("usage"))
             case {"type": "message_stop"}:
                 self.is_over = True
-            case {"type": "content_block_delta" | "content_block_start" | "message_start" as kind}:
-                raise _malformed(f"a {kind} event lacks a field or a block")
+            case {"type": "content_block_delta" | "content_block_start" | "message_start" | "message_delta" as kind}:
+                raise _malformed(f"a {kind} event lacks a field or comes out of turn")
             case _:
                 pass
         return None
@@ -80,7 +71,7 @@ class StreamedTurn:
     def turn(self) -> Turn:
         """The complete turn; raises ``ModelError`` that says why it cannot be used."""
         stop = _STOPS.get(str(self._stop))
-        calls_tool = any(block.get("type") == "tool_use" for block in self._blocks.values())
+        calls_tool = any(block.get("type") == "tool_use" for block in self._blocks)
         if self._stop == "model_context_window_exceeded":
             raise ModelError(
                 "The conversation no longer fits the model's context window.",
@@ -88,29 +79,30 @@ class StreamedTurn:
             )
         if stop is None:
             raise ModelError(
-                f"The model ended its turn for a reason this program does not know: {self._stop}.",
+                f"The model ended its turn for a reason this program does not know: {str(self._stop)[:_SHOWN]}.",
                 hint="run the same command again; if it happens every time, choose another model with --model ID",
             )
         if stop == "refusal":
-            why = f" ({self._refused_for})" if self._refused_for else ""
+            why = f" ({self._refused_for[:_SHOWN]})" if self._refused_for else ""
             raise ModelError(
                 f"The model refused to answer: stop reason refusal{why}.",
                 hint="reword the ticket or the step, or choose another model with --model ID",
             )
-        if stop == "max_tokens" and calls_tool:
-            raise ModelError(
-                "The model's answer was cut off at max_tokens in the middle of a tool call, which was not run.",
-                hint="ask for smaller steps (shorter files, several edits), or raise max_tokens",
-            )
-        if calls_tool and stop != "tool_use":
-            raise _malformed(f"it calls a tool but ends with {stop}")
-        content = tuple(self._block(index) for index in sorted(self._blocks))
-        return Turn(content=content, stop_reason=stop, usage=Usage(**self._usage))
+        if calls_tool != (stop == "tool_use") and stop != "max_tokens":
+            calls = "it calls a tool" if calls_tool else "it calls no tool"
+            raise _malformed(f"{calls} but ends with {stop}")
+        content = [self._block(index) for index in range(len(self._blocks))]
+        if stop == "max_tokens":
+            content = [block for block in content if not isinstance(block, ToolCall)]
+        return Turn(content=tuple(content), stop_reason=stop, usage=Usage(**self._usage))
+
+    def _is_begun(self, index: int) -> bool:
+        return 0 <= index < len(self._blocks)
 
     def _grow(self, index: int, delta: dict[str, JSON]) -> TextDelta | ThinkingDelta | None:
         kind, block = str(delta.get("type")), self._blocks[index]
         if kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + str(delta.get("partial_json", ""))
+            self._inputs[index].append(str(delta.get("partial_json", "")))
             return None
         if (field := _GROWING_FIELDS.get(kind)) is None:
             return None
@@ -134,28 +126,21 @@ class StreamedTurn:
         if isinstance(usage, dict):
             for theirs, ours in _USAGE_FIELDS.items():
                 count = usage.get(theirs)
-                if isinstance(count, int):
+                if isinstance(count, int) and count >= 0:
                     self._usage[ours] = count
 
     def _block(self, index: int) -> AssistantBlock:
         block = dict(self._blocks[index])
-        if self._inputs.get(index):
-            block["input"] = _parse_input(self._inputs[index], str(block.get("name")))
+        written = "".join(self._inputs[index])
+        if written:
+            try:
+                block["input"] = read_object(written)
+            except ValueError as error:
+                block["input"] = unusable(f"its input is not one complete JSON object: {str(error)[:_SHOWN]}")
         try:
             return wire.decode_block(block)
         except ValueError as error:
             raise _malformed(str(error)) from error
-
-
-def _parse_input(text: str, tool: str) -> dict[str, JSON]:
-    """A tool's input, which must be one complete JSON object."""
-    try:
-        return msgspec.json.decode(text, type=dict)
-    except msgspec.DecodeError as error:
-        raise ModelError(
-            f"The model called {tool} with an input that is not a JSON object, so it was not run: {error}.",
-            hint="run the same command again; if it happens every time, choose another model with --model ID",
-        ) from error
 
 
 def _shown(kind: str, piece: JSON) -> TextDelta | ThinkingDelta | None:

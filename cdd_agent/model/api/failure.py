@@ -1,20 +1,25 @@
 """Why a request to the model failed: whether to ask again, after how long, and what to tell the user. Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from cdd_agent.errors import ModelError
+from cdd_agent.model.api.endpoint import shown_url
 from cdd_agent.settings import DEFAULT_MODEL
 
 LONGEST_WAIT_S = 60.0
-"""A server that asks for a longer pause is told to the user instead of waited for."""
+"""A longer pause that a server asks for is waited for only if a person says so."""
 
-Cause: TypeAlias = Literal["status", "connection", "timeout", "cut", "garbled"]
-"""A status of HTTP; no connection; no answer in time; an answer that broke off; an answer that makes no sense."""
+LONGEST_ASKED_S = 86_400.0
+"""A pause above it is not worth asking about."""
+
+Cause: TypeAlias = Literal["status", "connection", "timeout", "cut", "garbled", "too_large", "too_slow"]
+"""A status of HTTP; no connection; nothing heard in time; an answer that broke off; one that makes no sense; one
+that went beyond what an answer may take."""
 
 _STATUS_OF_KIND = {
     "invalid_request_error": 400,
@@ -49,8 +54,9 @@ class Failure:
     @property
     def is_transient(self) -> bool:
         """Whether the same request may succeed a little later."""
-        passing = self.status in (408, 409, 429) or self.status >= 500
-        return self.may_retry and (passing if self.cause == "status" else self.cause != "garbled")
+        if self.cause == "status":
+            return self.may_retry and (self.status in (408, 409, 429) or self.status >= 500)
+        return self.may_retry and self.cause in ("connection", "timeout", "cut")
 
     @property
     def summary(self) -> str:
@@ -66,47 +72,52 @@ class Failure:
                 return "the answer broke off"
             case "garbled":
                 return "the answer could not be read"
+            case "too_large":
+                return "the answer is too large"
+            case "too_slow":
+                return "the answer took too long"
 
 
-def wait_s(failure: Failure, number: int) -> float | None:
-    """Seconds to wait after the ``number``-th try failed: 1, 2, 4 ... or what the server asks for; nothing: give up."""
+class TryFailed(Exception):
+    """One try failed; caught where it is decided whether there is another."""
+
+    def __init__(self, failure: Failure) -> None:
+        """``failure`` says why."""
+        super().__init__(failure.summary)
+        self.failure = failure
+
+
+def wait_s(failure: Failure, number: int, *, chance: float) -> float | None:
+    """Seconds to wait after the ``number``-th try failed; nothing: another try would be in vain.
+
+    1, 2, 4 ... give or take a quarter as ``chance`` (0 to 1) says, so that programs that failed together do not come
+    back together; but never less than the server asks for.
+    """
     if not failure.is_transient:
         return None
-    if failure.retry_after_s is not None:
-        return failure.retry_after_s if failure.retry_after_s <= LONGEST_WAIT_S else None
-    return float(2 ** (number - 1))
+    own: float = 2.0 ** (number - 1) * (0.75 + chance / 2)
+    return max(own, failure.retry_after_s or 0.0)
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: str) -> float | None:
-    """The pause that the server asks for, as seconds or as a date; ``now`` as the clock gives it."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
+    """The pause that the server asks for, as seconds or as a date; None if it asks for none, or in words.
+
+    ``now`` as the clock gives it.
+    """
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[+-]?[0-9]{1,99}(\.[0-9]{0,9})?", value):
         return max(float(value), 0.0)
-    except ValueError:
-        pass
     try:
         at = parsedate_to_datetime(value)
-    except ValueError:
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return max((at - datetime.fromisoformat(now)).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max((at - datetime.fromisoformat(now)).total_seconds(), 0.0)
 
 
 def status_of(kind: str) -> int:
     """The HTTP status that stands for an error type of the API, which names it alone in the middle of a stream."""
     return _STATUS_OF_KIND.get(kind, 500)
-
-
-def shown_url(url: str) -> str:
-    """``url`` without a user name, a password or a query."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return url.rpartition("@")[2]
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}".rstrip("/")
 
 
 def no_key() -> ModelError:
@@ -128,27 +139,30 @@ def explain(failure: Failure, *, model: str, url: str, tries: int) -> ModelError
     after = f" after {tries} tries" if tries > 1 else ""
     said = f": {failure.message}" if failure.message else ""
     match failure.cause:
+        case "status" if 300 <= failure.status < 400:
+            happened = f"{where} sends requests on ({failure.status}), which is not followed{said}."
+            hint = "set ANTHROPIC_BASE_URL to the address that is meant, if you trust it with your key and your code"
         case "status":
             return _explain_status(failure, model, where=where, rest=f"{after}{said}")
         case "connection":
-            return ModelError(
-                f"There is no connection to {where}{after}{said}.",
-                hint="check the network, ANTHROPIC_BASE_URL and HTTPS_PROXY, then run the same command again",
-            )
+            happened = f"There is no connection to {where}{after}{said}."
+            hint = "check the network, ANTHROPIC_BASE_URL and HTTPS_PROXY, then run the same command again"
         case "timeout":
-            return ModelError(
-                f"{where} did not answer in time{after}{said}.", hint="run the same command again in a few minutes"
-            )
+            happened = f"{where} did not answer in time{after}{said}."
+            hint = "run the same command again in a few minutes; for a slow server: export CDD_MODEL_IDLE_S=300"
         case "cut":
-            return ModelError(
-                f"The answer from {where} broke off before its end{after}{said}.",
-                hint="run the same command again; nothing of the broken answer was carried out",
-            )
+            happened = f"The answer from {where} broke off before its end{after}{said}."
+            hint = "run the same command again; nothing of the broken answer was carried out"
         case "garbled":
-            return ModelError(
-                f"The answer from {where} could not be read{said}.",
-                hint="check that ANTHROPIC_BASE_URL names a server that speaks the Messages API",
-            )
+            happened = f"The answer from {where} could not be read{said}."
+            hint = "check that ANTHROPIC_BASE_URL names a server that speaks the Messages API"
+        case "too_large":
+            happened = f"The answer from {where} is larger than one may be{said}."
+            hint = "run the same command again; if it happens every time: export CDD_MODEL_ANSWER_BYTES=8000000"
+        case "too_slow":
+            happened = f"The answer from {where} did not end in time{said}."
+            hint = "run the same command again; for a slow server: export CDD_MODEL_TOTAL_S=1800"
+    return ModelError(happened, hint=hint)
 
 
 def _explain_status(failure: Failure, model: str, *, where: str, rest: str) -> ModelError:
@@ -178,7 +192,7 @@ def _explain_status(failure: Failure, model: str, *, where: str, rest: str) -> M
                 f"The rate limit of the API key is reached (429){rest}{_pause(failure)}.",
                 hint="wait, then run the same command again: it goes on where it stopped",
             )
-        case status if status == 408 or status >= 500:
+        case status if status in (408, 409) or status >= 500:
             return ModelError(
                 f"{where} could not answer: {_status_words(status)} ({status}){rest}{_pause(failure)}.",
                 hint="run the same command again in a few minutes: it goes on where it stopped",

@@ -1,12 +1,10 @@
-import json
-
-import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from cdd_agent.errors import ModelError
-from cdd_agent.model import recorded, stream
+from cdd_agent.model import recorded
+from cdd_agent.model.api import stream
+from cdd_agent.model.calls import why_unusable
 from cdd_agent.model.conversation import JSON, Turn
 from tests.cdd_agent.model.test_recorded import turns
 from tests.fakes.messages_server import Fault, turn_events
@@ -36,24 +34,6 @@ def test_a_streamed_turn_is_put_together_equal(turn: recorded.RecordedTurn) -> N
     assert arrived.turn() == Turn(content=turn.content, stop_reason=turn.stop_reason, usage=turn.usage)
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers(), max_size=3)), st.integers(1, 9), st.booleans())
-def test_events_are_the_same_however_they_are_cut(sent: list[dict[str, JSON]], size: int, windows: bool) -> None:
-    end = "\r\n" if windows else "\n"
-    data = "".join(f"event: x{end}data: {json.dumps(event, ensure_ascii=False)}{end}{end}" for event in sent).encode()
-    chunks = [data[start : start + size] for start in range(0, len(data), size)]
-    assert list(stream.events(chunks)) == sent
-
-
-def test_an_event_cut_off_at_the_end_is_left_out() -> None:
-    assert list(stream.events([b'data: {"a": 1}\n\ndata: {"b"'])) == [{"a": 1}]
-
-
-@pytest.mark.parametrize("data", [b"data: {oops\n\n", b"data: [1]\n\n", b"data: {} {}\n\n"])
-def test_data_that_is_no_object_is_an_error(data: bytes) -> None:
-    with pytest.raises(msgspec.DecodeError):
-        list(stream.events([data]))
-
-
 def test_a_turn_that_was_cut_off_is_not_over() -> None:
     (turn,) = recorded.parse(CALL, source="x")
     assert not assembled(list(turn_events(turn, Fault(without_stop=True)))).is_over
@@ -64,15 +44,32 @@ def test_a_call_without_an_input_gets_an_empty_object() -> None:
     assert assembled(list(turn_events(turn, Fault(tool_json="")))).turn().calls[0].input == {}
 
 
-@pytest.mark.parametrize("text", ['{"file_path": "src/very', '{"a": oops}', "[1]", '{"a": NaN}', '{"a": 1} x'])
-def test_a_tool_input_that_is_not_one_json_object_is_never_run(text: str) -> None:
-    assert "called Read with an input that is not a JSON object" in str(error_of(CALL, Fault(tool_json=text)))
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"file_path": "src/very',
+        '{"a": oops}',
+        "[1]",
+        '{"a": NaN}',
+        '{"a": 1} x',
+        '{"a": 1, "a": 2}',
+        '{"a": 1e999}',
+        '{"a": "\\ud800"}',
+        '{"a":' * 70 + "1" + "}" * 70,
+        '{"a":' * 100_000,
+    ],
+)
+def test_a_tool_input_that_is_not_one_strict_json_object_is_never_run(text: str) -> None:
+    (turn,) = recorded.parse(CALL, source="x")
+    (call,) = assembled(list(turn_events(turn, Fault(tool_json=text)))).turn().calls
+    assert "not one complete JSON object" in str(why_unusable(call))
 
 
-def test_a_call_cut_off_at_max_tokens_asks_for_smaller_steps() -> None:
-    error = error_of(CALL, Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens"))
-    assert "max_tokens" in str(error)
-    assert "smaller steps" in error.hint
+def test_of_a_turn_cut_off_at_max_tokens_the_words_are_kept_and_no_call() -> None:
+    (turn,) = recorded.parse("- content: [Now., {type: tool_use, name: Write, input: {}}]", source="x")
+    fault = Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens")
+    cut = assembled(list(turn_events(turn, fault))).turn()
+    assert (cut.text, cut.calls, cut.stop_reason) == ("Now.", (), "max_tokens")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +92,28 @@ def test_a_call_with_another_stop_reason_is_refused() -> None:
     "event",
     [
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x"}},
+        {"type": "content_block_delta", "index": -1, "delta": {"type": "text_delta", "text": "x"}},
         {"type": "content_block_start", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
         {"type": "message_start"},
+        {"type": "message_delta"},
     ],
 )
 def test_a_malformed_event_is_refused(event: dict[str, JSON]) -> None:
     with pytest.raises(ModelError, match="does not follow the Messages API"):
         stream.StreamedTurn().feed(event)
+
+
+def test_a_block_that_begins_twice_is_refused() -> None:
+    arrived = stream.StreamedTurn()
+    begin: dict[str, JSON] = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    arrived.feed(begin)
+    with pytest.raises(ModelError, match="comes out of turn"):
+        arrived.feed(begin)
+
+
+def test_a_turn_that_ends_to_call_a_tool_and_calls_none_is_refused() -> None:
+    assert "it calls no tool but ends with tool_use" in str(error_of("- content: [hm]", Fault(stop_reason="tool_use")))
 
 
 def test_unknown_events_and_deltas_are_ignored() -> None:

@@ -1,0 +1,62 @@
+"""Tool calls that a server sent in a form that could not be carried out or sent back to it. Pure."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cdd_agent.model.conversation import JSON, AssistantBlock, AssistantMessage, Message, ToolCall, Turn
+
+_KEY = "not_run_because"
+_LONGEST_NAME = 64
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def unusable(why: str) -> dict[str, JSON]:
+    """The input of a call that must not be run: no tool takes it, and a recording keeps it."""
+    return {_KEY: why}
+
+
+def why_unusable(call: ToolCall) -> str | None:
+    """Why ``call`` must not be run; None for a call like any other."""
+    why = call.input.get(_KEY) if len(call.input) == 1 else None
+    return why if isinstance(why, str) else None
+
+
+def mended(turn: Turn, said: Iterable[Message]) -> Turn:
+    """``turn`` with call ids that neither it nor ``said`` has twice, and with names that may be sent back.
+
+    A server refuses every later request of a conversation that breaks these rules. An id from an earlier turn is
+    merely replaced, as small servers count anew each time; of two calls with one id in a turn, the second is not run.
+    """
+    taken = {
+        block.id
+        for message in said
+        if isinstance(message, AssistantMessage)
+        for block in message.content
+        if isinstance(block, ToolCall)
+    }
+    seen: set[str] = set()
+    content: list[AssistantBlock] = []
+    for block in turn.content:
+        if not isinstance(block, ToolCall):
+            content.append(block)
+            continue
+        call = replace(block, id=_free(block.id, taken), name=_fit(block.name))
+        if block.id in seen:
+            call = replace(call, input=unusable(f"its id {block.id[:_LONGEST_NAME]} is that of another call"))
+        seen.add(block.id)
+        taken.add(call.id)
+        content.append(call)
+    return replace(turn, content=tuple(content))
+
+
+def _free(call_id: str, taken: set[str]) -> str:
+    """``call_id``, with a number behind it if it is taken."""
+    wanted = _fit(call_id)
+    candidates = (wanted, *(f"{wanted}-{number}" for number in range(2, len(taken) + 3)))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _fit(name: str) -> str:
+    """``name`` in the characters and the length that the API takes."""
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
