@@ -28,8 +28,13 @@ class Access:
 
     read_write: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
-    """What it needs to read, and what stays as it is inside ``read_write``. A path there that does not exist must not
-    come to be."""
+    """What it needs to read, and what stays as it is inside ``read_write``: the longer of two paths decides, and of
+    equal ones this. What does not exist is left out."""
+    kept: tuple[Path, ...] = ()
+    """What stays as it is inside ``read_write`` and is looked after on every rung: a path that is missing there must
+    not come to be. What happened to it nevertheless is undone when the run has ended, and remarked."""
+    aside: Path | None = None
+    """Folder for what came to be at a ``kept`` path; None: it is removed."""
     network: bool = False
 
 
@@ -64,6 +69,8 @@ class Result:
     """The bounds that were in force, in words."""
     survivors: int = 0
     """Processes of it that could not be ended."""
+    remarks: tuple[str, ...] = ()
+    """What a person should know of the run: a protected file that was changed and is put back."""
 
 
 class Sandbox(Protocol):

@@ -1,0 +1,91 @@
+"""The bubblewrap rung: namespaces of its own, in which only what the run needs is there at all."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from cdd_agent.sandbox.landlock import CONFIGURATION, MACHINE
+from cdd_agent.sandbox.port import Access, Command, Result
+from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
+
+_ROOT_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Links into ``/usr``, or, on older systems, folders."""
+_STORES = ("/nix/store", "/gnu/store", "/run/current-system")
+_NETWORK = ("/etc/resolv.conf", "/run/systemd/resolve")
+HOME = "/home/sandbox"
+_HELP_TIMEOUT_S = 10
+
+
+class BubblewrapSandbox:
+    """Runs programs by way of one ``bwrap``."""
+
+    level = "bwrap"
+
+    def __init__(self, bwrap: Path) -> None:
+        """Asks the program which of the newer options it knows; raises ``OSError`` if it cannot be started."""
+        self.bwrap = bwrap
+        told = subprocess.run(
+            [str(bwrap), "--help"], env={}, capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=False
+        )
+        self._newer = ("--disable-userns",) if "--disable-userns" in told.stdout + told.stderr else ()
+
+    def run(self, command: Command) -> Result:
+        """Run the program; what is mounted for it is gone with its last process."""
+        environment = environment_for(command) | {"HOME": HOME}
+        environment.pop("TMPDIR", None)
+        environment |= command.variables
+        access = existing(command.access)
+        argv = (program(command, environment), *command.argv[1:])
+        launch = Launch(
+            level=self.level,
+            argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
+            environment=environment,
+            confined=("files outside the project", *(() if access.network else ("network",)), "other processes"),
+            bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
+        )
+        return carry_out(command, launch)
+
+    def _options(self, access: Access) -> Iterator[str]:
+        """``bwrap`` with everything that does not depend on the program."""
+        yield str(self.bwrap)
+        for name in ("user", "pid", "ipc", "uts"):
+            yield f"--unshare-{name}"
+        yield "--unshare-cgroup-try"
+        if not access.network:
+            yield "--unshare-net"
+        yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL", *self._newer)
+        yield from ("--ro-bind", "/usr", "/usr")
+        for folder in _ROOT_FOLDERS:
+            if os.path.islink(folder):
+                yield from ("--symlink", os.readlink(folder), folder)
+            elif os.path.isdir(folder):
+                yield from ("--ro-bind", folder, folder)
+        for path in (*_STORES, *CONFIGURATION, *MACHINE, *(_NETWORK if access.network else ())):
+            if os.path.exists(path):
+                yield from ("--ro-bind", path, path)
+        yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", HOME)
+        for bound, is_writable in binds(access):
+            yield from ("--bind" if is_writable else "--ro-bind", str(bound), str(bound))
+        yield from ("--remount-ro", "/")
+
+
+def binds(access: Access) -> list[tuple[Path, bool]]:
+    """Each path that is to be there, and whether it may be written to; the longer ones last, as the last decides."""
+    readable = [path for path in access.read_only if not _is_there_anyway(path)]
+    readable += [path.resolve() for path in readable if not _is_there_anyway(path.resolve())]
+    found = dict.fromkeys(access.read_write, True) | dict.fromkeys(readable, False)
+    return sorted(found.items(), key=lambda bind: len(bind[0].parts))
+
+
+def _is_there_anyway(path: Path) -> bool:
+    return path == Path("/usr") or path.is_relative_to("/usr")
+
+
+def existing(access: Access) -> Access:
+    """What is there to be bound: a link is not, since it could be replaced, only what it leads to."""
+    return Access(
+        read_write=tuple(path for path in access.read_write if path.exists()),
+        read_only=tuple(path for path in access.read_only if path.exists()),
+        network=access.network,
+    )

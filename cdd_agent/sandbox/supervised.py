@@ -1,0 +1,184 @@
+"""One run by way of a warden, a process that starts the program, keeps its output and ends all that it leaves behind.
+
+The warden gets an empty environment, so that nothing below it can read a key out of its parent's. It ends with us:
+its standard input closes even when we are killed, and it takes everything along.
+"""
+
+import contextlib
+import marshal
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.sandbox import limits
+from cdd_agent.sandbox.port import Access, Command, Limits, Result
+from cdd_agent.sandbox.warden import tree
+from cdd_agent.sandbox.warden.order import FIELDS
+
+if TYPE_CHECKING:
+    from cdd_agent.sandbox.warden.order import Order, Rules
+
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "TERM")
+"""All that a program gets of this process's environment unless the caller adds it: no key, no PYTEST_ADDOPTS.
+
+PYTHONPATH is added by ``testrun.run`` for test runs."""
+
+LATE_S = 1.9
+"""After so much more than its time a run is ended from here: its warden has been stopped."""
+
+_WARDEN = "import sys; sys.path.append(sys.argv[1]); from cdd_agent.sandbox.warden.main import main; main()"
+_SOURCES = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a rung carries out a command."""
+
+    level: str
+    argv: tuple[str, ...]
+    """The program itself, by an absolute path, or one that confines it."""
+    environment: Mapping[str, str]
+    rules: "Rules | None" = None
+    """What Landlock allows it."""
+    confined: tuple[str, ...] = ()
+    """What the rung forbids, in words."""
+    bound: frozenset[Path] = field(default_factory=frozenset)
+    """Paths that the rung itself protects, so that nobody has to look after them."""
+    ending: tuple[str, ...] = ()
+    """A command that ends what no signal of ours reaches."""
+
+
+def environment_for(command: Command) -> dict[str, str]:
+    """The environment built for a program: the few variables of ours, and the command's own."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | dict(command.variables)
+
+
+def program(command: Command, environment: Mapping[str, str]) -> str:
+    """The absolute path of the command's program; raises ``FileNotFoundError``."""
+    name = command.argv[0]
+    found = shutil.which(name, path=environment.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError(2, "No such program", name)
+    return os.path.abspath(os.path.join(command.cwd, found))
+
+
+def carry_out(command: Command, launch: Launch) -> Result:
+    """Run ``launch`` and wait for its end; see ``Sandbox.run``."""
+    bounds = command.limits if command.limits != Limits() else limits.standard(command.timeout_s)
+    order: Order = {
+        "argv": list(launch.argv),
+        "environment": dict(launch.environment),
+        "cwd": str(command.cwd),
+        "timeout_s": float(command.timeout_s),
+        "output_cap": command.output_cap,
+        "limits": limits.in_kernel_terms(bounds),
+        "rules": launch.rules,
+        "kept": kept_below(command.access, bound=launch.bound),
+        "aside": None if command.access.aside is None else str(command.access.aside),
+        "ending": list(launch.ending),
+    }
+    started = time.monotonic()
+    answer, remarks, output = _asked(order, program=command.argv[0])
+    _, status, dropped, timed_out, survivors = answer
+    return Result(
+        exit_status=status,
+        output=output.decode("utf-8", "replace"),
+        dropped_bytes=dropped,
+        timed_out=bool(timed_out),
+        duration_s=time.monotonic() - started,
+        level=launch.level,
+        limits=(*launch.confined, *limits.in_words(bounds, timeout_s=command.timeout_s)),
+        survivors=survivors,
+        remarks=remarks,
+    )
+
+
+def kept_below(access: Access, *, bound: frozenset[Path]) -> list[tuple[str, str]]:
+    """The paths to be looked after, each as a folder that may be written to and a name below it."""
+    found = []
+    for path in access.kept:
+        tops = [top for top in access.read_write if path != top and path.is_relative_to(top)]
+        if tops and path not in bound:
+            top = max(tops, key=lambda folder: len(folder.parts))
+            found.append((str(top), path.relative_to(top).as_posix()))
+    return found
+
+
+def _asked(order: "Order", *, program: str) -> tuple[list[int], tuple[str, ...], bytes]:
+    """The numbers, the remarks and the output that a warden answers with."""
+    with tempfile.TemporaryFile() as complaint:
+        warden = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _WARDEN, _SOURCES],
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaint,
+            start_new_session=True,
+        )
+        try:
+            answer = _answer(warden, order)
+        finally:
+            _end(warden)
+        if not answer:
+            complaint.seek(0)
+            why = (complaint.read().decode("utf-8", "replace").strip().splitlines() or ["it was killed"])[-1]
+            raise EnvironmentMissing(
+                f"The process that watches over {program} ended early: {why}", hint="run the command again"
+            )
+    *head, rest = answer.split(b"\0", FIELDS + 1)
+    numbers = [int(number) for number in head]
+    count = numbers.pop()
+    *remarks, output = rest.split(b"\0", count)
+    if numbers[0]:
+        raise OSError(numbers[0], os.strerror(numbers[0]), program)
+    return numbers, tuple(os.fsdecode(remark) for remark in remarks), output
+
+
+def _answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes:
+    """What a warden answers; if it does not in time, what the run comes to without it."""
+    into, out = _pipes(warden)
+    told = marshal.dumps(dict(order))
+    with contextlib.suppress(BrokenPipeError):
+        into.write(len(told).to_bytes(8, "little") + told)
+        into.flush()
+    deadline = time.monotonic() + order["timeout_s"] + LATE_S
+    answer = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(out, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            more = os.read(out.fileno(), 1 << 16)
+            if not more:
+                return answer
+            answer += more
+    survivors = tree.end_all(warden.pid, time.monotonic() + 0.1, reap=False)
+    warden.kill()
+    return b"0\0" + b"-9\0" + b"0\0" + b"1\0" + str(survivors).encode() + b"\0" + b"0\0"
+
+
+def _end(warden: subprocess.Popen[bytes]) -> None:
+    """Let the warden end all that is left, or do that in its place."""
+    into, out = _pipes(warden)
+    with contextlib.suppress(BrokenPipeError):
+        into.close()
+    try:
+        warden.wait(timeout=LATE_S)
+    except subprocess.TimeoutExpired:
+        tree.end_all(warden.pid, time.monotonic() + LATE_S, reap=False)
+        warden.kill()
+        warden.wait()
+    out.close()
+
+
+def _pipes(warden: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    assert warden.stdin is not None
+    assert warden.stdout is not None
+    return warden.stdin, warden.stdout

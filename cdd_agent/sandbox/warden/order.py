@@ -1,0 +1,41 @@
+"""What a warden is told, and what it answers."""
+
+TYPE_CHECKING = False
+"""As in ``typing``, which is not imported here: it takes long."""
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Rules(TypedDict):
+        """What Landlock allows; everything else is refused."""
+
+        read: list[str]
+        write: list[str]
+        network: bool
+
+    class Order(TypedDict):
+        """One run; passed as ``marshal`` does, which both ends have at no cost."""
+
+        argv: list[str]
+        environment: dict[str, str]
+        cwd: str
+        timeout_s: float
+        output_cap: int
+        limits: list[tuple[int, int]]
+        rules: Rules | None
+        kept: list[tuple[str, str]]
+        """Folder that the program may write to, and a path relative to it that stays as it is."""
+        aside: str | None
+        ending: list[str]
+        """A command that ends what is no descendant of the warden, such as a container; may be empty."""
+
+
+FIELDS = 5
+"""Numbers at the head of an answer: errno of a start that failed, exit status, dropped bytes, time-out, survivors.
+
+After them the number of remarks, the remarks, and the output; all but the output end with a NUL."""
+
+GRACE_S = 0.5
+"""From the polite signal to the one that cannot be caught."""
+SWEEP_S = 1.2
+"""For ending what does not want to be ended; together less than the two seconds that a call may take longer."""
