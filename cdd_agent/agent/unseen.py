@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from cdd_agent.errors import UsageError
+
 SHOWN_KINDS = 4
 SHOWN_LINES = 8
 
@@ -63,6 +65,18 @@ def controls(text: str) -> list[str]:
 def steering(text: str) -> list[str]:
     """Characters that turn the order of letters round or spell words that nobody sees; code never needs one."""
     return [] if text.isascii() else _STEERING.findall(text)
+
+
+def require_seen(after: str, *, before: str) -> None:
+    """Raise ``UsageError`` if ``after`` holds a control character, or one that steers, of a kind not in ``before``."""
+    added = set(controls(after) + steering(after)) - set(before)
+    if added:
+        first = min(after.index(character) for character in added)
+        raise UsageError(
+            f"The text holds characters that no reader would see: {told(sorted(added))}, first in line "
+            f"{after.count(chr(10), 0, first) + 1} of the file. Nothing was changed.",
+            hint="leave them out, or write them as escapes of the language, such as \\x1b or \\u202e",
+        )
 
 
 def told(characters: Sequence[str]) -> str:

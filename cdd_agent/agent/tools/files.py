@@ -16,6 +16,7 @@ import msgspec
 
 from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
 from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.agent.unseen import controls, require_seen, told_by_line
 from cdd_agent.errors import UsageError
 from cdd_agent.guarded.keys import MASK, Masked, mask
 from cdd_agent.guarded.spelling import folded
@@ -114,7 +115,9 @@ class _Files:
         shown = "\n".join(rows) or "(the file is empty)"
         last = inputs.offset - 1 + len(rows)
         hidden = sum(len(MASK.findall(row)) for row in rows) if masked.count else 0
-        return ToolOutput(text="\n".join([shown, *_remarks(data, last=last, total=len(lines), hidden=hidden)]))
+        remarks = _remarks(data, last=last, total=len(lines), hidden=hidden)
+        unseen = _unseen_remarks(lines[inputs.offset - 1 : last], first=inputs.offset)
+        return ToolOutput(text="\n".join([shown, *unseen, *remarks]), exact=True)
 
     def write(self, inputs: WriteInput) -> ToolOutput:
         """Create the file, or overwrite it if the agent knows what it holds."""
@@ -124,10 +127,12 @@ class _Files:
         if self._workspace.exists(name):
             self._require_known(name, self._workspace.digest(name))
             before = self._workspace.read(name)
+            require_seen(inputs.content, before=decode(before))
             _require_no_mask(inputs.content, before=decode(before), where="content")
             _require_python(name, before=before, after=data)
             done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
         else:
+            require_seen(inputs.content, before="")
             _require_no_mask(inputs.content, before="", where="content")
             done = f"Created {name}: {count}."
         self._workspace.write(name, data)
@@ -145,6 +150,7 @@ class _Files:
         known = self._seen.get(name) == _digest(before)
         if edited.ignored or len(edited.lines) > 1:
             self._require_known(name, _digest(before))
+        require_seen(edited.text, before=masked.text)
         after = encode(_restored(masked, edited.text))
         if after == before:
             raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
@@ -152,7 +158,7 @@ class _Files:
         self._workspace.write(name, after)
         if known:
             self._seen[name] = _digest(after)
-        return ToolOutput(text=_edit_told(name, edited, new=inputs.new_string))
+        return ToolOutput(text=_edit_told(name, edited, new=inputs.new_string), exact=True)
 
     def _writable(self, path: str) -> str:
         """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
@@ -211,6 +217,17 @@ def _remarks(data: bytes, *, last: int, total: int, hidden: int) -> list[str]:
         remarks.append("(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)")
     if data and not data.endswith(b"\n") and last == total:
         remarks.append("(no newline at the end of the file)")
+    return remarks
+
+
+def _unseen_remarks(lines: list[str], *, first: int) -> list[str]:
+    """What nobody can see in the lines that are shown, of which ``first`` is the number of the first."""
+    remarks = []
+    unseen = told_by_line(dict(enumerate(lines, start=first)))
+    if unseen:
+        remarks.append(f"(characters that cannot be seen, in the lines above as they are: {unseen})")
+    if any(controls(line) for line in lines):
+        remarks.append("(control characters are shown as <U+001B>; Edit keeps them, but cannot match them)")
     return remarks
 
 

@@ -2,7 +2,17 @@
 
 import pytest
 
-from cdd_agent.agent.unseen import controls, show_controls, show_unseen, steering, told, told_by_line, unseen
+from cdd_agent.agent.unseen import (
+    controls,
+    require_seen,
+    show_controls,
+    show_unseen,
+    steering,
+    told,
+    told_by_line,
+    unseen,
+)
+from cdd_agent.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -57,3 +67,12 @@ def test_they_are_told_by_number_and_line_and_only_a_few() -> None:
     assert told_by_line({3: "x", 4: "\u200b\u200b"}) == "line 4 2 x U+200B"
     assert told_by_line(lines).endswith("line 8 U+200B; and 3 more lines")
     assert told_by_line({1: "plain"}) == ""
+
+
+@pytest.mark.parametrize("text", ["a\nb\x1b[2J\n", "a\nb\u202e\n", "a\nb\U000e0041\n", "a\nb\x9b\n"])
+def test_a_text_that_steers_its_reader_is_refused_unless_it_did_so_before(text: str) -> None:
+    with pytest.raises(UsageError, match=r"U\+[0-9A-F]+, first in line 2 of the file") as refused:
+        require_seen(text, before="a\n")
+    assert "escapes of the language" in refused.value.hint
+    require_seen(text, before=f"c{text}d")
+    require_seen("a\r\n\tb\f👩\u200d💻\u200b", before="")
