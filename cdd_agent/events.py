@@ -4,6 +4,8 @@ Whatever acts takes ``emit``. Each event is written as JSON with its tag, ``{"ev
 back equal.
 """
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias, get_args
@@ -227,9 +229,18 @@ Emit: TypeAlias = Callable[[Event], None]
 _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
+_BEYOND_ASCII = re.compile(r"[^ -~]")
+
+
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline."""
-    return msgspec.json.encode({"event": type(event).__name__, **_writable(asdict(event))})
+    """One line of JSON, without its newline; what is no character to a terminal is escaped, so that ``cat`` is safe."""
+    line = msgspec.json.encode({"event": type(event).__name__, **_writable(asdict(event))}).decode()
+    return _BEYOND_ASCII.sub(_escaped, line).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character as it is if it can be seen, else as JSON escapes it."""
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
 def _writable(fields: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cdd_agent import __version__
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.repl.display.clean import clean
 
 _OTHERWISE = "then the same command again: what was saved before is whole"
 _WAYS_OUT = {
@@ -37,14 +38,14 @@ def keep(error: BaseException) -> Path:
     handle, name = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as report:
         report.write(f"cdd {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n")
-        report.writelines(traceback.format_exception(error))
+        report.write(clean("".join(traceback.format_exception(error))))
     return Path(name)
 
 
 def explain(error: BaseException, report: Path) -> tuple[str, str]:
     """What happened and what to do about it, in two sentences."""
     return (
-        f"cdd met a defect of its own: {type(error).__name__}: {error}",
+        clean(f"cdd met a defect of its own: {type(error).__name__}: {error}"),
         f"what was saved stays, and the same command goes on from there; please report the file {report}",
     )
 

@@ -13,6 +13,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from cdd_agent.repl.completion import CommandCompleter
+from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.question import forget_typed_ahead
 from cdd_agent.repl.session import Place, Read
 
@@ -51,7 +52,7 @@ class _History(FileHistory):
     def load_history_strings(self) -> Iterable[str]:
         """The lines of earlier sittings, newest first."""
         try:
-            return list(super().load_history_strings())
+            return [clean(line) for line in super().load_history_strings()]
         except OSError:
             return []
 
@@ -65,7 +66,7 @@ def toolbar_text(place: Place, *, model: str, width: int) -> str:
     """Agent, ticket, step, model and sandbox, then the keys to know; what does not fit is left out from the end."""
     sandbox = f"sandbox {place.sandbox}" if place.sandbox else ""
     step = f"step {place.step}" if place.step else ""
-    parts = [part for part in (place.agent, place.ticket, step, model, sandbox) if part]
+    parts = [clean(part) for part in (place.agent, place.ticket, step, model, sandbox) if part]
     while len(parts) > 1 and len(" | ".join(parts)) + 2 > width:
         parts.pop()
     told = " " + " | ".join(parts)

@@ -31,3 +31,12 @@ def test_what_is_no_event_is_a_value_error(line: bytes) -> None:
 
 def test_a_file_name_that_is_not_utf_8_can_be_written() -> None:
     assert decode(encode(Notice(text="caf\udce9"))) == Notice(text="caf\\xe9")
+
+
+def test_what_would_act_on_a_terminal_is_escaped_and_reads_back() -> None:
+    hostile = Notice(text="\x1b[2J\x9b2J\x7f\u202e\u200b\U000e0041 é 漢")
+    line = encode(hostile)
+    assert line == (
+        rb'{"event":"Notice","text":"\u001b[2J\u009b2J\u007f\u202e\u200b\udb40\udc41 ' + "é 漢".encode() + b'"}'
+    )
+    assert decode(line) == hostile
