@@ -15,4 +15,4 @@ class Budget:
     max_tokens_total: int | None = None
     """Of all turns together, read and written, cached or not; nothing: no limit."""
     max_failed_turns: int = 3
-    """Turns in a row whose every tool call failed; then the run is stuck."""
+    """Turns in a row that came to nothing (every call failed, cut off, empty); then the run is stuck."""

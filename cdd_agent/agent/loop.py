@@ -3,19 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.events import Emit, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import Emit, Notice, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.guarded.keys import mask
+from cdd_agent.model.calls import why_unusable
 from cdd_agent.model.conversation import JSON, Conversation, ToolCall, ToolResult, Turn, Usage
 from cdd_agent.model.port import Model, Request
 
 End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_tokens"]
-"""A tool ended the run; the model ended it in words; it declined; its tools failed again and again; a limit."""
+"""A tool ended the run; the model ended it in words; it declined; turn after turn came to nothing; a limit."""
 
-CUT_OFF = "Your answer was cut off at the limit of one answer. Go on, in smaller pieces."
+CUT_OFF = (
+    "Your answer was cut off at the limit of one answer; a tool call in it, if there was one, was not run. "
+    "Go on in smaller pieces: shorter files, several edits."
+)
+EMPTY = "Your answer was empty. Go on, or say in words that you are done and what came of it."
 INTERRUPTED = "Interrupted: the user stopped this turn before the call had an answer."
 
 
@@ -40,6 +46,7 @@ def run_agent(
     """Carry ``conversation`` on until the run ends; whatever interrupts it, every tool call in it is answered.
 
     What a tool answers is marked with the conversation's token as text that others wrote.
+    Turns in a row that come to nothing, by failed calls or an answer that is cut off or empty, end the run as stuck.
     The last message of ``conversation`` is the user's. Raises what ``model`` raises.
     """
     specs = tuple(tool.spec for tool in tools)
@@ -60,21 +67,40 @@ def run_agent(
         turn = model.reply(request, emit=emit)
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
         emit(_turn_ended(turn, agent))
-        if turn.content:
+        if turn.stop_reason == "max_tokens":
+            emit(Notice(text=f"The model's answer was cut off at max_tokens ({budget.max_answer_tokens}); it goes on."))
+        if turn.text.strip() or turn.calls:  # no server takes back thoughts that lead to nothing
             conversation.hear(turn)
         if turn.calls:
             outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
             for call, output in zip(turn.calls, outputs, strict=True):
                 if output.ends_run:
                     return ended("completed", number, completion=call.input)
-            failed_turns = failed_turns + 1 if all(output.is_error for output in outputs) else 0
-            if failed_turns == budget.max_failed_turns:
-                return ended("stuck", number)
-        elif turn.stop_reason == "max_tokens":
-            conversation.say(CUT_OFF)
-        elif turn.stop_reason != "pause_turn":
-            return ended("refused" if turn.stop_reason == "refusal" else "answered", number)
+            came_to_nothing = all(output.is_error for output in outputs)
+        else:
+            end = _end_in_words(turn)
+            if end is not None:
+                return ended(end, number)
+            if turn.stop_reason != "pause_turn":
+                conversation.say(CUT_OFF if turn.stop_reason == "max_tokens" else EMPTY)
+            came_to_nothing = True
+        failed_turns = failed_turns + 1 if came_to_nothing else 0
+        if failed_turns == budget.max_failed_turns:
+            return ended("stuck", number)
     return ended("out_of_turns", budget.max_turns)
+
+
+def _end_in_words(turn: Turn) -> End | None:
+    """How a turn without calls ends the run; None if the model is to go on."""
+    match turn.stop_reason:
+        case "refusal":
+            return "refused"
+        case "max_tokens" | "pause_turn":
+            return None
+        case "end_turn" | "stop_sequence" | "tool_use":
+            return "answered" if turn.text.strip() else None
+        case _:
+            assert_never(turn.stop_reason)
 
 
 def _answer_calls(
@@ -91,6 +117,7 @@ def _answer_calls(
             emit(ToolCalled(call_id=call.id, name=call.name, subject=subject))
             refusal = _not_run(turn, position, by_name=by_name, budget=budget)
             output = by_name[call.name].run(call.input) if refusal is None else _error(refusal)
+            output = replace(output, text=mask(output.text).text)
             returned = _tool_returned(call, output)
             if refusal is None:
                 text = marks.around(output.text, source=f"{call.name} {subject}", exact=output.exact)
@@ -113,6 +140,9 @@ def _not_run(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: 
     if position >= budget.max_calls_per_turn:
         return f"Not run: one turn may call {budget.max_calls_per_turn} tools. Call it again."
     call = turn.calls[position]
+    why = why_unusable(call)
+    if why is not None:
+        return f"Not run: {why}. Send the whole call again."
     return None if call.name in by_name else _unknown(call, tuple(by_name))
 
 

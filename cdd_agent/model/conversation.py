@@ -6,8 +6,10 @@ edited, only followed.
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from cdd_agent.guarded.keys import mask
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 """Any value that JSON can write."""
@@ -115,11 +117,11 @@ def draw_token() -> str:
 
 
 class Conversation:
-    """The append-only exchange of one agent with the model."""
+    """The append-only exchange of one agent with the model; no text shaped like a key gets into what is said to it."""
 
     def __init__(self, system: str, *, token: str | None = None) -> None:
         """``system`` never changes afterwards; without the ``token`` that it names, one is drawn."""
-        self.system = system
+        self.system = mask(system).text
         self.token = token or draw_token()
         """In the marks round what others wrote; the same in the whole conversation."""
         self._messages: list[Message] = []
@@ -131,11 +133,13 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Append a user message of plain text."""
-        self._messages.append(UserMessage(content=(Text(text=text),)))
+        self._messages.append(UserMessage(content=(Text(text=mask(text).text),)))
 
     def answer(self, results: Iterable[ToolResult]) -> None:
         """Append the results of all tool calls of the last turn as one user message."""
-        self._messages.append(UserMessage(content=tuple(results)))
+        self._messages.append(
+            UserMessage(content=tuple(replace(result, content=mask(result.content).text) for result in results))
+        )
 
     def hear(self, turn: Turn) -> None:
         """Append the model's turn, unchanged."""

@@ -4,14 +4,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.loop import AgentRun, run_agent
+from cdd_agent.agent.loop import CUT_OFF, EMPTY, AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import ModelError, UsageError
-from cdd_agent.events import Event, TextDelta, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import Event, Notice, TextDelta, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.model.calls import unusable
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
+    Opaque,
     Text,
     ToolCall,
     ToolResult,
@@ -191,9 +193,48 @@ def test_an_answer_that_was_cut_off_is_asked_to_go_on() -> None:
     model = ScriptedModel([replace(says("half of"), stop_reason="max_tokens"), says("the answer")])
     ended, _, _ = run(model)
     assert (ended.end, ended.text) == ("answered", "the answer")
-    assert model.requests[1].messages[-1] == UserMessage(
-        content=(Text(text="Your answer was cut off at the limit of one answer. Go on, in smaller pieces."),)
+    assert model.requests[1].messages[-1] == UserMessage(content=(Text(text=CUT_OFF),))
+
+
+def test_an_answer_that_is_cut_off_is_told_to_the_user() -> None:
+    _, _, seen = run(ScriptedModel([replace(says("half of"), stop_reason="max_tokens"), says("the answer")]))
+    assert Notice(text="The model's answer was cut off at max_tokens (16000); it goes on.") in seen
+
+
+def test_answers_that_are_cut_off_again_and_again_are_stuck() -> None:
+    cut = replace(says("half of"), stop_reason="max_tokens")
+    ended, _, _ = run(ScriptedModel([cut, cut, cut, says("never")]))
+    assert (ended.end, ended.turns) == ("stuck", 3)
+
+
+def test_an_empty_answer_is_asked_about_and_thoughts_alone_are_not_sent_back() -> None:
+    thought = Opaque(wire={"type": "thinking", "thinking": "hm", "signature": "s"})
+    model = ScriptedModel([says(call(1)), says(thought), says("  \n"), says("done")])
+    ended, conversation, _ = run(model)
+    assert (ended.end, ended.text) == ("answered", "done")
+    assert conversation.messages[3:5] == (UserMessage(content=(Text(text=EMPTY),)),) * 2
+
+
+def test_answers_that_are_empty_again_and_again_are_stuck() -> None:
+    ended, _, _ = run(ScriptedModel([says(), says(), says(), says("never")]))
+    assert (ended.end, ended.turns) == ("stuck", 3)
+
+
+def test_a_call_that_could_not_be_read_is_answered_with_why() -> None:
+    cut = ToolCall(id="1", name="Read", input=unusable("its input is cut"))
+    ended, conversation, _ = run(ScriptedModel([says(cut), says(cut), says(cut), says("never")]))
+    assert ended.end == "stuck"
+    assert results(conversation)[0] == ToolResult(
+        tool_use_id="1", content="Not run: its input is cut. Send the whole call again.", is_error=True
     )
+
+
+def test_a_key_in_what_a_tool_answers_reaches_neither_the_model_nor_the_events() -> None:
+    key = "sk-ant-api03-canary-0123456789"
+    _, conversation, seen = run(ScriptedModel([says(call(1, key)), says(call(2, "bad")), says("end")]))
+    assert "[masked: Anthropic key]" in results(conversation)[0].content
+    assert key not in f"{results(conversation)}"
+    assert all(key not in event.summary for event in seen if isinstance(event, ToolReturned))
 
 
 def test_a_paused_turn_is_carried_on_as_it_is() -> None:
