@@ -78,9 +78,13 @@ class Invocation:
         """The options, with whom to ask where somebody is there and the options do not say whom."""
         if not self.is_interactive or self.options.ask is not None:
             return self.options
-        from cdd_agent.repl.display.question import may_take_effect
+        from cdd_agent.repl.display.question import may_take_effect, may_wait
 
-        return replace(self.options, ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen))
+        return replace(
+            self.options,
+            ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen),
+            may_wait=lambda why, wait_s: may_wait(why, wait_s, screen=self.screen),
+        )
 
     def project(self) -> "Composition":
         """The project, its events going to the output."""

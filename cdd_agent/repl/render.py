@@ -125,10 +125,11 @@ class Renderer:
                 self._screen.line(f"{self._screen.symbols['back']} {told}", style="yellow", hang=2)
             case Notice(text=text):
                 self._screen.line(f"{self._screen.symbols['note']} {text}", style="yellow", hang=2)
-            case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit):
-                told = f"{why}; try {number} of {limit} in {wait:g} s"
+            case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
+                void = "; what was said of this answer does not count" if withdrawn else ""
+                told = f"{why}{void}; try {number} of {limit} in {wait:.0f} s"
                 self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
-                self._screen.say(f"try {number} of {limit}")
+                self._screen.say(f"try {number} of {limit} in", for_s=wait)
 
     def _document(self, event: SpecSaved | PlanDrafted) -> None:
         """What became of a spec or a plan."""

@@ -3,6 +3,7 @@
 A thread redraws it, because whoever works holds the main thread. Off a terminal nothing of it is ever written.
 """
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ class LiveLine:
         self._label = ""
         self._tail = ""
         self._since_s = 0.0
+        self._for_s: float | None = None
         self._is_drawn = False
         self._depth = 0
 
@@ -53,10 +55,10 @@ class LiveLine:
             with self.hidden():
                 self._tail = ""
 
-    def say(self, label: str) -> None:
-        """What is going on from now on."""
+    def say(self, label: str, *, for_s: float | None = None) -> None:
+        """What is going on from now on; with ``for_s`` it is waited for so long, and the seconds are counted down."""
         with self._lock:
-            self._label, self._since_s = label, time.monotonic()
+            self._label, self._since_s, self._for_s = label, time.monotonic(), for_s
 
     def show(self, tail: str) -> None:
         """The beginning of a row that is not complete; empty for none."""
@@ -86,7 +88,8 @@ class LiveLine:
                 if self._tail:
                     self._draw(f"{self._tail} {frame}", style="")
                 else:
-                    self._draw(f"{frame} {self._label}  {passed_s:.0f} s, Ctrl-C stops", style="dim")
+                    shown_s = passed_s if self._for_s is None else max(0, math.ceil(self._for_s - passed_s))
+                    self._draw(f"{frame} {self._label}  {shown_s:.0f} s, Ctrl-C stops", style="dim")
 
     def _draw(self, text: str, *, style: str) -> None:
         """Put ``text`` in place of what the line holds, cut to the width."""

@@ -1,6 +1,7 @@
-"""Asking a person at the terminal whether something that a repository brings may take effect."""
+"""Asking a person at the terminal: may what a repository brings take effect, is a long pause to be waited for."""
 
 import contextlib
+import math
 import sys
 import termios
 from collections.abc import Mapping
@@ -32,10 +33,25 @@ def may_take_effect(offer: Offer, changed: bool, *, screen: Screen) -> bool:
     if changed:
         screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
     screen.line(f"If you say no, {offer.without}. Asked once, and again if it changes.", style="dim", indent=0)
+    return _says_yes("Let it take effect? [y/N]", screen=screen)
+
+
+def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
+    """Whether to make a long pause that the model's service asks for, which is no unless the answer is yes.
+
+    Raises ``KeyboardInterrupt`` where no answer comes.
+    """
+    minutes = math.ceil(wait_s / 60)
+    screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
+    return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+
+
+def _says_yes(question: str, *, screen: Screen) -> bool:
+    """The answer to ``question``, asked until it is one."""
     forget_typed_ahead()
     while True:
         try:
-            said = screen.ask("Let it take effect? [y/N]").strip().lower()
+            said = screen.ask(question).strip().lower()
         except EOFError as error:
             raise KeyboardInterrupt from error
         if said in {"y", "yes", "n", "no", ""}:

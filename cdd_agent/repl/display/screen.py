@@ -59,9 +59,9 @@ class Screen:
         """Show that ``label``, or what ``say`` says since, is going on while the block runs."""
         return self._live.working(clean(label))
 
-    def say(self, label: str) -> None:
-        """What is going on from now on, if the screen shows it."""
-        self._live.say(clean(" ".join(label.split())))
+    def say(self, label: str, *, for_s: float | None = None) -> None:
+        """What is going on from now on, if the screen shows it; with ``for_s`` the seconds are counted down."""
+        self._live.say(clean(" ".join(label.split())), for_s=for_s)
 
     def line(self, text: str | Text, *, style: str = "", indent: int | None = None, hang: int = 0) -> None:
         """Print ``text`` at the present indentation, wrapped at the width; rows after the first hang deeper."""

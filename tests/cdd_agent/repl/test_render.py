@@ -56,6 +56,10 @@ CASES: list[tuple[Event, str]] = [
         "↶ Rolled back: it failed. What was there is kept in refs/b\n",
     ),
     (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
+    (
+        events.RetryScheduled(why="overloaded (529)", wait_s=1.8, number=3, limit=4, withdrawn=True),
+        "• overloaded (529); what was said of this answer does not count; try 3 of 4 in 2\n  s\n",
+    ),
     (events.Notice(text="mind this"), "• mind this\n"),
 ]
 

@@ -59,6 +59,23 @@ def test_it_says_what_is_going_on_below_what_was_printed(terminal: Terminal) -> 
     assert terminal.rows == ["a line", "another"]
 
 
+def test_a_wait_is_counted_down(terminal: Terminal) -> None:
+    live, _ = live_on(terminal)
+    seen: list[str] = []
+
+    def is_over() -> bool:
+        seen.extend(row[6:9] for row in terminal.rows)
+        return "0 s" in seen
+
+    with live.working("waiting"):
+        live.say("in", for_s=2.6)
+        wait_for(is_over)
+    counted = list(dict.fromkeys(seen))
+    assert counted == sorted(counted, reverse=True)
+    assert set(counted) > {"0 s"}
+    assert set(counted) <= {"3 s", "2 s", "1 s", "0 s"}
+
+
 def test_it_shows_a_row_that_is_not_complete_and_cuts_it_at_the_width(terminal: Terminal) -> None:
     live, _ = live_on(terminal)
     with live.working("waiting"):
