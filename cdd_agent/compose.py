@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from cdd_agent import settings
 from cdd_agent.agent.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
+from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import hooks
@@ -21,11 +22,11 @@ from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.model.secret import Secret
+from cdd_agent.sandbox.ladder import asked_for
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.approved import approved_interpreter
-from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Ask, Trust
@@ -99,9 +100,16 @@ class Composition:
         return repository
 
     @cached_property
-    def interpreter(self) -> Interpreter:
-        """What runs the project's tests; no interpreter that the repository brings is run before it is approved."""
-        return approved_interpreter(self.root, environment=self._environment, trust=self.trust)
+    def suite(self) -> Suite:
+        """The project's tests; no interpreter that the repository brings is run before it is approved."""
+        return Suite(
+            root=self.root,
+            interpreter=approved_interpreter(self.root, environment=self._environment, trust=self.trust),
+            sandbox=PlainSandbox(),
+            timeout_s=self.settings.test_timeout_s,
+            bytecode=settings.private_folder(self.root) / "bytecode",
+            flaky=self.settings.test_reruns,
+        )
 
     @cached_property
     def model(self) -> Model:
@@ -127,11 +135,11 @@ class Composition:
 
     def socrates(self, ticket: Ticket) -> Socrates:
         """Socrates on one ticket."""
-        return Socrates(ticket, desk=self._desk())
+        return Socrates(ticket, desk=_desk(self))
 
     def planner(self, ticket: Ticket) -> Planner:
         """The Planner on one ticket."""
-        return Planner(ticket, desk=self._desk(), max_drafts=self.settings.max_drafts)
+        return Planner(ticket, desk=_desk(self), max_drafts=self.settings.max_drafts)
 
     def executor(self, ticket: Ticket) -> executor.Executor:
         """The Executor on one ticket.
@@ -140,45 +148,56 @@ class Composition:
         and commits know the whole tree.
         """
         repository = self.repository
-        private = settings.private_folder(self.root)
-        interpreter = self.interpreter
-        repository.may_run_hooks()
+        suite = self.suite
+        repository.may_run_hooks()  # asked before the work begins, and again at each commit
         bench = Workbench(
             repository=repository,
             snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
             workspace=Workspace(self.root),
-            suite=Suite(
-                root=self.root,
-                interpreter=interpreter,
-                sandbox=PlainSandbox(),
-                timeout_s=self.settings.test_timeout_s,
-                bytecode=private / "bytecode",
-                flaky=self.settings.test_reruns,
-            ),
+            suite=suite,
             model=self.model,
             policy=Policy(
                 max_attempts=self.settings.max_attempts,
                 refactor=self.settings.refactor == "always",
-                budget=self._budget(),
+                budget=_budget(self.settings),
                 evidence_timeout_s=self.settings.evidence_timeout_s,
             ),
             role=executor.role(),
-            reports=private / "reports" / ticket.slug,
+            reports=settings.private_folder(self.root) / "reports" / ticket.slug,
             emit=self.emit,
         )
         return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
 
-    def _desk(self) -> Desk:
-        """What both conversations work with."""
-        return Desk(workspace=Workspace(self.root), model=self.model, budget=self._budget(), emit=self.emit)
-
-    def _budget(self) -> Budget:
-        """The limits of one run of an agent."""
-        return Budget(
-            max_turns=self.settings.max_turns,
-            max_answer_tokens=self.settings.max_tokens,
-            max_calls_per_turn=self.settings.max_calls_per_turn,
+    def premises(self) -> Premises:
+        """The project as the doctor looks at it: nothing is asked of the user."""
+        asks_nobody = Composition(replace(self._options, ask=None), emit=lambda _: None, environment=self._environment)
+        return Premises(
+            root=self.root,
+            environment=self._environment,
+            approvals=self.trust.approvals,
+            sandbox=asked_for(None, environment=self._environment),
+            replay=self._options.replay or _told(self._environment, "CDD_REPLAY"),
+            record=self._options.record,
+            settings=lambda: asks_nobody.settings,
+            repository=lambda: asks_nobody.repository,
+            suite=lambda: asks_nobody.suite,
+            model=lambda: asks_nobody.model,
         )
+
+
+def _desk(project: Composition) -> Desk:
+    """What both conversations work with."""
+    budget = _budget(project.settings)
+    return Desk(workspace=Workspace(project.root), model=project.model, budget=budget, emit=project.emit)
+
+
+def _budget(limits: settings.Settings) -> Budget:
+    """The limits of one run of an agent."""
+    return Budget(
+        max_turns=limits.max_turns,
+        max_answer_tokens=limits.max_tokens,
+        max_calls_per_turn=limits.max_calls_per_turn,
+    )
 
 
 def _told(environment: Mapping[str, str], *names: str) -> Path | None:

@@ -29,6 +29,7 @@ MAX_SIZE_BYTES = 4_000_000
 MOST_KEPT = 32
 """Decisions about one subject of one project; the oldest go first."""
 
+_SINGULAR = frozenset({"interpreter"})
 _NAMES: Mapping[Subject, str] = {"settings": "settings", "interpreter": "interpreter", "hooks": "commit hooks"}
 _WITHOUT: Mapping[Subject, str] = {
     "settings": "the defaults are used instead",
@@ -131,9 +132,24 @@ class Approvals:
             known = self._read()
             same = [kept for kept in known if _place(kept) == _place(made)]
             dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - MOST_KEPT]))
-            kept = tuple(each for each in known if id(each) not in dropped)
-            data = msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=(*kept, made))))
-            write_atomic(self.path, data + b"\n", mode=0o600)
+            self._write((*(each for each in known if id(each) not in dropped), made))
+
+    def forget(self) -> int:
+        """Drop all decisions about what lies at this path, also about what lay there before; how many there were."""
+        self._require_outside()
+        if not self.path.exists():
+            return 0
+        with exclusive(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
+            known = self._read()
+            others = tuple(kept for kept in known if kept.project != str(self._project))
+            if others != known:
+                self._write(others)
+        return len(known) - len(others)
+
+    def _write(self, decisions: tuple[Decision, ...]) -> None:
+        """Put the file in place; only under the lock."""
+        data = msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=decisions)))
+        write_atomic(self.path, data + b"\n", mode=0o600)
 
     def _here(self, subject: Subject) -> tuple[Decision, ...]:
         """The decisions about a subject of this folder, oldest first."""
@@ -210,17 +226,18 @@ class Trust:
             self.approvals.record(offer, approved=answer)
         if not answer and offer.digest not in self._told:
             self._told.add(offer.digest)
-            self._tell(f"The repository's {offer.name} are declined: {offer.without}. cdd trust asks again.")
+            verb = "is" if offer.subject in _SINGULAR else "are"
+            self._tell(f"The repository's {offer.name} {verb} declined: {offer.without}. cdd trust asks again.")
         return answer
 
 
 def _nobody_to_ask(offer: Offer, *, changed: bool) -> NotApproved:
     """The error that says what waits for a decision, and both ways to make it."""
-    since = "have changed since you decided about them" if changed else "have not been approved"
+    has = "has" if offer.subject in _SINGULAR else "have"
+    since = f"{has} changed since you decided" if changed else f"{has} not been approved"
     return NotApproved(
         f"The repository's {offer.name} ({offer.source}) {since}, and nobody is there to ask.",
-        hint=f"look at them and decide in a terminal: cdd trust. A script that knows them: "
-        f"cdd trust --digest {offer.digest}",
+        hint=f"in a terminal: cdd trust; in a script, once you have read it: cdd trust --digest {offer.digest}",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
-from cdd_agent.cli import agents, demo, schema, tickets
+from cdd_agent.cli import agents, demo, doctor, schema, tickets, trust
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, ExitCode, UsageError
 from cdd_agent.model import secret
@@ -82,7 +82,10 @@ def cdd(context: click.Context, /, **given: Any) -> None:
         chat(context.obj)
 
 
-for command in (demo.demo, tickets.new, agents.spec, agents.plan, agents.exec_, tickets.status, schema.schema):
+for command in (
+    *(demo.demo, doctor.doctor, trust.trust, tickets.new),
+    *(agents.spec, agents.plan, agents.exec_, tickets.status, schema.schema),
+):
     cdd.add_command(command)
 
 

@@ -1,6 +1,7 @@
 """Opens the chat prompt over a project."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import click
 from cdd_agent import __version__
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Composition
+from cdd_agent.doctor.check import Check
+from cdd_agent.doctor.checks import examine
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Event
 from cdd_agent.journal import Journal
@@ -75,6 +78,9 @@ class _Crew:
     def executor(self, ticket: Ticket) -> Executor:
         self._follow(ticket)
         return self._project.executor(ticket)
+
+    def checks(self) -> Iterator[Check]:
+        return examine(self._project.premises())
 
     def _follow(self, ticket: Ticket) -> None:
         """Write the events from now on to the journal of ``ticket``."""

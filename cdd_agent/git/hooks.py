@@ -2,9 +2,10 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from cdd_agent.git.failure import GitError
+from cdd_agent.git.hardening import Setting, parse_listing
 from cdd_agent.git.repository import Repository
 from cdd_agent.trust import Offer
 
@@ -31,7 +32,6 @@ _READ_BY_HOOKS = (
 )
 """Where the usual hook runners are told what to run; in a folder, its files."""
 
-_USERS_OWN = ("system", "global")
 _SHOWN_LINES = 6
 _SHOWN_BYTES = 4_000
 
@@ -39,38 +39,41 @@ _SHOWN_BYTES = 4_000
 def offer(repository: Repository) -> Offer | None:
     """What would run at a commit; None if there are no hooks, or if they are the user's own.
 
-    The user's own are those in a folder outside of the repository that the user's git configuration names for all
-    repositories. What a hook calls elsewhere is the hook's affair, except for what the usual runners are told.
+    The user's own are those that the user's git configuration names, outside of the repository. What a hook calls
+    elsewhere is the hook's affair, except for what the usual runners are told.
     """
-    scope, folder = _folder(repository)
-    inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.place.common_dir))
-    hooks = [folder / name for name in OF_A_COMMIT if _can_run(folder / name)]
-    if not hooks or (scope in _USERS_OWN and not inside):
+    settings = parse_listing(repository.git("config", "--list", "-z", "--show-scope", "--show-origin"))
+    folder = _folder(settings, repository)
+    hooks = [] if folder is None else [folder / name for name in OF_A_COMMIT if _can_run(folder / name)]
+    named = [f"{each.key} = {each.value}" for each in settings if each.is_of_the_repository and _of_hook(each)]
+    if not hooks and not named:
         return None
     files = [*hooks, *_configuration(repository.root)]
     names = [_shown_path(path, repository) for path in files]
     shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_beginning(path))]
     told = names[len(hooks) :]
-    content = "".join(f"{name}\0{_digest(path)}\n" for path, name in zip(files, names, strict=True))
+    digests = [f"{name}\0{_digest(path)}" for path, name in zip(files, names, strict=True)]
     return Offer(
         subject="hooks",
-        source=_shown_path(folder, repository),
-        shown=(*shown, *((f"told what to run by {', '.join(told)}",) if told else ())),
-        content=os.fsencode(content),
+        source=_shown_path(folder, repository) if folder is not None and hooks else "git's configuration",
+        shown=(*shown, *named, *((f"told what to run by {', '.join(told)}",) if told else ())),
+        content="\n".join((*digests, *named)).encode("utf-8", "surrogateescape"),
     )
 
 
-def _folder(repository: Repository) -> tuple[str, Path]:
-    """Which configuration names the hooks' folder, empty for none, and the folder."""
-    try:
-        named = repository.git("config", "--show-scope", "--type=path", "-z", "--get-all", "core.hooksPath").split("\0")
-    except GitError:
-        named = []
-    said = [(scope, path) for scope, path in zip(named[0::2], named[1::2], strict=False) if scope != "command"]
+def _folder(settings: Sequence[Setting], repository: Repository) -> Path | None:
+    """The folder of hooks that is not the user's own."""
+    said = [each for each in settings if each.key == "core.hookspath" and each.scope != "command"]
     if not said:
-        return "", repository.place.common_dir / "hooks"
-    scope, path = said[-1]
-    return scope, (repository.root / path).resolve()
+        return repository.place.common_dir / "hooks"
+    folder = (repository.root / os.path.expanduser(said[-1].value)).resolve()
+    inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.place.common_dir))
+    return folder if inside or said[-1].is_of_the_repository else None
+
+
+def _of_hook(setting: Setting) -> bool:
+    """Whether newer versions of git take a hook from it, without any file."""
+    return setting.key.startswith("hook.")
 
 
 def _can_run(path: Path) -> bool:

@@ -27,6 +27,7 @@ COMMANDS = (
     Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first", takes_slug=True),
     Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),
     Command(name="status", argument="[SLUG]", help="the tickets, or where one stands", takes_slug=True),
+    Command(name="doctor", argument="", help="what a run needs, looked at, and the sandbox proved"),
     Command(name="help", argument="", help="this list"),
     Command(name="exit", argument="", help="leave; everything is saved already"),
 )

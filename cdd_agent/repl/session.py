@@ -1,13 +1,15 @@
 """The chat prompt: reads a line, hands it to a command or to the agent that listens, and never ends by an error."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from cdd_agent.doctor.check import Check
 from cdd_agent.errors import CddError, ExitCode, UsageError
 from cdd_agent.repl import conversation_talk, crash, executor_talk
+from cdd_agent.repl.checkup import show_checks
 from cdd_agent.repl.commands import Command, at_prompt, help_lines, parse
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import WAITING
@@ -42,6 +44,10 @@ class Crew(Protocol):
 
     def executor(self, ticket: Ticket) -> Executor:
         """The Executor on a ticket."""
+        ...
+
+    def checks(self) -> Iterable[Check]:
+        """What the doctor finds, looked at while it is asked for."""
         ...
 
 
@@ -165,6 +171,8 @@ class Session:
                 show_ticket(find(self._crew.root, argument), screen=self._screen)
             case "status":
                 show_tickets(all_tickets(self._crew.root), screen=self._screen)
+            case "doctor":
+                show_checks(self._crew.checks(), screen=self._screen)
             case "help":
                 for typed, told in help_lines():
                     self._screen.line(f"{typed:<18} {told}".rstrip(), indent=2, hang=19)

@@ -13,6 +13,8 @@ import pytest
 from cdd_agent.cli.example import examples, play
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Composition, Options
+from cdd_agent.doctor.check import Check
+from cdd_agent.doctor.checks import examine
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.display.screen import Screen
@@ -89,3 +91,6 @@ class ProjectCrew:
 
     def executor(self, ticket: Ticket) -> Executor:
         return self._composition.executor(ticket)
+
+    def checks(self) -> Iterator[Check]:
+        return examine(self._composition.premises())

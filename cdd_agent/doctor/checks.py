@@ -1,0 +1,158 @@
+"""The looks, in the order in which one needs the other: nothing is asked or sent, and nothing unapproved runs."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from cdd_agent.doctor.check import Check, Premises
+from cdd_agent.doctor.confinement import confinement
+from cdd_agent.doctor.offers import offers
+from cdd_agent.doctor.trial import try_plugin
+from cdd_agent.errors import CddError
+from cdd_agent.git.commits import require_identity
+from cdd_agent.model import recorded
+from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.settings import Settings, offered, private_folder
+from cdd_agent.trust import NotApproved
+
+_COLLECTED = re.compile(
+    r"(?P<count>\d+) tests? collected(?:.*? / (?P<errors>\d+) errors?)?|(?P<none>no tests collected)"
+)
+_ERRORS = re.compile(r"(\d+) errors? in ")
+
+
+def examine(premises: Premises) -> Iterator[Check]:
+    """Every look, one after the other; what cannot be looked at for want of something else is a note."""
+    for name, look in (("git", _git), ("folders", _folders), ("trust", _trust), ("settings", _settings)):
+        yield _tried(name, lambda look=look: look(premises))  # type: ignore[misc]
+    interpreter = _tried("interpreter", lambda: _interpreter(premises))
+    yield interpreter
+    checked, sandbox = confinement(premises.sandbox)
+    yield checked
+    for name, run in (("plugin", _plugin), ("tests", _tests)):
+        if interpreter.state != "ok":
+            yield Check(name=name, state="note", told="not tried: there is no interpreter to try them in")
+        elif sandbox is None:
+            told = "not tried: nothing would confine them"
+            yield Check(name=name, state="note", told=told)
+        else:
+            yield _tried(name, lambda run=run: run(premises, sandbox))  # type: ignore[misc]
+    yield _tried("model", lambda: _model(premises))
+    yield _tried("recording", lambda: _recording(premises))
+
+
+def _tried(name: str, look: Callable[[], Check]) -> Check:
+    """What a look comes to; an error of it is what is missing."""
+    try:
+        return look()
+    except NotApproved:
+        return Check(name=name, state="note", told="not looked at, because of what is not approved yet")
+    except CddError as error:
+        return Check(name=name, state="missing", told=error.happened, fix=error.hint)
+
+
+def _git(premises: Premises) -> Check:
+    repository = premises.repository()
+    require_identity(repository)
+    version = repository.git("version").strip()
+    branch = repository.branch() or "no branch"
+    told = f"{version}; {repository.root} on {branch}"
+    if begun := repository.unfinished():
+        state, ends = begun
+        return Check(name="git", state="missing", told=f"{told}, and {state} is in progress", fix=f"end it: {ends}")
+    if count := len(repository.uncommitted()):
+        some = "1 path is" if count == 1 else f"{count} paths are"
+        told = f"{told}; {some} not committed, which cdd exec refuses without --allow-dirty"
+        return Check(name="git", state="note", told=told)
+    return Check(name="git", state="ok", told=told)
+
+
+def _folders(premises: Premises) -> Check:
+    private = private_folder(premises.root)
+    kept = premises.approvals.path.parent
+    for folder in (private, next(each for each in (kept, *kept.parents) if each.exists())):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            fix = f"grant yourself access: chmod u+rwx {folder}"
+            return Check(name="folders", state="missing", told=f"{folder} cannot be written", fix=fix)
+    return Check(name="folders", state="ok", told=f"journals and reports in {private}, your approvals in {kept}")
+
+
+def _trust(premises: Premises) -> Check:
+    said = {True: "approved", False: "declined", None: "not decided"}
+    decided = [(offer, premises.approvals.decision(offer)) for offer in offers(premises)]
+    if not decided:
+        return Check(name="trust", state="ok", told="this repository brings nothing that needs your approval")
+    told = "; ".join(f"{offer.name} ({offer.source}) {said[answer]}" for offer, answer in decided)
+    if any(answer is None for _, answer in decided):
+        return Check(name="trust", state="missing", told=told, fix="look at it and decide: cdd trust")
+    return Check(name="trust", state="ok" if all(answer for _, answer in decided) else "note", told=told)
+
+
+def _settings(premises: Premises) -> Check:
+    found = premises.settings()
+    usual = asdict(Settings())
+    changed = [f"{name} {value}" for name, value in asdict(found).items() if value != usual[name]]
+    source = "" if offered(premises.root) is None else ".cdd/config.yaml is read; "
+    told = source + (", ".join(changed) if changed else "the defaults")
+    return Check(name="settings", state="ok", told=told)
+
+
+def _interpreter(premises: Premises) -> Check:
+    found = premises.suite().interpreter
+    told = f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})"
+    return Check(name="interpreter", state="ok", told=told)
+
+
+def _plugin(premises: Premises, sandbox: Sandbox) -> Check:
+    why_not = try_plugin(replace(premises.suite(), sandbox=sandbox))
+    if why_not is None:
+        told = "a test that passes and one that fails are told apart in the project's interpreter"
+        return Check(name="plugin", state="ok", told=told)
+    return Check(name="plugin", state="missing", told=why_not, fix="make the interpreter's environment anew")
+
+
+def _tests(premises: Premises, sandbox: Sandbox) -> Check:
+    """Collects the project's tests in the sandbox, and runs none."""
+    suite = replace(premises.suite(), sandbox=sandbox)
+    run = suite.run(("--collect-only", "-q"))
+    command = f"{_shown(suite.interpreter.path, premises.root)} -m pytest"
+    found = _COLLECTED.search(run.output)
+    errors = (found and found["errors"]) or (_ERRORS.search(run.output) or ("", ""))[1]
+    if errors:
+        fix = f"see what they are: {command} --collect-only -q"
+        return Check(name="tests", state="missing", told=f"{command} cannot collect them: {errors} errors", fix=fix)
+    if found is None:
+        told, _, advice = (run.problem or "pytest said nothing").partition("; ")
+        fix = advice or f"see why: {command} --collect-only -q"
+        return Check(name="tests", state="missing", told=told, fix=fix)
+    if found["none"]:
+        return Check(name="tests", state="note", told=f"{command} finds none yet")
+    return Check(name="tests", state="ok", told=f"{command} collects {found['count']}", details=run.notices)
+
+
+def _model(premises: Premises) -> Check:
+    model = premises.model()
+    model.check()
+    if premises.replay is not None:
+        told = f"{model.name}, played back: no network, no key"
+        return Check(name="model", state="ok", told=told)
+    url = Endpoint.named_by(premises.environment).url
+    return Check(name="model", state="ok", told=f"{model.name} at {url}; there is a key, and nothing was sent")
+
+
+def _recording(premises: Premises) -> Check:
+    if premises.replay is not None:
+        turns = len(recorded.load(premises.replay))
+        return Check(name="recording", state="ok", told=f"{premises.replay} holds {turns} turns to play back")
+    if premises.record is not None:
+        return Check(name="recording", state="ok", told=f"the model's turns go to {premises.record}")
+    told = "none; --record FILE keeps the model's turns, --replay FILE plays them back"
+    return Check(name="recording", state="ok", told=told)
+
+
+def _shown(path: Path, root: Path) -> str:
+    """``path`` as one would type it in ``root``."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
