@@ -40,7 +40,7 @@ def terminal_reader(
             return toolbar_text(place, model=model, width=get_app().output.get_size().columns)
 
         forget_typed_ahead()
-        name = [("class:agent", place.agent), ("", f" {place.ticket}" if place.ticket else "")]
+        name = [("class:agent", clean(place.agent)), ("", f" {clean(place.ticket)}" if place.ticket else "")]
         return session.prompt(FormattedText([*name, ("class:mark", "> ")]), bottom_toolbar=toolbar)
 
     return read
