@@ -4,11 +4,13 @@ Code under test that forges the report, or changes what counts as passed, does n
 that run before and after the targets, in the same process.
 """
 
+import contextlib
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from cdd_agent.workspace.beneath import Beneath
 from pytest_tdd_agent.report import Case, SuiteReport
 
 _SOURCE = """\
@@ -47,6 +49,12 @@ def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
     return _write(root, beside), _write(root, beside)
 
 
+def remove(root: Path, canary: Canary) -> None:
+    """Take the file away if it is still there; what the tests put in its place, or on the way to it, stays."""
+    with contextlib.suppress(OSError, ValueError):
+        Beneath(root.resolve()).unlink(_place(root, canary.file))
+
+
 def _write(root: Path, beside: str) -> Canary:
     """A file whose name, and whose tests' names, are those of ``beside`` with a word in them."""
     file, _, test = beside.partition("::")
@@ -55,9 +63,15 @@ def _write(root: Path, beside: str) -> Canary:
     mark, word = _drawn(), _drawn()
     path = PurePosixPath(file).with_name(f"{_marked(PurePosixPath(file).stem, mark)}.py")
     passes, fails = _marked(name, f"{mark}a"), _marked(name, f"{mark}b")
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(_SOURCE.format(passes=passes, fails=fails, word=word), encoding="utf-8")
+    source = _SOURCE.format(passes=passes, fails=fails, word=word)
+    Beneath(root.resolve()).write(_place(root, str(path)), source.encode())
     return Canary(file=str(path), passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
+
+
+def _place(root: Path, path: str) -> str:
+    """``path`` below ``root`` without the links that its folders may be; ``ValueError`` if they lead out of there."""
+    place = (root / path).parent.resolve() / PurePosixPath(path).name
+    return place.relative_to(root.resolve()).as_posix()
 
 
 def _marked(name: str, mark: str) -> str:

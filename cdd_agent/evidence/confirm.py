@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.events import Emit, Notice
-from cdd_agent.evidence.canaries import misreported, plant
+from cdd_agent.evidence.canaries import misreported, plant, remove
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.code.lint import suspicious_code
 from cdd_agent.evidence.code.literals import special_cases
@@ -18,6 +18,7 @@ from cdd_agent.evidence.runs import Runs, TimeUp, silence
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.workspace.beneath import Beneath
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 
@@ -92,7 +93,7 @@ def _reproduced(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
     tests = (first.file, *bench.selection(), last.file)
     report = bench.runs.run(copy, "targets in a clean copy", tests=tests).report
     for canary in (first, last):
-        (copy.root / canary.file).unlink()
+        remove(copy.root, canary)
     if report is None:
         return _failed_in_copy(copy, bench=bench), False
     wrong = misreported(first, report) or misreported(last, report)
@@ -230,11 +231,12 @@ def _why_undecided(copy: Suite, mutants: Mutants, *, bench: _Bench) -> str | Non
 
 def _run_altered(copy: Suite, mutant: Mutant, *, bench: _Bench) -> SuiteRun:
     """The targets over sources altered on the copy's disk, so that processes that tests start see them too."""
-    kept = {path: (copy.root / path).read_bytes() for path in mutant.texts}
+    files = Beneath(copy.root)
+    kept = {path: files.read(path) for path in mutant.texts}
     try:
         for path, text in mutant.texts.items():
-            (copy.root / path).write_bytes(text.encode("utf-8", "surrogateescape"))
+            files.write(path, text.encode("utf-8", "surrogateescape"))
         return bench.runs.run(copy, f"targets with {mutant.where} altered", tests=bench.selection(), is_altered=True)
     finally:
         for path, content in kept.items():
-            (copy.root / path).write_bytes(content)
+            files.write(path, content)

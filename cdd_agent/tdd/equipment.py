@@ -1,6 +1,6 @@
 """The tools of one attempt, with the locks of its phase."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.completion import completion_tool
@@ -8,13 +8,18 @@ from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.errors import UsageError
 from cdd_agent.evidence.trees import project_in
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.verdict import lock_reason
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.testrun.access import access_for, test_paths
 from pytest_tdd_agent.report import summary
+
+MOST_NAMED = 40
+"""So many files of the user's are protected one by one."""
 
 
 def tools_for(
@@ -25,6 +30,8 @@ def tools_for(
     project = project_in(bench.repository, bench.suite)
 
     def run_tests(targets: tuple[str, ...]) -> str:
+        for target in targets:
+            _require_test(target, bench)
         run = bench.run_suite("tests", targets=targets)
         if run.report is None:
             return f"{run.problem}\n{run.output}"
@@ -38,11 +45,31 @@ def tools_for(
             return "It belongs to the ticket, which a step never changes."
         return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
 
-    access = Access(read_write=(bench.workspace.root,))
     return (
         *file_tools(bench.workspace, locked),
-        shell_tool(bench.suite.sandbox, bench.workspace.root, access=access),
+        shell_tool(bench.suite.sandbox, bench.workspace.root, access=bash_access(phase, bench, stays=(*off_limits, *tests))),
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
         completion_tool(),
     )
+
+
+def _require_test(target: str, bench: Workbench) -> None:
+    """Raise ``UsageError`` if what the model calls a test is an option of pytest's, or lies outside the project."""
+    if target.startswith(("-", "@")):
+        raise UsageError(
+            f"{target} is an option of pytest's and names no test.",
+            hint="give test files or node ids, such as tests/test_a.py::test_b",
+        )
+    bench.workspace.relative(target.partition("::")[0])
+
+
+def bash_access(phase: Phase, bench: Workbench, *, stays: Iterable[str]) -> Access:
+    """What a command may reach in this phase: the tests can be written in RED only, and ``stays`` and tickets never.
+
+    ``stays`` are paths as the repository names them; those that cannot be protected are found by the verdict.
+    """
+    root = bench.suite.root
+    named = [bench.repository.root / path for path in (*bench.snapshots.left_out, *(stays if phase != "red" else ()))]
+    tests = () if phase == "red" else test_paths(root, with_sections=False)
+    return access_for(root, bench.suite.interpreter, locked=(*tests, *named[:MOST_NAMED]))

@@ -72,11 +72,17 @@ MOST_NAMED = 8
 
 
 def find(project: Path, slug: str) -> Ticket:
-    """The ticket ``slug`` of ``project``; ``UsageError``, naming the nearest one, if there is none."""
+    """The ticket ``slug`` of ``project``.
+
+    Raises ``UsageError``, naming the nearest one, if there is none, and if a link leads it to other files: its texts
+    are shown to a model, and written.
+    """
     _check_slug(slug)
     for folder in _FOLDERS:
         if _is_ticket(project / folder / slug):
-            return Ticket(slug=slug, folder=project / folder / slug)
+            found = Ticket(slug=slug, folder=project / folder / slug)
+            _check_place(project, found)
+            return found
     slugs = [ticket.slug for ticket in all_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
@@ -99,7 +105,7 @@ def all_tickets(project: Path) -> tuple[Ticket, ...]:
 def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
     """A new ticket with a spec to fill in; keeps the states of runs out of git.
 
-    Raises ``UsageError`` for a slug that is taken and for an unknown type.
+    Raises ``UsageError`` for a slug that is taken, for an unknown type, and if a link leads the ticket elsewhere.
     """
     _check_slug(slug)
     if type not in TYPES:
@@ -115,6 +121,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
             hint="say it in one line, and the rest in the description",
         )
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
+    _check_place(project, ticket)
     text = _TEMPLATE.format(title=quoted(" ".join(title.split())), type=type)
     write_atomic(ticket.spec_path, text.encode())
     ignore = project / "tickets" / ".gitignore"
@@ -126,6 +133,23 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 def _is_ticket(folder: Path) -> bool:
     """Whether a folder holds at least one of a ticket's files."""
     return any((folder / name).exists() for name in ("spec.yaml", "plan.md", "execution-state.json"))
+
+
+def _check_place(project: Path, ticket: Ticket) -> None:
+    """Raise ``UsageError`` if a ticket's folder lies outside the project, or one of its files is no ordinary file."""
+    folder = ticket.folder.resolve()
+    if not folder.is_relative_to(project.resolve()):
+        raise UsageError(
+            f"The ticket {ticket.slug} lies in {folder}, outside the project {project}.",
+            hint=f"make {ticket.folder.parent} and what is in it folders of the project instead of links",
+        )
+    for path in (ticket.spec_path, ticket.plan_path, ticket.state_path):
+        is_document = path != ticket.state_path
+        if path.is_symlink() or (is_document and path.exists() and not path.is_file()):
+            raise UsageError(
+                f"{path} is {'a link' if path.is_symlink() else 'no ordinary file'}, which no part of a ticket may be.",
+                hint=f"put the file itself there: ls -l {path}",
+            )
 
 
 def _check_slug(slug: str) -> None:

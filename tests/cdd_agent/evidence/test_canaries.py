@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.canaries import misreported, plant
+from cdd_agent.evidence.canaries import misreported, plant, remove
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
@@ -67,3 +67,19 @@ def test_nothing_is_written_through_a_link_or_over_a_file(to: str, tmp_path: Pat
     (root / "tests").symlink_to(to)
     assert plant(root, ("tests/test_it.py::test_it",)) is None
     assert list(away.iterdir()) == []
+
+
+def test_a_known_test_is_taken_away_and_nothing_that_was_put_in_its_place(tmp_path: Path) -> None:
+    root, away = tmp_path / "project", tmp_path / "away"
+    away.mkdir()
+    root.mkdir()
+    planted = plant(root, ("tests/test_it.py::test_it",))
+    assert planted is not None
+    first, last = planted
+    remove(root, first)
+    remove(root, first)
+    assert [path.name for path in (root / "tests").iterdir()] == [Path(last.file).name]
+    (root / "tests").rename(away / "tests")
+    (root / "tests").symlink_to(away / "tests")
+    remove(root, last)
+    assert (away / last.file).exists()

@@ -1,6 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cdd_agent.agent.tool import Tool
 from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.equipment import tools_for
@@ -74,6 +76,15 @@ def test_what_a_run_did_differently_is_told(project: Project) -> None:
     project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
     run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text
+
+
+@pytest.mark.parametrize(
+    "target", ["--basetemp=src", "-p", "@args.txt", "..", "../other/test_a.py", "/etc", ".git", "a\0", ""]
+)
+def test_what_names_no_test_of_the_project_is_not_run(project: Project, target: str) -> None:
+    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    assert run.run({"targets": [target]}).is_error
+    assert project.seen == []
 
 
 def test_commands_run_in_the_project(project: Project) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,36 @@ def test_what_is_too_long_is_refused_before_anything_is_made(tmp_path: Path, slu
     with pytest.raises(UsageError, match="characters"):
         create(tmp_path, slug, title=title, type="chore")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.md", "execution-state.json"])
+def test_a_ticket_of_links_is_refused(tmp_path: Path, name: str) -> None:
+    folder = create(tmp_path, "a", title="A", type="bug").folder
+    (tmp_path / "secret").write_text("key")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(UsageError, match=f"{name} is a link"):
+        find(tmp_path, "a")
+
+
+def test_a_ticket_behind_a_link_is_found_inside_the_project_and_refused_outside(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    create(project, "a", title="A", type="bug")
+    (project / "tickets").rename(project / "kept")
+    (project / "tickets").symlink_to("kept")
+    assert find(project, "a").spec_path.is_file()
+    (project / "kept").rename(tmp_path / "kept")
+    (project / "tickets").unlink()
+    (project / "tickets").symlink_to("../kept")
+    with pytest.raises(UsageError, match="outside the project"):
+        find(project, "a")
+    with pytest.raises(UsageError, match="outside the project"):
+        create(project, "b", title="B", type="bug")
+    assert not (tmp_path / "kept" / "b").exists()
+
+
+def test_a_pipe_in_the_place_of_a_document_is_refused_without_waiting(tmp_path: Path) -> None:
+    folder = create(tmp_path, "a", title="A", type="bug").folder
+    os.mkfifo(folder / "plan.md")
+    with pytest.raises(UsageError, match="no ordinary file"):
+        find(tmp_path, "a")
