@@ -18,6 +18,9 @@ from cdd_agent.model.port import ToolSpec
 
 T = TypeVar("T")
 
+_SHOWN = 60
+"""Characters of a key that is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
@@ -90,9 +93,9 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
     assert isinstance(known, dict)
     for key in fields:
         if key not in known:
-            near = get_close_matches(key, known, n=1)
+            near = get_close_matches(key[:_SHOWN], known, n=1)
             meant = f", did you mean `{near[0]}`?" if near else ""
-            raise UsageError(f"Object has no field `{key}`{meant}", hint=expected)
+            raise UsageError(f"Object has no field `{key[:_SHOWN]}`{meant}", hint=expected)
     try:
         msgspec.json.encode(dict(fields))
         return msgspec.convert(dict(fields), inputs)
@@ -100,6 +103,8 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
         raise UsageError(str(error), hint=expected) from error
     except UnicodeEncodeError as error:
         raise UsageError("Half a character (a lone surrogate) is in the text", hint=expected) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The input cannot be read: {error}", hint=expected) from error
 
 
 def sendable(text: str) -> str:

@@ -30,6 +30,14 @@ def paint(inputs: Paint) -> ToolOutput:
     return ToolOutput(text=f"{inputs.coats} of {inputs.color} on {', '.join(inputs.walls)}")
 
 
+def nested(levels: int) -> JSON:
+    """Lists in lists."""
+    found: JSON = "a"
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 TOOL: Tool = define("Paint", "Paints.", inputs=Paint, run=paint, subject=lambda inputs: inputs.color)
 
 
@@ -64,6 +72,9 @@ def test_the_model_sees_a_flat_schema_without_other_properties() -> None:
         ({"color": "red", "walls": ["a", 1]}, "at `$.walls[1]`"),
         ({"color": "red", "colour": "red"}, "no field `colour`, did you mean `color`?"),
         ({"color": "\ud800"}, "Half a character"),
+        ({"color": "red", "coats": 16**5000}, "Exceeds the limit"),
+        ({"color": nested(5000)}, "recursion depth exceeded"),
+        ({"x" * 100_000: 1}, f"no field `{'x' * 60}`"),
     ],
 )
 def test_invalid_input_is_answered_with_its_place_and_the_schema(fields: Mapping[str, JSON], said: str) -> None:

@@ -18,11 +18,13 @@ from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import bent, pick, plain, text, value
 from tests.fuzz.trial import Broken, Target, stored_texts
 
-Given: TypeAlias = dict[str, JSON]
+Given: TypeAlias = tuple[int, dict[str, JSON]]
+"""Which tool, and its input."""
 
 INPUTS: tuple[type, ...] = (
     *(ReadInput, WriteInput, EditInput, BashInput, GlobInput, GrepInput, RunTestsInput, Completion),
 )
+_NAMES = tuple(tuple(get_type_hints(inputs)) for inputs in INPUTS)
 _KEYS = (
     *("file_path", "offset", "limit", "content", "old_string", "new_string", "replace_all", "command", "timeout_s"),
     *("pattern", "glob", "targets", "implementation_files", "summary", "path", "FilePath"),
@@ -39,16 +41,16 @@ _USUAL: dict[str, JSON] = {
 
 def make(random: Random) -> Given:
     """Input that suits one of the tools, most often with something wrong in it."""
-    chosen = random.choice(INPUTS)
-    given: Given = {}
-    for name in get_type_hints(chosen):
+    number = random.randrange(len(INPUTS))
+    given: dict[str, JSON] = {}
+    for name in _NAMES[number]:
         if random.random() < 0.85:
             given[name] = value(random) if random.random() < 0.3 else _USUAL.get(name, text(random))
     if random.random() < 0.2:
         given[pick(random, _KEYS) if random.random() < 0.5 else bent(random, plain(random))] = value(random)
     if random.random() < 0.02:
         given[pick(random, _KEYS)] = _deep(random)
-    return given
+    return number, given
 
 
 def _deep(random: Random) -> JSON:
@@ -58,28 +60,36 @@ def _deep(random: Random) -> JSON:
     return found
 
 
+_TOOLS = tuple(
+    define("Tool", "", inputs=inputs, run=lambda _: ToolOutput(text="ran"), subject=lambda _: "it") for inputs in INPUTS
+)
+
+
 def read(given: Given) -> None:
-    """Read it as the input of each tool, and call each with it."""
-    for inputs in INPUTS:
-        tool = define("Tool", "", inputs=inputs, run=lambda _: ToolOutput(text="ran"), subject=str)
-        answer, subject = tool.run(given), tool.subject(given)
-        f"{answer.text}".encode()
-        try:
-            checked: object = read_input(given, inputs)
-        except UsageError as error:
-            if not answer.is_error or subject or len(error.happened) > 2000:
-                raise Broken(f"{inputs.__name__} is refused and run all the same, or at length") from error
-        else:
-            if answer.is_error:
-                raise Broken(f"{inputs.__name__} is fit and not run")
-            msgspec.json.encode(checked)
+    """Call the tool with it, and read it."""
+    number, fields = given
+    inputs, tool = INPUTS[number], _TOOLS[number]
+    answer, subject = tool.run(fields), tool.subject(fields)
+    answer.text.encode()
+    try:
+        checked: object = read_input(fields, inputs)
+    except UsageError as error:
+        if not answer.is_error or subject or len(error.happened) > 2000:
+            raise Broken(f"{inputs.__name__} is refused and run all the same, or at length") from error
+    else:
+        if answer.is_error:
+            raise Broken(f"{inputs.__name__} is fit and not run")
+        msgspec.json.encode(checked)
 
 
 TARGET = Target(
-    make=make, read=read, allowed=(), corpus=tuple(json.loads(document) for document in stored_texts("tool_input"))
+    make=make,
+    read=read,
+    allowed=(),
+    corpus=tuple((number, json.loads(found)) for found in stored_texts("tool_input") for number in range(len(INPUTS))),
 )
 
 
 def run(count: int, seed: int) -> Figures:
-    """Try ``count`` inputs, each on every tool."""
+    """Try ``count`` inputs."""
     return TARGET.run(count, seed)
