@@ -9,14 +9,13 @@ from pathlib import Path
 
 from cdd_agent.errors import RecordingError
 from cdd_agent.events import Emit
+from cdd_agent.guarded import keys
 from cdd_agent.model import recorded
 from cdd_agent.model.conversation import JSON, Opaque, Text, ToolCall, Turn
 from cdd_agent.model.port import Model, Request
 from cdd_agent.model.recorded import RecordedBlock, RecordedTurn
 from cdd_agent.model.replay import last_line
 from cdd_agent.storage import write_atomic
-
-_KEY = re.compile(r"sk-ant-[\w-]+")
 
 _ESCAPED_SPACE = "\\ "
 _MATCHED_CHARACTERS = recorded.LONGEST_PATTERN // 4
@@ -38,8 +37,9 @@ class Private:
 
     def found_in(self, text: str) -> str | None:
         """What is private in ``text``, in words that do not repeat a key; nothing if it may be written."""
-        if _KEY.search(text):
-            return "a text shaped like an API key (sk-ant-...)"
+        kind = keys.find(text)
+        if kind is not None:
+            return f"a text shaped like an API key or another secret ({kind})"
         for folder in self.folders:
             if len(folder) > 1 and _ends_there(re.escape(folder), text):
                 return f"the absolute path {folder}"

@@ -110,6 +110,7 @@ def test_a_stop_reason_that_is_not_the_usual_one_is_kept(tmp_path: Path) -> None
     ("turn", "what"),
     [
         (says("the key is sk-ant-api03-AbC_9"), "an API key"),
+        (says(call("Write", content=f"TOKEN = 'ghp_{'AbC_9'.replace('_', '') * 9}'")), "a text shaped like"),
         (says(call("Read", file_path="/srv/shop/src/a.py")), "the absolute path /srv/shop"),
         (says(call("Bash", command="cd /srv/shop && ls")), "the absolute path /srv/shop"),
         (says(call("Bash", env={"k": ["/home/ann/.ssh"]})), "the absolute path /home/ann"),
