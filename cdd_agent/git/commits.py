@@ -1,10 +1,17 @@
 """Commits that the program makes, finds again and takes back, without touching what else the user has staged."""
 
-from collections.abc import Iterable
+import os
+import stat
+from collections.abc import Iterable, Iterator
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.git.failure import GitError, GitUnable
+from cdd_agent.git.hardening import filters_put_aside
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index, resolved
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_POINTER_BYTES = 1024
+"""A pointer of Git LFS is smaller than this."""
 
 
 def require_identity(repository: Repository) -> None:
@@ -23,9 +30,10 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
     """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
 
     Returns HEAD as it is if none of them differs from it. The user's commit hooks and signing take part; their
-    refusal is a ``GateClosed`` with their words.
+    refusal is a ``GateClosed`` with their words. Raises ``GitUnable`` for a file that would be committed unconverted.
     """
     named = tuple(paths)
+    _require_convertible(repository, named)
     head = repository.head()
     with private_index() as index:
         if head is not None:
@@ -50,6 +58,22 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
     return made
 
 
+def remarks(repository: Repository) -> Iterator[str]:
+    """What the user should know of this repository before the program works in it."""
+    for name in filters_put_aside(repository.runner.configuration()):
+        yield (
+            f"The filter {name!r} is a program that only this repository's own configuration names: it is not run, and "
+            "files that need it are not committed."
+        )
+    pointers = tuple(_lfs_pointers(repository))
+    if pointers:
+        more = f" and {len(pointers) - 3} more" if len(pointers) > 3 else ""
+        yield (
+            f"Git LFS has not brought the content of {', '.join(pointers[:3])}{more}: tests see pointers in its place, "
+            "and checkpoints keep them. To bring it: git lfs pull"
+        )
+
+
 def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
     """Make the user's index agree with HEAD for ``paths``, and only for them."""
     repository.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=_listed(paths))
@@ -72,6 +96,39 @@ def find_by_trailer(repository: Repository, key: str, *, value: str, since: Comm
         if found.strip() == value:
             return CommitId(commit)
     return None
+
+
+def _require_convertible(repository: Repository, paths: Iterable[str]) -> None:
+    """Raise ``GitUnable`` if git would have to convert one of ``paths`` by a filter that is not run."""
+    aside = filters_put_aside(repository.runner.configuration())
+    if not aside:
+        return
+    told = repository.git("check-attr", "-z", "--stdin", "filter", stdin=_listed(paths)).split("\0")
+    for path, name in zip(told[0::3], told[2::3], strict=False):
+        if name in aside:
+            raise GitUnable(
+                f"{path} is converted by the filter {name!r}, a program that only this repository's own configuration "
+                "names. It is not run, and the file is not committed without it.",
+                hint="if you trust it, put it into your own configuration: git lfs install, or: "
+                f'git config --global filter.{name}.clean "$(git config filter.{name}.clean)"',
+            )
+
+
+def _lfs_pointers(repository: Repository) -> Iterator[str]:
+    """Tracked files of Git LFS that hold a pointer instead of their content."""
+    magic = {"GIT_LITERAL_PATHSPECS": "0"}
+    for name in repository.git("ls-files", "-z", "--", ":(attr:filter=lfs)", variables=magic).split("\0"):
+        try:
+            handle = os.open(repository.root / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            about = os.fstat(handle)
+            is_small = stat.S_ISREG(about.st_mode) and about.st_size < _POINTER_BYTES
+            if is_small and os.read(handle, len(_POINTER)) == _POINTER:
+                yield name
+        finally:
+            os.close(handle)
 
 
 def _listed(paths: Iterable[str]) -> bytes:

@@ -37,7 +37,8 @@ class Repository:
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
         """Whether the hooks that are in force here may take part in commits; set by whoever can ask the user."""
-        self._runner = Runner(root)
+        self.runner = Runner(root)
+        """What calls git; it knows the configuration that is in force."""
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
@@ -64,7 +65,7 @@ class Repository:
     @property
     def place(self) -> Place:
         """The folders of this work tree and its repository."""
-        return self._runner.place
+        return self.runner.place
 
     def git(
         self,
@@ -78,7 +79,7 @@ class Repository:
         Only with ``hooks`` does the user's signing take part, and do hooks if they may.
         """
         taking_part = hooks and self.may_run_hooks()
-        return self._runner.run(
+        return self.runner.run(
             Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=taking_part, signs=hooks)
         )
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted, StepFinished, StepStarted, TurnEnded
+from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.states import require_usable
 from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
@@ -74,17 +76,19 @@ class Executor:
         """Hold ticket and repository while steps are run; the state is saved however the block ends.
 
         The ticket's files are read again first: another process may have gone on with them since.
-        Raises ``UsageError`` if another process holds one of them.
+        Raises ``UsageError`` if another process holds one of them, ``GitUnable`` if no commit could be made.
         """
         started = self._clock.monotonic()
+        require_usable(self._bench.repository.place)
         with _alone(self.ticket, self._bench):
             self._read()
             name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
-            for remark in self.remarks:
+            remarks = (*self.remarks, *commits.remarks(self._bench.repository))
+            for remark in remarks:
                 if remark not in self._told:
                     self._emit(Notice(text=remark))
-            self._told = self.remarks
+            self._told = remarks
             found = self.state
             try:
                 yield

@@ -3,8 +3,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cdd_agent.errors import CddError, GateClosed, ModelError, UsageError
+from cdd_agent.errors import CddError, ModelError, UsageError
 from cdd_agent.events import Committed, GateJudged, Notice, RolledBack
+from cdd_agent.git.failure import GitUnable
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
@@ -267,7 +268,7 @@ def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_m
 def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project: Project) -> None:
     project.git("config", "commit.gpgsign", "true")
     project.git("config", "gpg.program", "/bin/false")
-    with pytest.raises(GateClosed, match="The commit was refused"):
+    with pytest.raises(GitUnable, match="could not sign the commit"):
         project.run(DOCS, bench=project.bench(ScriptedModel([writes("README.md", "# Prices\n")])))
     assert (project.folder / "README.md").exists(), "the attempt stays, to be landed by the next run"
 
