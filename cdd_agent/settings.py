@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from cdd_agent.bounds import yaml_source
+from cdd_agent.bounds.unfit import UnfitError
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.trust import Offer
@@ -20,14 +22,15 @@ from cdd_agent.trust import Offer
 DEFAULT_MODEL = "claude-opus-5-5"
 CONFIG_FILE = Path(".cdd") / "config.yaml"
 MAX_SIZE_BYTES = 16_000
-MOST_NESTED = 20
-"""Brackets and braces in the file; a setting needs none, and the parser takes long over many."""
 
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> the environment variables that set it, the first one that is there counts."""
 
 _NOT_LOOKED_INTO = frozenset({"bytecode", "worktrees"})
 """Folders of ``.cdd`` that hold much; what they hold is written by tests in the sandbox, and by git."""
+
+_MOST = 1_000_000_000
+"""Of any number: more is a slip, and infinity and NaN are none."""
 
 _MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s"})
 
@@ -60,8 +63,12 @@ class Settings:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""
         for field in fields(self):
             value = getattr(self, field.name)
-            least = "at least 0" if field.name in _MAY_BE_NONE else "above 0"
-            if isinstance(value, int | float) and (value < 0 or (value == 0 and field.name not in _MAY_BE_NONE)):
+            if not isinstance(value, int | float):
+                continue
+            if not value <= _MOST:
+                raise ValueError(f"{field.name} must be at most {_MOST}, not {value!s:.20}")
+            if value < 0 or (value == 0 and field.name not in _MAY_BE_NONE):
+                least = "at least 0" if field.name in _MAY_BE_NONE else "above 0"
                 raise ValueError(f"{field.name} must be {least}, not {value}")
 
 
@@ -142,19 +149,15 @@ def parsed(content: bytes) -> Settings:
     shown = str(CONFIG_FILE)
     try:
         text = content.decode("utf-8")
-        if "<<" in text or sum(map(text.count, "[{")) > MOST_NESTED:
-            raise ValueError("expected plain `name: value` lines")
+        yaml_source.check(text, limit_bytes=MAX_SIZE_BYTES)
         return msgspec.convert(_known(yaml.safe_load(text) or {}), Settings)
     except yaml.YAMLError as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         message = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
         problem = Problem(line=mark.line + 1 if mark else 0, message=message or str(error).splitlines()[0])
         raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
-    except RecursionError as error:
-        problem = Problem(line=0, message="too deeply nested")
-        raise DocumentError(shown, (problem,), hint="write it as `name: value` lines") from error
-    except (ValueError, UnicodeDecodeError) as error:
-        problem = Problem(line=0, message=str(error))
+    except (ValueError, OverflowError) as error:
+        problem = Problem(line=error.line if isinstance(error, UnfitError) else 0, message=str(error))
         raise DocumentError(shown, (problem,), hint=f"known settings: {', '.join(asdict(Settings()))}") from error
 
 
