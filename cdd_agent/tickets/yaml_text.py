@@ -162,6 +162,10 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             written = self._source.body[start - self._bom : end - self._bom]
             end = start + len(written.rstrip())
+            if any("\ud800" <= letter <= "\udfff" for letter in node.value):
+                raise _refused(
+                    self._path, line, message="half a character is written as an escape", hint="leave it out"
+                )
             return Node(kind="text", text=node.value, start=start, end=end, line=line)
         assert isinstance(node, yaml.CollectionNode)
         self._open.append(id(node))

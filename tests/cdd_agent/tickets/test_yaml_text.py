@@ -88,6 +88,8 @@ def test_something_else_than_keys_and_values_is_refused() -> None:
         ("a: &a [*a]\n", "its aliases expand without end"),
         ("a: \0\n", "the character U+0000 is not allowed"),
         ('a: "\\U99999999"\n', "an escape in it cannot be read"),
+        ('a: "\\ud800"\n', "half a character is written as an escape"),
+        ('"\\ud800": a\n', "half a character is written as an escape"),
     ],
 )
 def test_a_document_that_would_exhaust_the_reader_is_refused(source: str, message: str) -> None:
