@@ -53,6 +53,8 @@ def _go_through(found: "Iterable[Offer]", approvals: "Approvals", *, invocation:
 
     Raises ``UsageError`` if something stays open.
     """
+    from rich.text import Text
+
     from cdd_agent.repl.display.question import may_take_effect, show
 
     screen = invocation.screen
@@ -63,12 +65,13 @@ def _go_through(found: "Iterable[Offer]", approvals: "Approvals", *, invocation:
             changed = decision is None and approvals.has_changed(offer)
             decision = may_take_effect(offer, changed, screen=screen)
             approvals.record(offer, approved=decision)
-        else:
-            screen.gap()
-            show(offer, screen=screen)
+            screen.line("Approved." if decision else f"Declined: {offer.without}.", style="bold", indent=0)
+            continue
+        screen.gap()
+        show(offer, screen=screen)
         undecided += decision is None
         said = {True: "approved", False: "declined", None: "not decided"}[decision]
-        screen.line(f"{said}, sha256 {offer.digest}", style="bold" if decision is None else "dim", indent=0, hang=2)
+        screen.show(Text(f"{said}, sha256 {offer.digest}", style="dim" if decision else "bold"), wrap=False)
     if undecided:
         screen.gap()
         raise UsageError(

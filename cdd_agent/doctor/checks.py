@@ -83,12 +83,17 @@ def _folders(premises: Premises) -> Check:
 def _trust(premises: Premises) -> Check:
     said = {True: "approved", False: "declined", None: "not decided"}
     decided = [(offer, premises.approvals.decision(offer)) for offer in offers(premises)]
+    details = tuple(f"{offer.name}, {offer.source}: {said[answer]}" for offer, answer in decided)
+    waiting = sum(answer is None for _, answer in decided)
+    if waiting:
+        told = f"{waiting} of {len(decided)} things that this repository brings wait for your decision"
+        return Check(name="trust", state="missing", told=told, fix="look and decide: cdd trust", details=details)
     if not decided:
         return Check(name="trust", state="ok", told="this repository brings nothing that needs your approval")
-    told = "; ".join(f"{offer.name} ({offer.source}) {said[answer]}" for offer, answer in decided)
-    if any(answer is None for _, answer in decided):
-        return Check(name="trust", state="missing", told=told, fix="look at it and decide: cdd trust")
-    return Check(name="trust", state="ok" if all(answer for _, answer in decided) else "note", told=told)
+    told = "you have decided about all that this repository brings"
+    return Check(
+        name="trust", state="ok" if all(answer for _, answer in decided) else "note", told=told, details=details
+    )
 
 
 def _settings(premises: Premises) -> Check:

@@ -22,8 +22,8 @@ def confinement(asked: str) -> tuple[Check, Sandbox | None]:
         if trial.sandbox is not None:
             proofs = prove(trial.sandbox)
             if all(proof.refused for proof in proofs):
-                told = f"{trial.level} by {trial.what}; {len(proofs)} forbidden acts were tried and refused"
-                details = (*_acts(proofs), *_lacking(trials[:-1]))
+                told = f"{trial.level}; {len(proofs)} forbidden acts were tried in it, just now"
+                details = (*_acts(proofs), f"run by {trial.what}", *_lacking(trials[:-1]))
                 return Check(name="sandbox", state="ok", told=told, details=details), trial.sandbox
     details = (*_acts(prove(PlainSandbox())), *_lacking(trials))
     told = "none: tests and commands run as you, with all your files and the network"
@@ -42,4 +42,4 @@ def _acts(proofs: Iterable[Proof]) -> tuple[str, ...]:
 
 def _lacking(trials: Iterable[Trial]) -> tuple[str, ...]:
     """Why each of the better rungs was not taken."""
-    return tuple(f"not {trial.level}: {trial.why_not}" for trial in trials if trial.why_not)
+    return tuple(f"{trial.level} was not taken: {trial.why_not}" for trial in trials if trial.why_not)
