@@ -1,0 +1,445 @@
+"""A service that fails, lies or stalls, a repository that would redirect it, and a key that nobody else gets to see."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.clock import SystemClock
+from cdd_agent.compose import Composition, Options
+from cdd_agent.errors import CddError, ModelError
+from cdd_agent.events import Event, RetryScheduled, TextDelta
+from cdd_agent.model import recorded
+from cdd_agent.model.anthropic_api import AnthropicModel
+from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.api.patience import Patience
+from cdd_agent.model.conversation import JSON, Conversation, Turn
+from cdd_agent.model.port import Request
+from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.model.secret import Secret
+from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
+
+ROOT = Path(__file__).parents[2]
+KEY = "sk-ant-canary-0123456789abcdef"
+WORDS = "- content: ['Hello, how are you?']\n"
+CALL = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: a.py}}]\n"
+QUICK = Patience(idle_s=0.4, total_s=1.5, tries=2)
+
+
+class Unhurried(SystemClock):
+    """The real time, but for pauses, which are instant."""
+
+    def sleep(self, seconds: float) -> None:
+        """Go on at once."""
+
+
+def turns(text: str) -> tuple[RecordedTurn, ...]:
+    return recorded.parse(text, source="x")
+
+
+def sent(text: str, **fault: str) -> list[dict[str, JSON]]:
+    """The events of the one turn in ``text``."""
+    return list(turn_events(turns(text)[0], Fault(**fault)))  # type: ignore[arg-type]
+
+
+def stream(events: Iterable[dict[str, JSON]]) -> bytes:
+    return STREAM_HEAD + b"".join(map(event_bytes, events))
+
+
+def response(status: str, body: bytes = b"", *headers: str) -> bytes:
+    lines = "".join(f"{header}\r\n" for header in (*headers, f"content-length: {len(body)}", "connection: close"))
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+
+
+def started(*more: dict[str, JSON]) -> bytes:
+    """A stream of a turn that has begun, with ``more`` instead of its blocks, and its proper end."""
+    begin, _, *_, ending, stop = sent(WORDS)
+    return stream([begin, *more, ending, stop])
+
+
+START: dict[str, JSON] = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+DELTA: dict[str, JSON] = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi."}}
+HALF = stream(sent(WORDS)[:5])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way in which a service can fail."""
+
+    name: str
+    fault: Fault
+    said: str
+    """What the error says if it goes on failing so; a regular expression."""
+    passes: bool = False
+    """Whether another try is worth while."""
+
+
+def status(number: int, said: str, *, passes: bool = False) -> Case:
+    return Case(name=f"status {number}", fault=Fault(status=number, message="no"), said=said, passes=passes)
+
+
+def raw(name: str, *parts: bytes | float, said: str, passes: bool = False) -> Case:
+    return Case(name=name, fault=Fault(raw=parts), said=said, passes=passes)
+
+
+def pause(name: str, value: str) -> Case:
+    return Case(
+        name=f"retry-after {name}",
+        fault=Fault(status=429, headers=(("retry-after", value),)),
+        said=r"rate limit .*\(429\) after 2 tries",
+        passes=True,
+    )
+
+
+BROKE_OFF = "broke off before its end after 2 tries"
+UNREADABLE = "could not be read"
+MALFORMED = "does not follow the Messages API"
+
+CASES = (
+    status(400, r"refused the request to claude-x \(400\): no"),
+    status(401, r"refused the API key \(401\)"),
+    status(402, r"cannot pay \(402\)"),
+    status(403, r"may not use claude-x .*\(403\)"),
+    status(404, r"knows no model 'claude-x' \(404\)"),
+    status(408, r"\(408\) after 2 tries", passes=True),
+    status(409, r"\(409\) after 2 tries", passes=True),
+    status(413, r"too large .*\(413\)"),
+    status(422, r"\(422\)"),
+    status(429, r"rate limit .*\(429\) after 2 tries", passes=True),
+    status(500, r"server error \(500\) after 2 tries", passes=True),
+    status(503, r"\(503\) after 2 tries", passes=True),
+    status(504, r"\(504\) after 2 tries", passes=True),
+    status(529, r"overloaded \(529\) after 2 tries", passes=True),
+    Case(name="502 with a page", fault=Fault(status=502, body="<html>bad"), said=r"\(502\) after 2 tries", passes=True),
+    Case(
+        name="retry-after a day",
+        fault=Fault(status=429, headers=(("retry-after", "86400"),)),
+        said="asks to wait 86400 s",
+    ),
+    pause("negative", "-5"),
+    pause("a date gone by", "Sat, 31 Jan 2026 12:00:30 GMT"),
+    pause("in words", "soon"),
+    pause("of no number", "nan"),
+    raw("closed before the headers", said="no connection to .* after 2 tries", passes=True),
+    Case(
+        name="reset before the headers",
+        fault=Fault(raw=(), is_reset=True),
+        said="no connection to .* after 2 tries",
+        passes=True,
+    ),
+    raw("no status line", b"220 smtp ready\r\n\r\n", said="no connection to .* after 2 tries", passes=True),
+    raw("cut in the middle", HALF, said=BROKE_OFF, passes=True),
+    Case(name="reset in the middle", fault=Fault(raw=(HALF,), is_reset=True), said=BROKE_OFF, passes=True),
+    Case(name="chunks cut off", fault=Fault(cut_after=5), said=BROKE_OFF, passes=True),
+    Case(name="an early, clean end", fault=Fault(without_stop=True), said=BROKE_OFF, passes=True),
+    raw("half an event", HALF + b'event: x\ndata: {"type": "mess', said=BROKE_OFF, passes=True),
+    raw("no event at all", STREAM_HEAD, said=BROKE_OFF, passes=True),
+    Case(name="overloaded in the middle", fault=Fault(error_after=4), said=r"\(529\) after 2 tries", passes=True),
+    raw("an error that is a text", HALF + b'data: {"type": "error", "error": "no"}\n\n', said=r"\(500\)", passes=True),
+    raw("silence before the headers", 9.0, said="did not answer in time after 2 tries", passes=True),
+    raw("silence in the middle", HALF, 9.0, said="did not answer in time after 2 tries", passes=True),
+    raw(
+        "nothing but pings",
+        *(STREAM_HEAD, *(part for _ in range(40) for part in (event_bytes({"type": "ping"}), 0.05))),
+        said="did not answer in time after 2 tries: nothing but pings for 1.2 s",
+        passes=True,
+    ),
+    raw("a drip", STREAM_HEAD, *(part for _ in range(99) for part in (b":", 0.05)), said="did not end in time"),
+    raw("52 MB", STREAM_HEAD, *(b"data: " + b"x" * 65_000 for _ in range(800)), said="larger than one may be"),
+    raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="larger than one may be"),
+    raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
+    raw("a list", STREAM_HEAD + b"data: [1]\n\n", said=UNREADABLE),
+    raw("a key twice", STREAM_HEAD + b'data: {"type": "ping", "type": "x"}\n\n', said="is there twice"),
+    raw("an event of no number", STREAM_HEAD + b'data: {"type": NaN}\n\n', said="NaN is no number"),
+    raw("no UTF-8", STREAM_HEAD + b'data: {"type": "\xff"}\n\n', said=UNREADABLE),
+    raw("100,000 levels", STREAM_HEAD + b"data: " + b'{"a":' * 100_000 + b"\n\n", said="nested too deeply"),
+    raw("a gap in the index", started({**START, "index": 3}), said=MALFORMED),
+    raw("a delta before its start", started(DELTA), said=MALFORMED),
+    raw("a block that begins twice", started(START, START), said=MALFORMED),
+    raw("a block of no type", started({**START, "content_block": {}}), said=MALFORMED),
+    raw("a text that is a number", started({**START, "content_block": {"type": "text", "text": 3}}), said=MALFORMED),
+    Case(name="an unknown stop reason", fault=Fault(stop_reason="sunset"), said="does not know: sunset"),
+    Case(name="a refusal", fault=Fault(stop_reason="refusal"), said=r"refused to answer: .*\(cyber\)"),
+    Case(name="no room", fault=Fault(stop_reason="model_context_window_exceeded"), said="context window"),
+    Case(name="a call that is not there", fault=Fault(stop_reason="tool_use"), said="it calls no tool but ends with"),
+    raw("a redirect", response("307 Temporary Redirect", b"", "location: http://127.0.0.1:9/x"), said="not followed"),
+    raw("a redirect to nowhere", response("302 Found"), said=r"\(302\), which is not followed"),
+    raw("no content", response("204 No Content"), said="not a stream of events"),
+    raw("a page", response("200 OK", b"<html>log in", "content-type: text/html"), said="events but text/html"),
+    raw(
+        "compressed garbage",
+        response("200 OK", b"\x1f\x8bgarbage", "content-type: text/event-stream", "content-encoding: gzip"),
+        said="compressed, which was not asked for",
+    ),
+    raw(
+        "an error of compressed garbage",
+        response("401 Unauthorized", b"\x1f\x8bgarbage", "content-encoding: gzip"),
+        said=r"refused the API key \(401\)",
+    ),
+    raw(
+        "an error that never ends",
+        *(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *([b"<p>no</p>" * 8_000] * 800)),
+        said=r"\(500\) after 2 tries",
+        passes=True,
+    ),
+    raw("an error of 60,000 levels", response("400 No", b'{"error":' * 60_000), said=r"\(400\)"),
+    raw("endless headers", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 60_000, said="no connection", passes=True),
+)
+
+
+def asking() -> Request:
+    conversation = Conversation("Be brief.")
+    conversation.say("go")
+    return Request(system=conversation.system, messages=conversation.messages)
+
+
+def outcome(faults: Sequence[Fault], text: str = WORDS) -> tuple[Turn | ModelError, list[Event], int]:
+    """The turn or the error that the real client comes to, what was seen meanwhile, and the number of requests."""
+    seen: list[Event] = []
+    with MessagesServer(turns(text), faults=faults) as server:
+        endpoint = Endpoint(url=server.base_url)
+        model = AnthropicModel("claude-x", key=Secret(KEY), clock=Unhurried(), endpoint=endpoint, patience=QUICK)
+        with closing(model):
+            try:
+                return model.reply(asking(), emit=seen.append), seen, len(server.requests)
+            except ModelError as error:
+                return error, seen, len(server.requests)
+
+
+def test_the_table_holds_every_kind_of_fault_once() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert len(CASES) >= 30
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> None:
+    """Faults 11 to 22, against the real SDK: no exception but ``ModelError`` gets out, and no half answer."""
+    ended, seen, requests = outcome([case.fault] * 2)
+    assert isinstance(ended, ModelError)
+    assert re.search(case.said, str(ended)), str(ended)
+    assert ended.hint
+    assert requests == (2 if case.passes else 1)
+    assert KEY not in f"{ended}{ended.hint}{seen}"
+    if case.passes:
+        turn, seen, requests = outcome([case.fault])
+        assert isinstance(turn, Turn), turn
+        assert turn.text == "Hello, how are you?"
+        assert requests == 2
+        announced = next(number for number, event in enumerate(seen) if isinstance(event, RetryScheduled))
+        retry = seen[announced]
+        assert isinstance(retry, RetryScheduled)
+        assert retry.withdrawn == any(isinstance(event, TextDelta) for event in seen[:announced])
+
+
+def test_a_refused_connection_is_tried_again_and_told() -> None:
+    with MessagesServer() as server:
+        url = server.base_url
+    model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=url), patience=QUICK)
+    with closing(model), pytest.raises(ModelError, match=f"no connection to {url} after 2 tries"):
+        model.reply(asking(), emit=lambda _: None)
+
+
+def test_52_mb_are_cut_off_at_four() -> None:
+    """Fault 22: the SDK's own reading takes over a minute for it."""
+    began_s = time.monotonic()
+    ended, _, _ = outcome([Fault(raw=(STREAM_HEAD, *([b"data: " + b"x" * 65_000 + b"\n"] * 800)))])
+    assert "more than 4,000,000 bytes" in str(ended)
+    assert time.monotonic() - began_s < 10
+
+
+def test_a_slow_answer_within_its_time_is_whole() -> None:
+    """Fault 19: a drip is fine."""
+    data = stream(sent(WORDS))
+    pieces = [data[start : start + 40] for start in range(len(STREAM_HEAD), len(data), 40)]
+    ended, _, _ = outcome([Fault(raw=(STREAM_HEAD, *(part for piece in pieces for part in (piece, 0.01))))])
+    assert isinstance(ended, Turn), ended
+    assert ended.text == "Hello, how are you?"
+
+
+def test_nothing_is_waited_for_once_the_turn_is_over() -> None:
+    ended, _, _ = outcome([Fault(raw=(stream(sent(WORDS)), 9.0))])
+    assert isinstance(ended, Turn), ended
+
+
+def test_a_call_that_max_tokens_cut_off_is_no_call() -> None:
+    """Row 45, fault 18: an unfinished input is never taken for a finished one."""
+    ended, _, _ = outcome([Fault(tool_json='{"file_path": "a.py"', stop_reason="max_tokens")], CALL)
+    assert isinstance(ended, Turn)
+    assert (ended.calls, ended.stop_reason) == ((), "max_tokens")
+
+
+def test_a_block_of_an_unknown_kind_goes_back_as_it_came() -> None:
+    ended, _, _ = outcome([Fault(extra_blocks=({"type": "hologram", "beam": None},))])
+    assert isinstance(ended, Turn)
+    assert len(ended.content) == 2
+
+
+def test_an_answer_of_nothing_is_a_turn_of_nothing() -> None:
+    ended, _, _ = outcome([], "- content: []\n")
+    assert isinstance(ended, Turn)
+    assert ended.content == ()
+
+
+# Where the request goes.
+
+
+@pytest.mark.parametrize("code", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+def test_a_redirect_takes_neither_the_prompt_nor_the_key_to_another_host(code: str) -> None:
+    """Row 48."""
+    with MessagesServer(turns(WORDS)) as second:
+        ended, _, requests = outcome([Fault(raw=(response(code, b"", f"location: {second.base_url}/v1/messages"),))])
+        assert isinstance(ended, ModelError)
+        assert f"it names {second.base_url}/v1/messages" in str(ended)
+        assert "ANTHROPIC_BASE_URL" in ended.hint
+    assert requests == 1
+    assert second.requests == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "base_url: http://127.0.0.1:9",
+        "ANTHROPIC_BASE_URL: http://127.0.0.1:9",
+        "headers: {x: y}",
+        "proxy: http://127.0.0.1:9",
+        "key_helper: cat /etc/passwd",
+        "env: {ANTHROPIC_BASE_URL: x}",
+        "model_idle_s: 1",
+        "answer_bytes: 1",
+    ],
+)
+def test_a_repository_names_neither_address_nor_key_nor_limit(setting: str, tmp_path: Path) -> None:
+    """Row 14: even settings that the user has approved cannot."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / ".cdd").mkdir()
+    (project / ".cdd/config.yaml").write_text(f"{setting}\n", encoding="utf-8")
+    options = Options(project=project, key=Secret(KEY), ask=lambda offer, changed: True)
+    environment = {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    composition = Composition(options, emit=lambda _: None, environment=environment)
+    with pytest.raises(CddError, match="unknown setting"):
+        _ = composition.model
+
+
+def test_a_file_of_variables_in_the_repository_moves_no_address(tmp_path: Path) -> None:
+    """Row 14: the address comes from the environment, which no file of the project gets into."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    for name in (".env", ".envrc", ".cdd.env"):
+        (project / name).write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nHTTPS_PROXY=http://127.0.0.1:9\n")
+    with MessagesServer(turns(WORDS)) as server:
+        environment = {"HOME": str(tmp_path / "home"), "ANTHROPIC_BASE_URL": server.base_url}
+        options = Options(project=project, key=Secret(KEY))
+        model = Composition(options, emit=lambda _: None, environment=environment).model
+        assert model.reply(asking(), emit=lambda _: None).text
+    assert len(server.requests) == 1
+
+
+def test_proxies_passwords_and_headers_of_the_machine_are_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login ann password secret\n", encoding="ascii")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sk-ant-another-one-0123")
+    with MessagesServer(turns(WORDS)) as server:
+        model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=server.base_url))
+        with closing(model):
+            assert model.reply(asking(), emit=lambda _: None).text
+    (request,) = server.requests
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["accept-encoding"] == "identity"
+
+
+# The key.
+
+
+def test_the_key_is_in_no_frame_of_ours_or_of_the_sdk_when_something_fails() -> None:
+    """A page of errors that shows local variables would show it; only the HTTP library may hold it while it sends."""
+    with MessagesServer((), faults=[Fault(status=401, message=f"bad key {KEY}")]) as server:
+        model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=server.base_url))
+        with closing(model), pytest.raises(ModelError) as caught:
+            model.reply(asking(), emit=lambda _: None)
+        found = []
+        error: BaseException | None = caught.value
+        while error is not None:
+            trace = error.__traceback__
+            while trace is not None:
+                if trace.tb_frame.f_code.co_filename != __file__:
+                    found += [name for name, value in trace.tb_frame.f_locals.items() if KEY in deep(value)]
+                trace = trace.tb_next
+            error = error.__cause__
+    assert found == []
+    assert "bad key (the key)" in str(caught.value)
+
+
+def deep(value: object) -> str:
+    """What a page of errors could show of ``value``."""
+    attributes = getattr(value, "__dict__", {})
+    inner = {name: repr(item) for name, item in attributes.items()}
+    headers = getattr(value, "headers", None)
+    return f"{value!r} {inner} {dict(headers) if headers is not None else ''}"
+
+
+_WATCHED = """
+import os, sys
+if "cdd_agent" in sys.orig_argv:
+    def watch(event, arguments):
+        told = str(arguments)
+        if (
+            event in ("socket.connect", "socket.getaddrinfo", "socket.bind")
+            or (event == "import" and told[2:].startswith(("anthropic", "httpx")))
+            or (event == "open" and "claude-profile" in told)
+        ):
+            with os.fdopen(os.open(os.environ["WATCHED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as log:
+                log.write(f"{event} {told[:200]}\\n")
+    sys.addaudithook(watch)
+"""
+
+
+def test_a_replay_neither_loads_the_sdk_nor_opens_a_connection_nor_reads_a_profile(tmp_path: Path) -> None:
+    watching, home, log = tmp_path / "watching", tmp_path / "home", tmp_path / "log"
+    profile = home / ".config/anthropic/configs"
+    for folder in (watching, profile):
+        folder.mkdir(parents=True)
+    (watching / "sitecustomize.py").write_text(_WATCHED, encoding="ascii")
+    (profile / "claude-profile.json").write_text('{"base_url": "http://127.0.0.1:9"}', encoding="ascii")
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CDD_PYTHON") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-m", "cdd_agent", "demo", "minutes-lost", "--json"],
+        env=kept
+        | {"HOME": str(home), "WATCHED": str(log), "PYTHONPATH": f"{watching}{os.pathsep}{ROOT}"}
+        | {"ANTHROPIC_PROFILE": "claude-profile", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": KEY},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"status":"completed"' in done.stdout
+    assert not log.exists(), log.read_text(encoding="utf-8")
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_the_watch_of_the_test_above_sees_what_it_looks_for(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_WATCHED, encoding="ascii")
+    code = (
+        "import socket\ntry:\n socket.create_connection(('127.0.0.1', 9), 1)\nexcept OSError:\n pass\nimport anthropic"
+    )
+    environment = {"WATCHED": str(tmp_path / "log"), "PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    subprocess.run([sys.executable, "-c", code, "cdd_agent"], env=environment, check=True)
+    seen = (tmp_path / "log").read_text(encoding="utf-8")
+    assert "socket.connect" in seen
+    assert "import ('anthropic'" in seen
