@@ -130,7 +130,7 @@ class Composition:
         return (
             model
             if self._options.record is None
-            else RecordingModel(model, self._options.record, private=Private.here(self.root))
+            else RecordingModel(model, self._options.record, private=Private.here(self.root, key=self._options.key))
         )
 
     def socrates(self, ticket: Ticket) -> Socrates:

@@ -17,6 +17,7 @@ import msgspec
 from cdd_agent.bounds import json_source, yaml_source
 from cdd_agent.bounds.unfit import UnfitError, check_size
 from cdd_agent.errors import RecordingError
+from cdd_agent.guarded import keys
 from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
 
 RecordedStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence"]
@@ -90,6 +91,12 @@ def load(path: Path) -> tuple[RecordedTurn, ...]:
         raise RecordingError(
             f"The recording {path} cannot be read: {error}.", hint="a recording is a UTF-8 text file"
         ) from error
+    kind = keys.find(text)
+    if kind is not None:
+        raise RecordingError(
+            f"The recording {path} holds a text shaped like a key ({kind}).",
+            hint="take it out, and make the key anew if it is one: whoever has the file has the key",
+        )
     return parse(text, source=str(path), is_json=path.suffix == ".json")
 
 

@@ -15,6 +15,7 @@ from cdd_agent.model.conversation import JSON, Opaque, Text, ToolCall, Turn
 from cdd_agent.model.port import Model, Request
 from cdd_agent.model.recorded import RecordedBlock, RecordedTurn
 from cdd_agent.model.replay import last_line
+from cdd_agent.model.secret import Secret
 from cdd_agent.storage import write_atomic
 
 _ESCAPED_SPACE = "\\ "
@@ -28,15 +29,19 @@ class Private:
     folders: tuple[str, ...] = ()
     """Absolute paths: the home directory, the project."""
     user: str = ""
+    key: Secret | None = None
+    """Of the model's service, whatever its shape."""
 
     @classmethod
-    def here(cls, project: Path) -> "Private":
+    def here(cls, project: Path, *, key: Secret | None = None) -> "Private":
         """What is private on this machine and in ``project``."""
         folders = (os.path.expanduser("~"), str(project.absolute()), str(project.resolve()))
-        return cls(folders=tuple(dict.fromkeys(folders)), user=_user_name())
+        return cls(folders=tuple(dict.fromkeys(folders)), user=_user_name(), key=key)
 
     def found_in(self, text: str) -> str | None:
         """What is private in ``text``, in words that do not repeat a key; nothing if it may be written."""
+        if self.key is not None and self.key.is_in(text):
+            return "the key of the model's service"
         kind = keys.find(text)
         if kind is not None:
             return f"a text shaped like an API key or another secret ({kind})"

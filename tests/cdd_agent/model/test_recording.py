@@ -12,6 +12,7 @@ from cdd_agent.model.port import Model, Request
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.recording import Private, RecordingModel, when_for
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.model.secret import Secret
 from tests.fakes.model import ScriptedModel, call, says
 
 SYSTEM = "You write tests.\n\nagent: executor, step 2 of 3 (parse.py), RED, attempt 1\n"
@@ -128,6 +129,25 @@ def test_a_turn_with_a_secret_is_not_written(tmp_path: Path, turn: Turn, what: s
     assert what in str(caught.value)
     assert "AbC_9" not in str(caught.value)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["use proxy-key-0123456789abcdef", "proxy-key-0123456789", "cHJveHkta2V5LTAxMjM0NTY3ODlhYmNkZWY="]
+)
+def test_the_key_itself_is_not_written_whatever_its_shape(tmp_path: Path, text: str) -> None:
+    private = Private(key=Secret("proxy-key-0123456789abcdef"))
+    model = RecordingModel(ScriptedModel([says(text)]), tmp_path / "run.yaml", private=private)
+    with pytest.raises(RecordingError, match="it holds the key of the model's service"):
+        ask(model)
+    assert not (tmp_path / "run.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["run.yaml", "run.json"])
+def test_a_file_that_somebody_put_a_key_into_is_not_played(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('[{"content": ["sk-ant-api03-0123456789"]}]', encoding="ascii")
+    with pytest.raises(RecordingError, match="shaped like a key") as caught:
+        ReplayModel.load(tmp_path / name)
+    assert "0123456789" not in str(caught.value)
 
 
 def test_a_path_in_the_system_prompt_is_not_written_either(tmp_path: Path) -> None:
