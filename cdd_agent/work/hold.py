@@ -21,7 +21,9 @@ def holding_ticket(project: Path, folder: Path) -> Iterator[bool]:
     private = private_folder(project)
     lock = private / "locks" / f"{folder.name}.lock"
     with exclusive(lock, purpose=f"Work on the ticket {folder.name}") as was_killed:
-        sweep((folder, folder.parent, private, private / "reports" / folder.name))
+        sweep((folder, folder.parent, private))
+        for left in (private / "reports" / folder.name).glob("*.json.*.tmp"):
+            left.unlink()
         yield was_killed
 
 

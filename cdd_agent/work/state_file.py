@@ -9,9 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from cdd_agent.bounds import json_source
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.work.state import SCHEMA, RunState
+
+LIMIT_BYTES = 10_000_000
+"""Of a state that is read: some thousand times one of a long plan."""
 
 
 class _Head(msgspec.Struct):
@@ -34,10 +38,16 @@ def encode(state: RunState) -> bytes:
 
 
 def decode(data: bytes, *, path: str) -> RunState:
-    """The state in ``data``; ``DocumentError`` with the place if it is damaged, newer or of another form."""
+    """The state in ``data``; ``DocumentError`` with the place if it is damaged, newer or of another form.
+
+    Nothing else is raised, whatever the bytes are.
+    """
     problem: Problem
     try:
+        json_source.check(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
         head = msgspec.json.decode(data, type=_Head)
+        if head.schema < 1:
+            raise msgspec.ValidationError(f"Expected a schema from 1 to {SCHEMA}, got {head.schema} - at `$.schema`")
         if head.schema > SCHEMA:
             raise _NewerSchemaError(
                 path,
@@ -52,7 +62,7 @@ def decode(data: bytes, *, path: str) -> RunState:
                 )
     except msgspec.ValidationError as error:
         problem = Problem(line=0, message=str(error))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         problem = Problem(line=data.count(b"\n") + 1, message=f"it is cut off or damaged: {error}")
     else:
         return state
@@ -65,12 +75,9 @@ def load(path: Path) -> RunState | None:
     Of a damaged file a copy is kept beside it, once, and the error names the copy and, if it can be read, the
     previous state.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    data = _content(path)
+    if data is None:
         return None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"look at it with: ls -l {path}") from error
     try:
         return decode(data, path=str(path))
     except _NewerSchemaError:
@@ -83,13 +90,13 @@ def load(path: Path) -> RunState | None:
 def save(path: Path, state: RunState) -> None:
     """Put ``state`` at ``path`` in one step, with what was there before as ``.bak``.
 
-    Raises ``DocumentError`` and writes nothing if what is there cannot be read as a state.
+    Raises ``DocumentError`` and writes nothing if what is there cannot be read as a state; ``OSError`` naming the
+    file if there is no room, for example, with the state as it was.
     """
-    data = encode(state)
-    with contextlib.suppress(FileNotFoundError):
-        previous = path.read_bytes()
-        if previous == data:
-            return
+    data, previous = encode(state), _content(path)
+    if previous == data:
+        return
+    if previous is not None:
         decode(previous, path=str(path))
         write_atomic(backup_of(path), previous)
     write_atomic(path, data)
@@ -100,22 +107,38 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def _keep_damaged(path: Path, data: bytes) -> Path:
-    """Copy the damaged ``data`` beside ``path``, under the time the file was written, and say where."""
+def _content(path: Path) -> bytes | None:
+    """What is in the file, None if there is none; ``UsageError`` if it is none, too large, or not ours to read."""
+    try:
+        return read_ordinary(path, limit_bytes=LIMIT_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"look at it with: ls -l {path}") from error
+
+
+def _keep_damaged(path: Path, data: bytes) -> Path | None:
+    """Copy the damaged ``data`` beside ``path``, under the time the file was written; None if there is no room.
+
+    The same damage gives the same name, so that a command that is tried again leaves no second copy.
+    """
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%SZ")
     copy = path.with_name(f"{path.name}.corrupt-{written}")
-    if not copy.exists():
-        write_atomic(copy, data)
-    return copy
+    with contextlib.suppress(OSError):
+        if not copy.exists():
+            write_atomic(copy, data)
+        return copy
+    return None
 
 
-def _way_out(path: Path, copy: Path) -> str:
+def _way_out(path: Path, copy: Path | None) -> str:
+    kept = f"a copy is kept as {copy.name}" if copy else "there is no room for a copy of it"
     backup = backup_of(path)
     try:
-        decode(backup.read_bytes(), path=str(backup))
+        decode(read_ordinary(backup, limit_bytes=LIMIT_BYTES), path=str(backup))
     except (OSError, DocumentError):
-        return f"a copy is kept as {copy.name}; mend {path}, or delete it to start over: the commits made stay"
-    return f"a copy is kept as {copy.name}; go back to the state before the last change with: cp {backup} {path}"
+        return f"{kept}; mend {path}, or delete it to start over: the commits made stay"
+    return f"{kept}; go back to the state before the last change with: cp {backup} {path}"
 
 
 def _writable(value: object) -> object:

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +114,77 @@ def test_a_changed_byte_is_read_or_refused_and_nothing_else(place: int, byte: in
         decode(bytes(data), path="state.json")
     except DocumentError:
         return
+
+
+LARGE = replace(
+    SECOND,
+    step_executions=work.pending_steps(
+        [StepKey(number=n, title=f"Step {n} in a plan", text_sha256="0" * 64) for n in range(1, 8)]
+    ),
+)
+
+
+def test_every_prefix_of_a_state_of_four_kilobytes_is_refused_as_an_invalid_document() -> None:
+    data = encode(LARGE).rstrip()
+    assert 3_500 < len(data) < 5_000
+    for length in range(len(data)):
+        with pytest.raises(DocumentError):
+            decode(data[:length], path="state.json")
+
+
+def test_ten_thousand_mutations_are_read_or_refused_and_nothing_else() -> None:
+    chance, whole, refused = random.Random(4), encode(LARGE), 0
+    for _ in range(10_000):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(len(data))
+            match chance.randrange(4):
+                case 0:
+                    data[place] ^= 1 << chance.randrange(8)
+                case 1:
+                    del data[place : place + chance.randint(1, 40)]
+                case 2:
+                    data[place:place] = bytes(chance.randrange(256) for _ in range(chance.randint(1, 4)))
+                case 3:
+                    data[place : place + 8] = data[(other := chance.randrange(len(data))) : other + 8]
+        try:
+            decode(bytes(data), path="state.json")
+        except DocumentError:
+            refused += 1
+    assert 5_000 < refused < 10_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(bytes(4096), id="zeros"),
+        pytest.param(b"\xef\xbb\xbf" + encode(FIRST), id="byte order mark"),
+        pytest.param(encode(FIRST).decode().encode("utf-16"), id="utf-16"),
+        pytest.param(encode(replace(FIRST, schema=0)), id="schema 0"),
+        pytest.param(encode(replace(FIRST, schema=-1)), id="schema below 0"),
+        pytest.param(encode(FIRST).replace(b'"schema": 1', b'"schema": 1.5'), id="schema with a fraction"),
+        pytest.param(encode(replace(FIRST, schema=99)), id="schema 99"),
+        pytest.param(encode(FIRST).replace(b'"schema": 1', b'"schema": 1, "schema": 1'), id="a key twice"),
+        pytest.param(encode(FIRST).replace(b'"cost_usd": null', b'"cost_usd": NaN'), id="not a number"),
+        pytest.param(encode(FIRST).replace(b'"cost_usd": null', b'"cost_usd": 1e999'), id="infinite"),
+        pytest.param(encode(FIRST).replace(b'_tokens": 0', b'_tokens": ' + b"9" * 5000), id="5,000 digits"),
+        pytest.param(encode(FIRST).replace(b'"csv"', b'"\\ud800"'), id="half a character, escaped"),
+        pytest.param(encode(FIRST).replace(b'"csv"', b'"\xed\xa0\x80"'), id="half a character"),
+        pytest.param(b'{"schema": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="deep"),
+        pytest.param(b'{"schema": 1, "x": "' + b"x" * 10_000_000 + b'"}', id="10 MB"),
+        pytest.param(b"[1, 2]", id="a list"),
+        pytest.param(b"null", id="null"),
+    ],
+)
+def test_what_no_run_has_written_is_refused_as_an_invalid_document(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    path.write_bytes(data)
+    with pytest.raises(DocumentError):
+        decode(data, path="state.json")
+    with pytest.raises(UsageError):
+        load(path)
+    assert path.read_bytes() == data
 
 
 def test_the_file_has_the_documented_keys() -> None:
@@ -245,6 +317,21 @@ def test_a_newer_file_is_not_called_damaged(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        load(tmp_path)
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_what_is_no_file_is_reported_without_waiting_and_stays(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "execution-state.json"
+    save(tmp_path / "elsewhere.json", FIRST)
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("elsewhere.json")
+    before = path.lstat().st_ino
+    with pytest.raises(UsageError, match=r"execution-state\.json cannot be read: "):
+        load(path)
+    with pytest.raises(UsageError, match=r"execution-state\.json cannot be read: "):
+        save(path, SECOND)
+    assert path.lstat().st_ino == before
+    assert load(tmp_path / "elsewhere.json") == FIRST
