@@ -51,7 +51,10 @@ class Workspace:
         project and for one in a private folder.
         """
         lexical = self._lexical(path)
-        resolved = Path(os.path.realpath(self.root / lexical))
+        try:
+            resolved = Path(os.path.realpath(self.root / lexical))
+        except OSError as error:  # what was a link when it was looked at was none when it was read
+            raise UsageError(f"{path} changed while it was looked at.", hint="try it once more") from error
         if not resolved.is_relative_to(self.root):
             raise UsageError(f"{path} is a link that leads outside the project.", hint=_ALLOWED)
         name = resolved.relative_to(self.root).as_posix()

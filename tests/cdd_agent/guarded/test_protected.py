@@ -3,7 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.guarded.protected import must_not_appear, private_part, protected_by, protected_paths
+from cdd_agent.guarded.protected import (
+    ENVIRONMENT_FOLDERS,
+    PRIVATE_FOLDERS,
+    SETTINGS_FILES,
+    SETTINGS_FOLDERS,
+    must_not_appear,
+    private_part,
+    protected_by,
+    protected_paths,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,12 @@ def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> No
 )
 def test_the_files_of_the_project_may_be_written(path: str) -> None:
     assert protected_by(path) is None
+
+
+def test_the_reference_names_every_protected_name() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
+    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_FOLDERS}
+    assert not [name for name in sorted(names) if f"`{name}`" not in reference]
 
 
 def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path: Path) -> None:
