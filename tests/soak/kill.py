@@ -1,0 +1,156 @@
+"""``kill -9`` at every write of a whole ``cdd exec``, and at random: what is gone on with ends as if nothing had been.
+
+By hand: ``python -m tests.soak.kill every_write 50`` or ``random_kills 200``.
+"""
+
+import contextlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.fuzz.figures import Figures
+from tests.soak.kill_points import Point, points_of, why_not
+from tests.soak.kill_stage import Stage, Trial, build
+
+_CHAIN = 40
+"""Kills that one project takes at most before it is gone on with to its end."""
+
+
+def every_write(limit: int | None) -> Figures:
+    """Kill a run at each call that changes a file or starts a command; ``limit``: at so many of them, evenly spread."""
+    cannot = why_not()
+    if cannot:
+        return Figures(tried=0, cannot=cannot)
+    with _staged() as stage:
+        counted = stage.trial("counted")
+        points = points_of(counted)
+        counted.drop()
+        picked = points if limit is None else _spread(points, limit)
+        tally = _Tally(stage)
+        for point in picked:
+            trial = stage.trial("trial")
+            with tally.timed(), trial.start(*point.prefix) as process:
+                _, errors = process.communicate()
+                problems = _after_kill(trial, process.returncode, errors)
+                problems += _after_resume(trial, stage)
+            tally.count(problems, example=str(point))
+            trial.drop()
+        return tally.figures(kind="kills", notes=(f"points of a run: {len(points)}, killed at {len(picked)} of them",))
+
+
+def random_kills(count: int, seed: int) -> Figures:
+    """Kill runs ``count`` times at random moments; a project is killed again and again while it is gone on with."""
+    chance = random.Random(seed)
+    with _staged() as stage:
+        tally = _Tally(stage)
+        chains = 0
+        while tally.tried < count:
+            chains += 1
+            trial, problems, moments = stage.trial("trial"), list[str](), list[float]()
+            for _ in range(min(_CHAIN, count - tally.tried)):
+                moments.append(round(0.1 + chance.random() * chance.random() * stage.whole_s, 2))
+                with tally.timed():
+                    code, errors = _killed(trial, after_s=moments[-1])
+                    problems += _after_kill(trial, code, errors)
+                tally.count([], example="")
+                if code == 0 or problems:
+                    break
+            problems += _after_resume(trial, stage)
+            tally.spoil(problems, example=f"seed {seed}, chain {chains}, killed after {moments} s")
+            trial.drop()
+        return tally.figures(kind="kills", notes=(f"projects taken to their end: {chains}",))
+
+
+class _Tally:
+    """What was tried, what broke, and how long it took."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.tried = 0
+        self._bad = 0
+        self._example = ""
+        self._durations_s: list[float] = []
+        self._began = time.monotonic()
+        self._whole_s = stage.whole_s
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._durations_s.append(time.monotonic() - started)
+
+    def count(self, problems: list[str], *, example: str) -> None:
+        self.tried += 1
+        self.spoil(problems, example=example)
+
+    def spoil(self, problems: list[str], *, example: str) -> None:
+        if problems:
+            self._bad += 1
+            self._example = self._example or f"{example}: {'; '.join(problems)}"
+            sys.stderr.write(f"{example}: {'; '.join(problems)}\n")
+
+    def figures(self, *, kind: str, notes: tuple[str, ...]) -> Figures:
+        took = time.monotonic() - self._began
+        ordered = sorted(self._durations_s) or [0.0]
+        each_s = took / max(self.tried, 1)
+        cost = f"{each_s:.1f} s for each of {self.tried} {kind}; an undisturbed run: {self._whole_s:.1f} s"
+        return Figures(
+            tried=self.tried,
+            bad=self._bad,
+            example=self._example,
+            slowest_s=ordered[-1],
+            p99_s=ordered[int(0.99 * (len(ordered) - 1))],
+            notes=(*notes, cost),
+        )
+
+
+@contextlib.contextmanager
+def _staged() -> Iterator[Stage]:
+    folder = Path(tempfile.mkdtemp(prefix="cdd-soak-"))
+    try:
+        yield build(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _killed(trial: Trial, *, after_s: float) -> tuple[int, bytes]:
+    """Exit code and errors of a run that is killed after some time, unless it has ended by then."""
+    with trial.start() as process:
+        try:
+            _, errors = process.communicate(timeout=after_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def _after_kill(trial: Trial, code: int, errors: bytes) -> list[str]:
+    """What is wrong with the files that a killed run left."""
+    said = [] if code in {0, -9} else [f"exit {code}: {errors.decode(errors='replace')}"]
+    return said + trial.torn()
+
+
+def _after_resume(trial: Trial, stage: Stage) -> list[str]:
+    """What differs, once the run was gone on with, from one that nothing disturbed."""
+    failed = trial.finish()
+    if failed:
+        return [failed]
+    end = trial.end()
+    differing = [] if end == stage.expected else [f"ended as {end} instead of {stage.expected}"]
+    return differing + [f"left over: {name}" for name in trial.leftovers()] + trial.torn()
+
+
+def _spread(points: tuple[Point, ...], limit: int) -> tuple[Point, ...]:
+    """At most ``limit`` of the points, from the first to the last."""
+    step = max(1.0, len(points) / limit)
+    return tuple(points[int(index * step)] for index in range(min(limit, len(points))))
+
+
+if __name__ == "__main__":
+    name, number = sys.argv[1], int(sys.argv[2])
+    found = every_write(number or None) if name == "every_write" else random_kills(number, seed=int(time.time()))
+    sys.stdout.write(f"{found}\n")

@@ -1,0 +1,251 @@
+"""The smallest project whose whole ``cdd exec`` is worth killing, and what must hold of it after a kill and at the end.
+
+Two steps: a feature with RED and GREEN, and a document. Everything is played from a recording, so that each run that
+is not disturbed ends in the same tree.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.errors import CddError
+from cdd_agent.storage import is_leftover
+from cdd_agent.work import state_file
+from cdd_agent.work.state import Status
+from tests.fakes.lean import lean_python
+from tests.fakes.project import QUICK
+from tests.soak.kill_recording import RECORDING
+
+ROOT = Path(__file__).parent.parent.parent
+SLUG = "sale"
+_SPEC = """\
+schema: cdd/1
+title: A sale
+type: feature
+status: refined
+description: Cheaper.
+technical_notes: Integers only.
+acceptance_criteria:
+  - id: AC-1
+    text: WHEN it is day THE SYSTEM SHALL sell
+"""
+_PLAN = """\
+# Implementation Plan: A sale
+
+## Steps
+
+### Step 1: Ten percent off
+- Depends on: none
+- Files: `discount.py`
+- Tests: `tests/test_discount.py::test_discount`
+- Criteria: AC-1
+- Kind: feature
+
+### Step 2: Say so
+- Depends on: 1
+- Files: `SALE.md`
+- Criteria: AC-1
+- Kind: docs
+"""
+_FILES = {
+    "pytest.ini": QUICK,
+    ".gitignore": "__pycache__/\n*.tmp\n.cdd/*\n!.cdd/config.yaml\n",
+    ".cdd/config.yaml": "refactor: never\nevidence_timeout_s: 0\ntest_reruns: 0\n",
+    ".cdd/.gitignore": "*\n!config.yaml\n",
+    f"tickets/{SLUG}/spec.yaml": _SPEC,
+    f"tickets/{SLUG}/plan.md": _PLAN,
+}
+LONGEST_S = 120.0
+"""Of a run to its end; several times what one takes on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """What a run comes to, as far as it is the same whenever it is run."""
+
+    tree: str
+    subjects: tuple[str, ...]
+    handoffs: tuple[str, ...]
+    """Phase and step of each handoff, in the order of the commits."""
+    statuses: tuple[str, ...]
+    untidy: str
+    """What git says is not committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A folder in which copies of the project are made, killed and gone on with."""
+
+    folder: Path
+    expected: End
+    whole_s: float
+    """About how long a run to its end takes."""
+
+    def trial(self, name: str) -> "Trial":
+        """A fresh copy of the project."""
+        return _copied(self.folder, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One copy of the project, with a home and a folder for temporary files of its own."""
+
+    folder: Path
+    python: Path
+
+    @property
+    def project(self) -> Path:
+        """The project's folder."""
+        return self.folder / "project"
+
+    @property
+    def temporary(self) -> Path:
+        """Where the program keeps its temporary files."""
+        return self.folder / "tmp"
+
+    @property
+    def argv(self) -> list[str]:
+        """The whole of ``cdd exec --yes``."""
+        recording = str(self.folder.parent / "recording.yaml")
+        return [sys.executable, "-m", "cdd_agent", "--replay", recording, "--yes", "exec", SLUG]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the program is started with."""
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": str(ROOT),
+            "CDD_PYTHON": str(self.python),
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def start(self, *prefix: str) -> "subprocess.Popen[bytes]":
+        """The program, started in the project; ``prefix`` is what it is started by."""
+        return subprocess.Popen(
+            [*prefix, *self.argv],
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    def finish(self) -> str:
+        """Run the program to its end: what it said if it failed, else nothing."""
+        with self.start() as process:
+            _, errors = process.communicate(timeout=LONGEST_S)
+        return "" if process.returncode == 0 else f"exit {process.returncode}: {errors.decode(errors='replace')}"
+
+    def git(self, *arguments: str) -> str:
+        """What git prints in the project."""
+        ended = subprocess.run(["git", *arguments], cwd=self.project, capture_output=True, text=True, check=True)
+        return ended.stdout.rstrip("\n")
+
+    def end(self) -> End:
+        """What the run came to."""
+        state = state_file.load(self.project / "tickets" / SLUG / "execution-state.json")
+        commits = self.git("log", "--reverse", "--format=%H").split()
+        return End(
+            tree=self.git("rev-parse", "HEAD^{tree}"),
+            subjects=tuple(self.git("log", "--reverse", "--format=%s").splitlines()),
+            handoffs=tuple(handoff for commit in commits for handoff in self._handoffs(commit)),
+            statuses=tuple(step.status for step in state.step_executions.values()) if state else (),
+            untidy=self.git("status", "--porcelain"),
+        )
+
+    def torn(self) -> list[str]:
+        """The files of ours that are neither an old nor a new whole one."""
+        ticket, private = self.project / "tickets" / SLUG, self.project / ".cdd"
+        found = []
+        for path in (ticket / "execution-state.json", ticket / "execution-state.json.bak"):
+            try:
+                state_file.load(path)
+            except CddError as error:
+                found.append(f"{path.name}: {error.happened}")
+        if (ticket / "spec.yaml").read_text() != _SPEC or (ticket / "plan.md").read_text() != _PLAN:
+            found.append("spec or plan changed")
+        for path in (*private.rglob("*.json"), *private.rglob("*.jsonl")):
+            if not is_leftover(path.name) and not _is_whole(path):
+                found.append(f"{path.name} is torn")
+        return found
+
+    def leftovers(self) -> list[str]:
+        """Temporary files and folders that are still there."""
+        ours = [path for path in self.project.rglob("*") if path.name.endswith(".tmp") or is_leftover(path.name)]
+        locks = [path for path in (self.project / ".git").rglob("*.lock") if not path.name.startswith("cdd-")]
+        return [str(path.relative_to(self.folder)) for path in (*ours, *locks, *self.temporary.iterdir())]
+
+    def drop(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _handoffs(self, commit: str) -> Iterator[str]:
+        shown = subprocess.run(
+            ["git", "notes", "--ref=tdd-handoffs", "show", commit],
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for line in shown.stdout.splitlines() if shown.returncode == 0 else ():
+            note = json.loads(line)
+            yield f"{note['cycleNumber']} {note['phase']}"
+
+
+def build(folder: Path) -> Stage:
+    """Make the project and carry its plan out once without any disturbance; raises ``RuntimeError`` if that fails."""
+    original = folder / "original" / "project"
+    for name, content in _FILES.items():
+        path = original / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (folder / "recording.yaml").write_text(RECORDING)
+    lean_python(folder / "lean")
+    for arguments in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("config", "user.name", "Ada"),
+        ("config", "user.email", "ada@example.org"),
+        ("add", "--all"),
+        ("commit", "--quiet", "--message=first"),
+    ):
+        subprocess.run(["git", *arguments], cwd=original, check=True, capture_output=True)
+    trial = _copied(folder, "undisturbed")
+    failed = trial.finish()  # also lets what is compiled be compiled
+    if failed:
+        raise RuntimeError(f"the undisturbed run failed: {failed}")
+    expected = trial.end()
+    if set(expected.statuses) != {Status.COMPLETED} or expected.untidy:
+        raise RuntimeError(f"the undisturbed run came to {expected}")
+    again, started = _copied(folder, "again"), time.monotonic()
+    again.finish()
+    took = time.monotonic() - started
+    if again.end() != expected:
+        raise RuntimeError(f"two undisturbed runs differ: {expected} and {again.end()}")
+    return Stage(folder=folder, expected=expected, whole_s=took)
+
+
+def _copied(folder: Path, name: str) -> Trial:
+    trial = Trial(folder=folder / name, python=folder / "lean" / "bin" / "python")
+    shutil.copytree(folder / "original" / "project", trial.project, symlinks=True)
+    trial.temporary.mkdir()
+    (trial.folder / "home").mkdir()
+    return trial
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file of ours holds JSON; of a journal, every line but the last."""
+    text = path.read_text()
+    lines = text.split("\n")[:-1] if path.suffix == ".jsonl" else [text]
+    try:
+        for line in lines:
+            json.loads(line)
+    except ValueError:
+        return False
+    return True
