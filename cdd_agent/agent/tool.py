@@ -1,5 +1,7 @@
 """A tool: what the model is told of it and what it does, its input checked before and its errors told as answers.
 
+No answer holds a text shaped like a key, whatever the tool: a command or a failing test can print one too.
+
 The input of a tool is a flat frozen dataclass, its fields described with ``Annotated[str, msgspec.Meta(...)]``.
 """
 
@@ -13,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from cdd_agent.errors import CddError, UsageError
+from cdd_agent.guarded.keys import mask
 from cdd_agent.model.conversation import JSON
 from cdd_agent.model.port import ToolSpec
 
@@ -66,7 +69,7 @@ def define(
             return _failed(f"{error.happened} ({error.hint})")
         except Exception as error:  # noqa: BLE001 - a defect of one tool is told to the model, not the end of its run
             return _failed(f"{name} failed: {type(error).__name__}: {error}")
-        return dataclasses.replace(output, text=sendable(output.text))
+        return dataclasses.replace(output, text=_shown(output.text))
 
     def subject_checked(fields: Mapping[str, JSON]) -> str:
         try:
@@ -115,7 +118,12 @@ def sendable(text: str) -> str:
 
 def _failed(text: str) -> ToolOutput:
     """An answer that says what went wrong."""
-    return ToolOutput(text=sendable(text), is_error=True)
+    return ToolOutput(text=_shown(text), is_error=True)
+
+
+def _shown(text: str) -> str:
+    """``text`` as it may be sent, its keys masked."""
+    return sendable(mask(text).text)
 
 
 def _schema(inputs: type) -> dict[str, JSON]:

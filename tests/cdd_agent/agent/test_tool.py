@@ -113,3 +113,17 @@ def test_an_answer_that_no_encoder_takes_is_written_out() -> None:
         "Show", "Shows.", inputs=Paint, run=lambda _: ToolOutput(text="caf\udce9 \ud800"), subject=lambda _: ""
     )
     assert tool.run({"color": "red"}).text == "caf\\xe9 \\ud800"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_answer_shows_a_key(*, fails: bool) -> None:
+    key = f"AKIA{'Q' * 16}"
+
+    def told(_: Paint) -> ToolOutput:
+        if fails:
+            raise UsageError(f"There is no {key}.", hint="name another")
+        return ToolOutput(text=f"KEY={key}")
+
+    output = define("Show", "Shows.", inputs=Paint, run=told, subject=lambda _: "").run({"color": "red"})
+    assert key not in output.text
+    assert "[masked: AWS key]" in output.text
