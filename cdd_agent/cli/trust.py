@@ -27,7 +27,8 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     approvals = premises.approvals
     if forget:
         count = approvals.forget()
-        invocation.screen.line(f"Forgot {count} decisions about {premises.root}.")
+        decisions = "1 decision" if count == 1 else f"{count} decisions"
+        invocation.screen.line(f"Forgot {decisions} about {premises.root}.", hang=2)
         return
     found = offers(premises)
     if digests:

@@ -1,12 +1,11 @@
 """The looks, in the order in which one needs the other: nothing is asked or sent, and nothing unapproved runs."""
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from cdd_agent.doctor.check import Check, Premises
+from cdd_agent.doctor.collection import collect
 from cdd_agent.doctor.confinement import confinement
 from cdd_agent.doctor.offers import offers
 from cdd_agent.doctor.trial import try_plugin
@@ -17,11 +16,6 @@ from cdd_agent.model.api.endpoint import Endpoint
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.settings import Settings, offered, private_folder
 from cdd_agent.trust import NotApproved
-
-_COLLECTED = re.compile(
-    r"(?P<count>\d+) tests? collected(?:.*? / (?P<errors>\d+) errors?)?|(?P<none>no tests collected)"
-)
-_ERRORS = re.compile(r"(\d+) errors? in ")
 
 
 def examine(premises: Premises) -> Iterator[Check]:
@@ -120,22 +114,7 @@ def _plugin(premises: Premises, sandbox: Sandbox) -> Check:
 
 
 def _tests(premises: Premises, sandbox: Sandbox) -> Check:
-    """Collects the project's tests in the sandbox, and runs none."""
-    suite = replace(premises.suite(), sandbox=sandbox)
-    run = suite.run(("--collect-only", "-q"))
-    command = f"{_shown(suite.interpreter.path, premises.root)} -m pytest"
-    found = _COLLECTED.search(run.output)
-    errors = (found and found["errors"]) or (_ERRORS.search(run.output) or ("", ""))[1]
-    if errors:
-        fix = f"see what they are: {command} --collect-only -q"
-        return Check(name="tests", state="missing", told=f"{command} cannot collect them: {errors} errors", fix=fix)
-    if found is None:
-        told, _, advice = (run.problem or "pytest said nothing").partition("; ")
-        fix = advice or f"see why: {command} --collect-only -q"
-        return Check(name="tests", state="missing", told=told, fix=fix)
-    if found["none"]:
-        return Check(name="tests", state="note", told=f"{command} finds none yet")
-    return Check(name="tests", state="ok", told=f"{command} collects {found['count']}", details=run.notices)
+    return collect(replace(premises.suite(), sandbox=sandbox))
 
 
 def _model(premises: Premises) -> Check:
@@ -156,8 +135,3 @@ def _recording(premises: Premises) -> Check:
         return Check(name="recording", state="ok", told=f"the model's turns go to {premises.record}")
     told = "none; --record FILE keeps the model's turns, --replay FILE plays them back"
     return Check(name="recording", state="ok", told=told)
-
-
-def _shown(path: Path, root: Path) -> str:
-    """``path`` as one would type it in ``root``."""
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -1,0 +1,56 @@
+"""A project to look at, with everything in its place; a test takes one thing away."""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.doctor.check import Check, Premises
+from cdd_agent.doctor.checks import examine
+from cdd_agent.git.repository import Repository
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.settings import Settings
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.run import Suite
+from cdd_agent.trust import Approvals
+from tests.fakes.approval import users_folder
+from tests.fakes.model import ScriptedModel
+
+Look = Callable[..., dict[str, Check]]
+
+
+@pytest.fixture
+def premises(tmp_path: Path, interpreter: Interpreter) -> Premises:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "test_one.py").write_text("def test_one():\n    assert True\n\n\ndef test_two():\n    assert False\n")
+    repository = Repository.create(root)
+    for key, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
+        repository.git("config", key, value)
+    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+    subprocess.run(["git", "commit", "-qm", "first"], cwd=root, check=True)
+    environment = {**users_folder(tmp_path), "CDD_PYTHON": str(interpreter.path)}
+    return Premises(
+        root=root,
+        environment=environment,
+        approvals=Approvals(root, environment=environment),
+        sandbox="none",
+        replay=None,
+        record=None,
+        settings=Settings,
+        repository=lambda: Repository.find(root),
+        suite=lambda: Suite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None),
+        model=lambda: ScriptedModel([]),
+    )
+
+
+@pytest.fixture
+def look(premises: Premises) -> Look:
+    """The checks by name, of the premises with some of them changed."""
+
+    def looked(**changes: object) -> dict[str, Check]:
+        return {check.name: check for check in examine(replace(premises, **changes))}  # type: ignore[arg-type]
+
+    return looked

@@ -1,0 +1,154 @@
+"""What is looked at, and what is said where it does not work."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.doctor.check import Check, Premises
+from cdd_agent.doctor.checks import examine
+from cdd_agent.doctor.offers import offers
+from cdd_agent.errors import EnvironmentMissing, ModelError
+from cdd_agent.settings import CONFIG_FILE, Settings
+from cdd_agent.settings import load as load_settings
+from cdd_agent.trust import NotApproved
+from tests.cdd_agent.doctor.conftest import Look
+
+NAMES = ["git", "folders", "trust", "settings", "interpreter", "sandbox", "plugin", "tests", "model", "recording"]
+
+
+def missing(happened: str, hint: str) -> object:
+    """A part that cannot be made."""
+
+    def make() -> object:
+        raise EnvironmentMissing(happened, hint=hint)
+
+    return make
+
+
+def test_where_all_is_well_nothing_is_missing(look: Look) -> None:
+    checks = look()
+    assert list(checks) == NAMES
+    assert [check for check in checks.values() if check.state == "missing"] == []
+    assert "on main" in checks["git"].told
+    assert checks["settings"].told == "the defaults"
+    assert checks["interpreter"].told.startswith("Python 3.")
+    assert all(check.fix == "" for check in checks.values())
+
+
+def test_without_a_work_tree_the_fix_makes_one(look: Look) -> None:
+    checks = look(repository=missing("no git here", "git init"))
+    assert (checks["git"].state, checks["git"].told, checks["git"].fix) == ("missing", "no git here", "git init")
+    assert checks["trust"].state == "ok", "where there are no commits there are no hooks"
+
+
+def test_whoever_has_no_name_is_told_how_to_have_one(
+    premises: Premises, look: Look, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for key in ("user.name", "user.email"):
+        premises.repository().git("config", "--unset", key)
+    premises.repository().git("config", "user.useConfigOnly", "true")
+    assert "git config user.name" in look()["git"].fix
+
+
+def test_uncommitted_changes_and_unfinished_work_are_said(premises: Premises, look: Look) -> None:
+    (premises.root / "new.py").touch()
+    assert look()["git"].state == "note"
+    assert "1 path is not committed" in look()["git"].told
+    (premises.root / ".git" / "MERGE_HEAD").write_text(f"{premises.repository().head()}\n")
+    assert look()["git"].state == "missing"
+    assert "git merge --abort" in look()["git"].fix
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_named(premises: Premises, look: Look) -> None:
+    (premises.root / ".cdd").mkdir()
+    (premises.root / ".cdd" / ".gitignore").touch()
+    (premises.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert str(premises.root / ".cdd") in look()["folders"].fix
+
+
+def test_a_private_folder_behind_a_link_is_named(premises: Premises, look: Look, *, tmp_path: Path) -> None:
+    (premises.root / ".cdd").symlink_to(tmp_path)
+    assert "is a link" in look()["folders"].told
+    assert list(tmp_path.glob("journal")) == []
+
+
+def test_what_waits_for_a_decision_is_missing_and_listed(premises: Premises, look: Look) -> None:
+    hook = premises.root / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    (premises.root / CONFIG_FILE).parent.mkdir()
+    (premises.root / CONFIG_FILE).write_text("max_attempts: 9\n")
+    trust = look()["trust"]
+    assert trust.state == "missing"
+    assert trust.details == ("settings, .cdd/config.yaml: not decided", "commit hooks, .git/hooks: not decided")
+    assert "cdd trust" in trust.fix
+    for offer, answer in zip(offers(premises), (True, False), strict=True):
+        premises.approvals.record(offer, approved=answer)
+    trust = look()["trust"]
+    assert trust.state == "note"
+    assert trust.details == ("settings, .cdd/config.yaml: approved", "commit hooks, .git/hooks: declined")
+
+
+def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look) -> None:
+    def wait() -> object:
+        raise NotApproved("not yet", hint="cdd trust")
+
+    checks = look(settings=wait, suite=wait)
+    assert [checks[name].state for name in ("settings", "interpreter", "plugin", "tests")] == ["note"] * 4
+    assert "not approved yet" in checks["interpreter"].told
+
+
+def test_settings_that_differ_are_named(premises: Premises, look: Look) -> None:
+    (premises.root / CONFIG_FILE).parent.mkdir()
+    (premises.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
+
+    def loaded() -> Settings:
+        return load_settings(premises.root, allows=lambda offer: True, environment={})
+
+    assert look(settings=loaded)["settings"].told == ".cdd/config.yaml is read; model other, max_attempts 9"
+
+
+def test_without_an_interpreter_nothing_is_tried_in_it(look: Look) -> None:
+    checks = look(suite=missing("no pytest there", "pip install pytest"))
+    assert checks["interpreter"].fix == "pip install pytest"
+    assert checks["plugin"].told == checks["tests"].told == "not tried: there is no interpreter to try them in"
+
+
+def test_where_nothing_confines_them_the_tests_are_not_loaded(premises: Premises, look: Look) -> None:
+    mark = premises.root.parent / "mark"
+    (premises.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    checks = look(sandbox="none")
+    assert checks["tests"].told == "not tried: nothing would confine them"
+    assert not mark.exists()
+
+
+def test_without_a_key_the_fix_is_the_model_s(look: Look) -> None:
+    class Keyless:
+        name = "some-model"
+
+        def check(self) -> None:
+            raise ModelError("no key", hint="export ANTHROPIC_API_KEY=...")
+
+    model = look(model=Keyless)["model"]
+    assert (model.state, model.told, model.fix) == ("missing", "no key", "export ANTHROPIC_API_KEY=...")
+
+
+def test_a_recording_is_counted_and_needs_no_key(look: Look, tmp_path: Path) -> None:
+    recording = tmp_path / "recording.yaml"
+    recording.write_text("- content: [Hello.]\n- content: [Bye.]\n")
+    checks = look(replay=recording)
+    assert "holds 2 turns" in checks["recording"].told
+    assert "no network, no key" in checks["model"].told
+    recording.write_text("- content: {}\n")
+    assert look(replay=recording)["recording"].state == "missing"
+    assert "--record FILE" in look()["recording"].told
+    assert str(recording) in look(record=recording)["recording"].told
+
+
+def test_checks_come_one_by_one(premises: Premises) -> None:
+    checks = examine(premises)
+    assert isinstance(next(iter(checks)), Check)

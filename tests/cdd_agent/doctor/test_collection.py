@@ -1,0 +1,44 @@
+"""The tests of a project, collected."""
+
+import pytest
+
+from cdd_agent.doctor.check import Premises
+from cdd_agent.doctor.collection import collect
+
+
+def test_tests_are_counted_and_not_run(premises: Premises) -> None:
+    (premises.root / "test_mark.py").write_text("def test_mark():\n    open('mark', 'w')\n")
+    check = collect(premises.suite())
+    assert (check.state, check.fix) == ("ok", "")
+    assert check.told.endswith("-m pytest collects 3")
+    assert not (premises.root / "mark").exists()
+
+
+def test_none_yet_is_worth_knowing_and_nothing_is_missing(premises: Premises) -> None:
+    (premises.root / "test_one.py").unlink()
+    check = collect(premises.suite())
+    assert (check.state, check.told.endswith("finds none yet")) == ("note", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("test_two.py", "import not_there\n", "1 error"),
+        ("conftest.py", "import not_there\n", "No module named 'not_there'"),
+        ("pytest.ini", "[pytest]\nminversion = 99\n", "'minversion' requires pytest-99"),
+        ("conftest.py", "import os\nos._exit(3)\n", "status 3"),
+    ],
+)
+def test_what_keeps_them_from_being_collected_is_said(premises: Premises, name: str, *, text: str, told: str) -> None:
+    (premises.root / name).write_text(text)
+    check = collect(premises.suite())
+    assert check.state == "missing"
+    assert told in check.told
+    assert check.fix
+
+
+def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(premises: Premises) -> None:
+    (premises.root / "pytest.ini").write_text("[pytest]\naddopts = --cov\n")
+    check = collect(premises.suite())
+    assert check.state == "ok"
+    assert any("--cov" in detail for detail in check.details)

@@ -1,0 +1,42 @@
+"""The plugin, tried."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.doctor.check import Premises
+from cdd_agent.doctor.trial import try_plugin
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Command, Result
+
+
+class Silent:
+    """A sandbox in which nothing ever reports."""
+
+    level = "none"
+
+    def run(self, command: Command) -> Result:
+        return Result(
+            exit_status=3, output="Killed", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level
+        )
+
+
+def test_two_tests_are_told_apart(premises: Premises) -> None:
+    assert try_plugin(premises.suite()) is None
+
+
+def test_a_project_s_own_configuration_takes_no_part(premises: Premises) -> None:
+    (premises.root / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    assert try_plugin(premises.suite()) is None
+
+
+def test_no_report_is_told(premises: Premises) -> None:
+    told = try_plugin(replace(premises.suite(), sandbox=Silent()))
+    assert told is not None
+    assert "status 3" in told
+
+
+def test_it_leaves_nothing_behind(premises: Premises) -> None:
+    before = sorted(Path(premises.root).rglob("*"))
+    try_plugin(premises.suite())
+    assert sorted(Path(premises.root).rglob("*")) == before
+    assert isinstance(premises.suite().sandbox, PlainSandbox)
