@@ -19,12 +19,14 @@ from cdd_agent.events import Event, RetryScheduled, TextDelta
 from cdd_agent.model import recorded
 from cdd_agent.model.anthropic_api import AnthropicModel
 from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.api.failure import TryFailed
 from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.conversation import JSON, Conversation, Turn
 from cdd_agent.model.port import Request
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.secret import Secret
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
+from tests.fuzz import sse
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-ant-canary-0123456789abcdef"
@@ -443,3 +445,25 @@ def test_the_watch_of_the_test_above_sees_what_it_looks_for(tmp_path: Path) -> N
     seen = (tmp_path / "log").read_text(encoding="utf-8")
     assert "socket.connect" in seen
     assert "import ('anthropic'" in seen
+
+
+# Streams that nobody thought of.
+
+
+def test_bent_streams_end_in_a_whole_turn_or_in_our_errors() -> None:
+    """Row 46, faults 14 to 17; ten thousand and more in the soak."""
+    figures = sse.run(500, seed=20261122)
+    assert (figures.tried, figures.bad) == (500, 0), figures.example
+    assert figures.slowest_s < 1
+
+
+@pytest.mark.parametrize("cut", range(0, len(b"".join(sse.STREAMS[1])), 23))
+def test_a_stream_cut_anywhere_is_never_taken_for_a_whole_one(cut: int) -> None:
+    data = b"".join(sse.STREAMS[1])
+    with pytest.raises(TryFailed, match="broke off"):
+        sse.read(sse.Given((data[:cut],)))
+
+
+def test_the_streams_themselves_are_whole() -> None:
+    for events in sse.STREAMS:
+        sse.read(sse.Given(events))
