@@ -42,7 +42,8 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             _make_repository(folder, like=repository, index=Path(index["GIT_INDEX_FILE"]))
         root = folder / project
         root.mkdir(parents=True, exist_ok=True)
-        yield replace(suite, root=root, bytecode=None)
+        objects = repository.place.common_dir / "objects"
+        yield replace(suite, root=root, bytecode=None, reads=(*suite.reads, objects))
 
 
 def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:

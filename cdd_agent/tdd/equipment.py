@@ -1,6 +1,6 @@
 """The tools of one attempt, with the locks of its phase."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.completion import completion_tool
@@ -47,7 +47,11 @@ def tools_for(
 
     return (
         *file_tools(bench.workspace, locked),
-        shell_tool(bench.suite.sandbox, bench.workspace.root, access=bash_access(phase, bench, stays=(*off_limits, *tests))),
+        shell_tool(
+            bench.suite.sandbox,
+            bench.workspace.root,
+            access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
+        ),
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
         completion_tool(),
@@ -64,12 +68,17 @@ def _require_test(target: str, bench: Workbench) -> None:
     bench.workspace.relative(target.partition("::")[0])
 
 
-def bash_access(phase: Phase, bench: Workbench, *, stays: Iterable[str]) -> Access:
-    """What a command may reach in this phase: the tests can be written in RED only, and ``stays`` and tickets never.
+def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]) -> Access:
+    """What a command may reach in this phase: tests can be written in RED only, tickets and the user's changes never.
 
-    ``stays`` are paths as the repository names them; those that cannot be protected are found by the verdict.
+    What is locked and cannot be protected, because it does not exist or is one of too many, the verdict finds.
     """
     root = bench.suite.root
-    named = [bench.repository.root / path for path in (*bench.snapshots.left_out, *(stays if phase != "red" else ()))]
-    tests = () if phase == "red" else test_paths(root, with_sections=False)
-    return access_for(root, bench.suite.interpreter, locked=(*tests, *named[:MOST_NAMED]))
+    tickets = [
+        folder
+        for folder in (root / "tickets").glob("*")
+        if bench.snapshots.leaves_out(bench.in_repository(f"tickets/{folder.name}/"))
+    ]
+    named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
+    locked = test_paths(root, with_sections=False) if phase != "red" else ()
+    return access_for(root, bench.suite.interpreter, locked=(*tickets, *locked, *named[:MOST_NAMED]))

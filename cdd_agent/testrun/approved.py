@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.environments import Candidate, candidates
 from cdd_agent.trust import Offer, Trust, interpreter_offer, top_of
 
 
-def approved_interpreter(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Interpreter:
+def approved_interpreter(
+    project: Path, *, environment: Mapping[str, str], trust: Trust, sandbox: Sandbox | None = None
+) -> Interpreter:
     """What runs the project's tests; no program in the work tree is run to find it before that is approved.
 
     Raises ``EnvironmentMissing`` for an interpreter that the user declined: another one would judge the tests with
@@ -24,7 +27,7 @@ def approved_interpreter(project: Path, *, environment: Mapping[str, str], trust
                 hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
             )
 
-    return find_interpreter(project, environment=_users_own(project, environment), require=require)
+    return find_interpreter(project, environment=_users_own(project, environment), require=require, sandbox=sandbox)
 
 
 def offered(project: Path, *, environment: Mapping[str, str]) -> Offer | None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.testrun import environments
 from cdd_agent.testrun.environments import Candidate
 from cdd_agent.testrun.probe import Answer, Probe
+from cdd_agent.testrun.reach import fit
 
 OLDEST_PYTHON = (3, 8)
 OLDEST_PYTEST = (7, 0)
@@ -25,6 +27,10 @@ class Interpreter:
     """The rule that found it."""
     python: str
     pytest: str
+    reads: tuple[Path, ...] = ()
+    """What it needs to be able to read, beyond the system's programs."""
+    user_base: str = ""
+    """Where the user's own packages are, if it uses them."""
 
 
 def find_interpreter(
@@ -32,6 +38,7 @@ def find_interpreter(
     *,
     environment: Mapping[str, str] = os.environ,
     require: Callable[[Candidate], None] = lambda _: None,
+    sandbox: Sandbox | None = None,
 ) -> Interpreter:
     """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first.
 
@@ -40,8 +47,9 @@ def find_interpreter(
     ``python`` that the user would get by typing so, and if that has no pytest, the interpreter that runs cdd.
 
     ``require`` is called with each candidate before that is run for the first time; it raises for one that must not be.
+    One that lies in the project is asked in ``sandbox``.
     """
-    probe = Probe(project, environment)
+    probe = Probe(project, environment, sandbox=sandbox)
     for candidate in environments.candidates(project, environment):
         require(candidate)
         answer = probe.ask(candidate.path)
@@ -78,7 +86,14 @@ def _interpreter(candidate: Candidate, answer: Answer | str) -> Interpreter:
             "tests are run with Python 3.8 and pytest 7.0, or newer.",
             hint=f"{_install(candidate.path)} 'pytest>=7', or {otherwise}",
         )
-    return Interpreter(path=candidate.path, origin=candidate.rule, python=answer.python, pytest=answer.pytest)
+    return Interpreter(
+        path=candidate.path,
+        origin=candidate.rule,
+        python=answer.python,
+        pytest=answer.pytest,
+        reads=fit(map(Path, answer.reads)),
+        user_base=answer.user_base,
+    )
 
 
 def _install(python: Path) -> str:

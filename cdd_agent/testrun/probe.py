@@ -2,22 +2,27 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from cdd_agent.sandbox.port import Access, Command, Sandbox
 from cdd_agent.settings import private_folder
 from cdd_agent.storage import write_atomic
+from cdd_agent.testrun import reach
 
 TIMEOUT_S = 30.0
-SCHEMA = 1
-_QUESTION = (
-    "import json, os, sys, pytest; print(json.dumps({"
-    "'python': '%d.%d.%d' % sys.version_info[:3], 'pytest': pytest.__version__,"
-    "'packages': os.path.dirname(os.path.dirname(os.path.abspath(pytest.__file__)))}))"
-)
+SCHEMA = 2
+_QUESTION = f"""\
+{reach.QUESTION}
+import pytest
+packages = os.path.dirname(os.path.dirname(os.path.abspath(pytest.__file__)))
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps(dict(python=version, pytest=pytest.__version__, packages=packages, reads=reads, user_base=user)))
+"""
 _LEFT_OUT = ("PYTHON", "ANTHROPIC", "CONDA", "VIRTUAL_ENV")
 """What names the user's own interpreter or key: a tool would answer with the active environment, not the project's."""
 
@@ -30,6 +35,10 @@ class Answer:
     pytest: str
     packages: str
     """The folder that pytest was imported from."""
+    reads: tuple[str, ...] = ()
+    """What it needs to read: its prefixes, its path, what is installed in editable form."""
+    user_base: str = ""
+    """Where the user's own packages are, if they count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +54,10 @@ class _Kept:
 class Probe:
     """Asks interpreters on behalf of one project."""
 
-    def __init__(self, project: Path, environment: Mapping[str, str]) -> None:
-        """Nothing is asked yet."""
+    def __init__(self, project: Path, environment: Mapping[str, str], *, sandbox: Sandbox | None = None) -> None:
+        """Nothing is asked yet. Interpreters inside the project are asked in ``sandbox`` if there is one."""
         self._project = project
+        self._sandbox = sandbox
         self._environment = environment
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
         self._python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
@@ -58,7 +68,12 @@ class Probe:
         if kept is not None and kept == self._known(python, kept.answer):
             return kept.answer
         variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
-        result = _ran([str(python), "-c", _QUESTION], Path(os.sep), variables=_variables(self._environment) | variables)
+        if self._sandbox is not None and python.is_relative_to(self._project.absolute()):
+            result = self._shut_in(python, self._sandbox, variables=variables)
+        else:
+            result = _ran(
+                [str(python), "-c", _QUESTION], Path(os.sep), variables=_variables(self._environment) | variables
+            )
         if isinstance(result, str):
             return result
         try:
@@ -68,6 +83,27 @@ class Probe:
         private_folder(self._project)
         write_atomic(self._file, msgspec.json.encode(self._known(python, answer)))
         return answer
+
+    def _shut_in(
+        self, python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str] | str:
+        """The end of ``python`` in a sandbox in which nothing can be written; all it says is taken as its output."""
+        with tempfile.TemporaryDirectory(prefix="cdd-probe-") as folder:
+            access = Access(read_write=(Path(folder).resolve(),), read_only=reach.before_asked(python))
+            command = Command(
+                argv=(str(python), "-c", _QUESTION),
+                cwd=Path(folder).resolve(),
+                access=access,
+                variables={**variables, "PYTHONDONTWRITEBYTECODE": "1"},
+                timeout_s=TIMEOUT_S,
+            )
+            try:
+                result = sandbox.run(command)
+            except OSError as error:
+                return error.strerror or str(error)
+        if result.timed_out:
+            return f"it did not answer within {TIMEOUT_S:g} seconds"
+        return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
     @property
     def _file(self) -> Path:

@@ -19,7 +19,9 @@ import pytest_tdd_agent
 from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun import diagnosis
+from cdd_agent.testrun.access import access_for, test_paths
 from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.reach import user_base
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport, summary
 
@@ -41,7 +43,9 @@ class SuiteRun:
     """What pytest printed, capped."""
     duration_s: float
     notices: tuple[str, ...] = ()
-    """What was done differently from what the project's configuration asks for, and why."""
+    """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
+    sandbox: str = "none"
+    """What the tests were shut into."""
 
     def finished(self, purpose: str) -> SuiteFinished:
         """The event that tells of it."""
@@ -73,6 +77,8 @@ class Suite:
     """Folder for compiled code, kept between runs; None: none is kept, and what is installed is used as it is."""
     flaky: int = 0
     """How often a test that fails unexpectedly is run again."""
+    reads: tuple[Path, ...] = ()
+    """What the tests need to read elsewhere."""
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
@@ -88,6 +94,7 @@ class Suite:
             if why := self._absent_plugin(private / "report.json", result):
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
                 notices = (why,)
+            notices += result.remarks
             report, problem = self._read_back(private / "report.json", nonce, result=result)
         if report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
@@ -98,6 +105,7 @@ class Suite:
             output=result.output,
             duration_s=time.monotonic() - started,
             notices=notices,
+            sandbox=result.level,
         )
 
     def _equip(self, private: Path, nonce: str) -> None:
@@ -119,20 +127,31 @@ class Suite:
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         ]
-        variables = {"PYTHONDONTWRITEBYTECODE": "1"}
+        variables = {"PYTHONDONTWRITEBYTECODE": "1", **user_base(self.interpreter.user_base)}
         if self.bytecode is not None:
             variables["PYTHONPYCACHEPREFIX"] = str(self.bytecode)
+            self.bytecode.mkdir(parents=True, exist_ok=True)
         if "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return self.sandbox.run(
             Command(
                 argv=tuple(argv),
                 cwd=self.root,
-                access=Access(read_write=(self.root, private)),
+                access=self._access(private),
                 variables=variables,
                 timeout_s=self.timeout_s,
                 output_cap=OUTPUT_CAP_BYTES,
             )
+        )
+
+    def _access(self, private: Path) -> Access:
+        """The project without what judges it: tests and pytest's configuration cannot be changed by what they run."""
+        return access_for(
+            self.root,
+            self.interpreter,
+            read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
+            read_only=(private / "plugins", private / "launcher.py", *self.reads),
+            locked=test_paths(self.root, with_sections=True),
         )
 
     def _drop_dated_bytecode(self, cache: Path) -> None:

@@ -22,7 +22,10 @@ class BashInput:
 
 
 def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
-    """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it."""
+    """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it.
+
+    No command is judged by its text: what it may do is for ``access`` and the sandbox to say.
+    """
 
     def run(inputs: BashInput) -> ToolOutput:
         if "\0" in inputs.command:
@@ -40,7 +43,8 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
             )
         except OSError as error:
             raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
-        return ToolOutput(text=f"{_ending(result)}\n{result.output}".rstrip("\n"), is_error=result.timed_out)
+        told = "".join(f"\n[sandbox: {remark}]" for remark in result.remarks)
+        return ToolOutput(text=f"{_ending(result)}\n{result.output}".rstrip("\n") + told, is_error=result.timed_out)
 
     return define(
         "Bash",

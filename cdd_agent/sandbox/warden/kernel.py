@@ -32,20 +32,20 @@ _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 def become_reaper() -> None:
     """Get the orphans of this process's descendants as children, and be no business of anybody's but root."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, value=1)
+    _prctl(_PR_SET_DUMPABLE, value=0)
 
 
 def depend_on(parent: int) -> None:
     """End this process when its parent ends; at once if it has."""
-    _prctl(_PR_SET_PDEATHSIG, 9)
+    _prctl(_PR_SET_PDEATHSIG, value=9)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def renounce_privileges() -> None:
     """Let no program that this process starts gain rights by being set-user-ID: it could not be ended."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_SET_NO_NEW_PRIVS, value=1)
 
 
 def give_up_capabilities() -> None:
@@ -73,9 +73,9 @@ def restrict(rules: "Rules") -> None:
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _called(_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
     for path in rules["read"]:
-        _allow(ruleset, path, handled & _READ)
+        _allow(ruleset, path, rights=handled & _READ)
     for path in rules["write"]:
-        _allow(ruleset, path, handled)
+        _allow(ruleset, path, rights=handled)
     _called(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
@@ -87,7 +87,7 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(ruleset: int, path: str, *, rights: int) -> None:
     """Allow ``rights`` on and below ``path``, if it exists."""
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -110,7 +110,7 @@ def _called(number: int, *arguments: object) -> int:
     return result
 
 
-def _prctl(option: int, value: int) -> None:
+def _prctl(option: int, *, value: int) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         errno = ctypes.get_errno()
         raise OSError(errno, f"prctl {option}: {os.strerror(errno)}")
