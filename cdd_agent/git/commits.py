@@ -1,13 +1,13 @@
 """Commits that the program makes, finds again and takes back, without touching what else the user has staged."""
 
-import os
-import stat
+import contextlib
 from collections.abc import Iterable, Iterator
 
 from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.hardening import filters_put_aside
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index, resolved
+from cdd_agent.storage import read_ordinary
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _POINTER_BYTES = 1024
@@ -118,17 +118,9 @@ def _lfs_pointers(repository: Repository) -> Iterator[str]:
     """Tracked files of Git LFS that hold a pointer instead of their content."""
     magic = {"GIT_LITERAL_PATHSPECS": "0"}
     for name in repository.git("ls-files", "-z", "--", ":(attr:filter=lfs)", variables=magic).split("\0"):
-        try:
-            handle = os.open(repository.root / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            about = os.fstat(handle)
-            is_small = stat.S_ISREG(about.st_mode) and about.st_size < _POINTER_BYTES
-            if is_small and os.read(handle, len(_POINTER)) == _POINTER:
+        with contextlib.suppress(OSError):
+            if read_ordinary(repository.root / name, limit_bytes=_POINTER_BYTES).startswith(_POINTER):
                 yield name
-        finally:
-            os.close(handle)
 
 
 def _listed(paths: Iterable[str]) -> bytes:

@@ -64,7 +64,7 @@ _KNOWN = (
         hint="see what it says by hand: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
     ),
     _known(
-        r"bad (object|tree|config)|corrupt|is empty$|unable to (read|find) |could not read|invalid object"
+        r"bad (object|tree|file|config)|corrupt|is empty$|unable to (read|find) |could not read|invalid object"
         r"|broken (ref|link)|missing (blob|tree|commit|object)|alternate object|not a valid object|promisor",
         "The repository is damaged, or objects of it are missing.",
         hint="see what is wrong: git fsck --full; objects left out by a shallow or partial clone come with: git fetch",

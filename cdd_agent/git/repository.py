@@ -47,7 +47,10 @@ class Repository:
         Raises ``EnvironmentMissing``, each with its own words: git is not installed or too old, there is no
         repository, it is bare, another user's, or its work tree is somewhere else.
         """
-        return cls(look_up(folder).root)
+        place = look_up(folder)
+        found = cls(place.root)
+        found.runner.settle(place)
+        return found
 
     @classmethod
     def create(cls, folder: Path, *, branch: str = "main", template: bool = True) -> "Repository":
@@ -160,6 +163,18 @@ def resolved(repository: Repository, name: str) -> str:
             f"{name!r} names no commit of this repository.",
             hint="see what there is: git branch --all, git log --oneline",
         ) from error
+
+
+def branch_ref(repository: Repository, branch: str) -> str:
+    """The full ref of a branch whose name may come from a file of somebody else's; ``UsageError`` if it can be none."""
+    ref = f"refs/heads/{branch}"
+    try:
+        repository.git("check-ref-format", ref)
+    except GitUnable:
+        raise
+    except GitError as error:
+        raise UsageError(f"{branch!r} cannot be a branch.", hint="see the branches: git branch --all") from error
+    return ref
 
 
 def encoded(text: str) -> bytes:

@@ -76,6 +76,10 @@ class Runner:
             self._place = look_up(self._folder)
         return self._place
 
+    def settle(self, place: Place) -> None:
+        """Take ``place`` for where the repository lies."""
+        self._place = place
+
     def run(self, call: Call) -> str:
         """What git prints; raises ``GitError`` with its words if it fails."""
         settings = hardening.settings_for(self.configuration(), hooks=call.hooks, signs=call.signs)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Change, CommitId, Repository, encoded, private_index
 
 _SUBMODULE = "160000"
@@ -47,8 +48,9 @@ class Snapshots:
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
+        own = _own(ref)
         commit = self._commit_tree(self._write_tree(), message)
-        self._repository.git("update-ref", ref, commit)
+        self._repository.git("update-ref", own, commit)
         return Snapshot(ref=ref, commit=commit)
 
     def hold_ignored(self, ref: str) -> None:
@@ -66,7 +68,7 @@ class Snapshots:
 
     def find(self, ref: str) -> Snapshot | None:
         """The snapshot kept under ``ref``."""
-        found = self._repository.git("for-each-ref", "--format=%(objectname)", ref).split()
+        found = self._repository.git("for-each-ref", "--format=%(objectname)", _own(ref)).split()
         return Snapshot(ref=ref, commit=CommitId(found[0])) if found else None
 
     def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
@@ -84,7 +86,7 @@ class Snapshots:
 
     def forget(self, pattern: str) -> None:
         """Drop the refs that match ``pattern``; git keeps their objects for a while."""
-        for ref in self._repository.git("for-each-ref", "--format=%(refname)", pattern).split():
+        for ref in self._repository.git("for-each-ref", "--format=%(refname)", _own(pattern)).split():
             self._repository.git("update-ref", "-d", ref)
 
     def restore(self, snapshot: Snapshot, *, only: Iterable[str] | None = None) -> tuple[Change, ...]:
@@ -130,6 +132,16 @@ class Snapshots:
     def _commit_tree(self, tree: str, message: str) -> CommitId:
         """The id of a parentless commit of ``tree``."""
         return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=OURSELVES).strip())
+
+
+def _own(ref: str) -> str:
+    """``ref`` if it is one of ours; the name may come from a file that somebody else wrote.
+
+    Raises ``UsageError`` for any other: a branch of the user's is never made to hold a snapshot.
+    """
+    if not ref.startswith("refs/cdd/"):
+        raise UsageError(f"{ref!r} names no checkpoint.", hint="see the checkpoints: git for-each-ref refs/cdd")
+    return ref
 
 
 def _is_private(path: str) -> bool:

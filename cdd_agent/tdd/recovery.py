@@ -11,7 +11,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import move_head
 from cdd_agent.git.failure import GitError, GitUnable
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, resolved
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import is_leftover
 from cdd_agent.tdd.workbench import Workbench
@@ -32,7 +32,8 @@ class Position:
 def position(repository: Repository) -> Position:
     """Where the history stands now."""
     try:
-        index = repository.git("write-tree").strip()
+        with private_index(repository.place.git_dir / "index") as copy:  # in the user's it would note the tree's id
+            index = repository.git("write-tree", variables=copy).strip()
     except GitUnable:
         raise
     except GitError:
@@ -45,14 +46,15 @@ def put_back(wanted: Position, *, ticket: str, step: StepExecution, bench: Workb
     repository = bench.repository
     now = position(repository)
     if wanted.branch and now.branch != wanted.branch:
-        repository.git("symbolic-ref", "-m", "cdd: back to the branch", "HEAD", f"refs/heads/{wanted.branch}")
+        ref = branch_ref(repository, wanted.branch)
+        repository.git("symbolic-ref", "-m", "cdd: back to the branch", "HEAD", ref)
     head = repository.head()
     if head != wanted.head and wanted.head is not None:
         if head is not None:
             ref = _free_ref(ticket, step, word="commits", bench=bench)
             repository.git("update-ref", ref, head)
             bench.emit(Notice(text=f"A commit made during the attempt ({head[:10]}) was taken back; kept: {ref}"))
-        repository.git("update-ref", "-m", "cdd: take a commit back", "HEAD", wanted.head)
+        repository.git("update-ref", "-m", "cdd: take a commit back", "HEAD", resolved(repository, wanted.head))
     if wanted.index is not None and now.index != wanted.index:
         repository.git("read-tree", wanted.index)
 
@@ -220,7 +222,7 @@ def _is_ours(head: CommitId, *, base: CommitId, bench: Workbench) -> bool:
 def holds_only(head: CommitId, snapshot: Snapshot, *, step: StepExecution, base: CommitId, bench: Workbench) -> bool:
     """Whether ``head`` follows ``base`` and brings it to the files of ``snapshot``, the user's own changes left out."""
     try:
-        bench.repository.git("merge-base", "--is-ancestor", base, head)
+        bench.repository.git("merge-base", "--is-ancestor", resolved(bench.repository, base), head)
     except GitUnable:
         raise
     except GitError:
