@@ -214,13 +214,14 @@ def test_a_product_and_tests_that_call_git_are_confirmed(make: Make) -> None:
     assert asked(step, step.request(TARGET)) == Findings()
 
 
-def test_a_copy_that_git_cannot_make_is_told(make: Make) -> None:
+def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "gitconfig"
+    own.write_text('[filter "x"]\n\tsmudge = false\n\tclean = cat\n\trequired = true\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
     step = make({**RED, ".gitattributes": "*.bin filter=x\n", "a.bin": "x"}, {"product.py": ADD})
-    for name, value in (("smudge", "false"), ("clean", "cat"), ("required", "true")):
-        step.repository.git("config", f"filter.x.{name}", value)
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("Not checked from outside, as no clean copy could be made: git checkout-index")
+    assert found.notices[0].startswith("Not checked from outside, as no clean copy could be made: A filter of your")
 
 
 def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
