@@ -16,14 +16,13 @@ from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
-from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.api.endpoint import Endpoint, shown_url
 from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.model.secret import Secret
-from cdd_agent.sandbox.ladder import asked_for
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.approved import approved_interpreter
@@ -53,6 +52,10 @@ class Options:
     """Of the model's service; the environment no longer holds it."""
     may_wait: MayWait | None = None
     """Asks the user whether to wait for a busy service; None: nobody is there."""
+    sandbox: str | None = None
+    """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
+    attended: bool = False
+    """Somebody is there to see that nothing is confined."""
 
 
 class Composition:
@@ -101,11 +104,18 @@ class Composition:
 
     @cached_property
     def suite(self) -> Suite:
-        """The project's tests; no interpreter that the repository brings is run before it is approved."""
+        """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
+        sandbox = choose(
+            asked_for(self._options.sandbox, environment=self._environment),
+            unattended=not self._options.attended,
+            tell=lambda text: self.emit(Notice(text=text)),
+        )
         return Suite(
             root=self.root,
-            interpreter=approved_interpreter(self.root, environment=self._environment, trust=self.trust),
-            sandbox=PlainSandbox(),
+            interpreter=approved_interpreter(
+                self.root, environment=self._environment, trust=self.trust, sandbox=sandbox
+            ),
+            sandbox=sandbox,
             timeout_s=self.settings.test_timeout_s,
             bytecode=settings.private_folder(self.root) / "bytecode",
             flaky=self.settings.test_reruns,
@@ -119,11 +129,14 @@ class Composition:
         if replay is not None:
             model = ReplayModel.load(replay)
         else:
+            endpoint = Endpoint.named_by(self._environment)
+            if endpoint.is_in_the_clear:
+                self.emit(Notice(text=f"Key and code go unencrypted to {shown_url(endpoint.url)}."))
             model = AnthropicModel(
                 self.settings.model,
                 key=self._options.key,
                 clock=self.clock,
-                endpoint=Endpoint.named_by(self._environment),
+                endpoint=endpoint,
                 patience=Patience.named_by(self._environment),
                 may_wait=self._options.may_wait,
             )
@@ -170,12 +183,13 @@ class Composition:
 
     def premises(self) -> Premises:
         """The project as the doctor looks at it: nothing is asked of the user."""
-        asks_nobody = Composition(replace(self._options, ask=None), emit=lambda _: None, environment=self._environment)
+        options = replace(self._options, ask=None, attended=True)
+        asks_nobody = Composition(options, emit=lambda _: None, environment=self._environment)
         return Premises(
             root=self.root,
             environment=self._environment,
             approvals=self.trust.approvals,
-            sandbox=asked_for(None, environment=self._environment),
+            sandbox=asked_for(self._options.sandbox, environment=self._environment),
             replay=self._options.replay or _told(self._environment, "CDD_REPLAY"),
             record=self._options.record,
             settings=lambda: asks_nobody.settings,

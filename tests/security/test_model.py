@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.loop import AgentRun, run_agent
+from cdd_agent.agent.tool import ToolOutput, define
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import CddError, ModelError
-from cdd_agent.events import Event, RetryScheduled, TextDelta
+from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recorded
 from cdd_agent.model.anthropic_api import AnthropicModel
 from cdd_agent.model.api.endpoint import Endpoint
 from cdd_agent.model.api.failure import TryFailed
 from cdd_agent.model.api.patience import Patience
-from cdd_agent.model.conversation import JSON, Conversation, Turn
+from cdd_agent.model.conversation import JSON, Conversation, ToolResult, Turn
 from cdd_agent.model.port import Request
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.secret import Secret
@@ -362,6 +365,111 @@ def test_proxies_passwords_and_headers_of_the_machine_are_not_looked_up(
     (request,) = server.requests
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.headers["accept-encoding"] == "identity"
+
+
+def test_a_proxy_of_the_user_is_used_and_a_server_without_encryption_is_named(tmp_path: Path) -> None:
+    (tmp_path / "project/.git").mkdir(parents=True)
+    seen: list[Event] = []
+    with MessagesServer() as proxy:
+        environment = {
+            "HOME": str(tmp_path / "home"),
+            "ANTHROPIC_BASE_URL": "http://ann:secret@models.invalid",
+            "HTTP_PROXY": proxy.base_url,
+        }
+        options = Options(project=tmp_path / "project", key=Secret(KEY))
+        model = Composition(options, emit=seen.append, environment=environment).model
+        with pytest.raises(ModelError, match=r"no such endpoint: http://models\.invalid/v1/messages"):
+            model.reply(asking(), emit=lambda _: None)
+    assert len(proxy.requests) == 1
+    assert seen == [Notice(text="Key and code go unencrypted to http://models.invalid.")]
+
+
+# What the model is told of calls that cannot be run.
+
+
+BAD_CALLS = {
+    "an unknown tool": ("Reed", '{"file_path": "a.py"}', "There is no tool Reed. Did you mean Read?"),
+    "a name that no tool can have": ("Read<|x|>", "{}", "There is no tool Read"),
+    "a wrong type": ("Read", '{"file_path": ["a.py"]}', "Expected `str`, got `array` - at `$.file_path`"),
+    "a key too many": ("Read", '{"file_path": "a.py", "cwd": "/"}', "Object has no field `cwd`"),
+    "a key too few": ("Read", "{}", "missing required field `file_path`"),
+    "a key twice": ("Read", '{"file_path": "a.py", "file_path": "b.py"}', "is there twice"),
+    "no JSON": ("Read", '{"file_path": a.py}', "not one complete JSON object"),
+    "half of it": ("Read", '{"file_path": "a.', "not one complete JSON object"),
+    "more behind it": ("Read", '{"file_path": "a.py"} {}', "not one complete JSON object"),
+    "no number": ("Read", '{"file_path": "a.py", "offset": NaN}', "not one complete JSON object"),
+}
+
+
+def call_events(*calls: tuple[str, str, str]) -> bytes:
+    """A stream with ``calls``: an id, a name and an input each."""
+    begin, *_, ending, stop = sent(CALL)
+    blocks: list[dict[str, JSON]] = []
+    for index, (call_id, name, written) in enumerate(calls):
+        block: dict[str, JSON] = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+        delta: dict[str, JSON] = {"type": "input_json_delta", "partial_json": written}
+        blocks.append({"type": "content_block_start", "index": index, "content_block": block})
+        blocks.append({"type": "content_block_delta", "index": index, "delta": delta})
+    return stream([begin, *blocks, ending, stop])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadInput:
+    """Input of the tool under test."""
+
+    file_path: str
+    offset: int = 1
+
+
+def agent_run(*streams: bytes) -> tuple[AgentRun, list[str], list[ToolResult]]:
+    """How a run over the real client ends, the files it read, and what its calls were answered."""
+    read: list[str] = []
+
+    def run(inputs: ReadInput) -> ToolOutput:
+        read.append(inputs.file_path)
+        return ToolOutput(text="text")
+
+    tool = define("Read", "Reads.", inputs=ReadInput, run=run, subject=lambda inputs: inputs.file_path)
+    conversation = Conversation("Be brief.")
+    conversation.say("go")
+    with MessagesServer(turns(WORDS), faults=[Fault(raw=(data,)) for data in streams]) as server:
+        model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=server.base_url))
+        with closing(model):
+            ended = run_agent(conversation, [tool], model=model, budget=Budget(), emit=lambda _: None, agent="x")
+    blocks = [block for message in conversation.messages for block in message.content]
+    return ended, read, [block for block in blocks if isinstance(block, ToolResult)]
+
+
+@pytest.mark.parametrize(("name", "written", "said"), BAD_CALLS.values(), ids=BAD_CALLS)
+def test_a_bad_call_is_answered_and_the_model_goes_on(name: str, written: str, said: str) -> None:
+    """Fault 20; the last request is one that the API takes."""
+    ended, read, (result,) = agent_run(call_events(("call_0", name, written)))
+    assert (ended.end, ended.text) == ("answered", "Hello, how are you?")
+    assert result.is_error
+    assert said in result.content
+    assert read == []
+
+
+def test_of_two_calls_with_one_id_only_the_first_is_run() -> None:
+    good = '{"file_path": "a.py"}'
+    ended, read, results = agent_run(call_events(("x", "Read", good), ("x", "Read", good), ("y", "Read", good)))
+    assert ended.end == "answered"
+    assert read == ["a.py", "a.py"]
+    assert [(result.tool_use_id, result.is_error) for result in results] == [("x", False), ("x-2", True), ("y", False)]
+
+
+def test_an_id_that_a_small_server_uses_again_is_no_failure() -> None:
+    again = call_events(("call_0", "Read", '{"file_path": "a.py"}'))
+    ended, read, results = agent_run(again, again)
+    assert (ended.end, read) == ("answered", ["a.py", "a.py"])
+    assert [result.tool_use_id for result in results] == ["call_0", "call_0-2"]
+
+
+def test_three_turns_of_bad_calls_are_the_last() -> None:
+    ended, read, results = agent_run(*(call_events((f"c{n}", "Reed", "{}"), (f"d{n}", "Read", "{")) for n in range(4)))
+    assert (ended.end, ended.turns, ended.calls) == ("stuck", 3, 6)
+    assert all(result.is_error for result in results)
+    assert read == []
 
 
 # The key.

@@ -20,6 +20,11 @@ class Endpoint:
     certificates: str | None = None
     """A file of authorities to trust instead of the usual ones, such as a company's."""
 
+    @property
+    def is_in_the_clear(self) -> bool:
+        """Whether others on the way could read what is sent, the key included."""
+        return urlsplit(self.url).scheme == "http" and not is_loopback(self.url)
+
     @classmethod
     def named_by(cls, environment: Mapping[str, str]) -> "Endpoint":
         """What ``ANTHROPIC_BASE_URL``, ``HTTPS_PROXY``, ``NO_PROXY`` and ``SSL_CERT_FILE`` say.

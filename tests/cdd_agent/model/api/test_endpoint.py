@@ -75,3 +75,10 @@ def test_an_address_is_shown_without_its_password() -> None:
 
 def test_an_address_that_is_none_is_shown_without_its_password_too() -> None:
     assert shown_url("http://ann:secret@host:bad") == "host:bad"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_clear"), [("http://models.lan", True), ("https://models.lan", False), ("http://127.0.0.1:1", False)]
+)
+def test_what_is_sent_over_plain_http_can_be_read_on_the_way(url: str, is_clear: bool) -> None:
+    assert Endpoint(url=url).is_in_the_clear is is_clear
