@@ -34,7 +34,7 @@ def every_write(limit: int | None) -> Figures:
         tally = _Tally(stage)
         for point in picked:
             trial = stage.trial("trial")
-            with tally.timed(), trial.start(*point.prefix) as process:
+            with tally.timed(), trial.start(*point.fails_with("signal=SIGKILL")) as process:
                 _, errors = process.communicate()
                 problems = _after_kill(trial, process.returncode, errors)
                 problems += _after_resume(trial, stage)

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from tests.soak.kill_stage import LONGEST_S, Trial
+LONGEST_S = 600.0
+"""Of a run that is traced with all it starts."""
 
 _WRITES = (
     *("write", "pwrite64", "writev", "sendfile", "copy_file_range", "fsync", "ftruncate", "truncate"),
@@ -34,11 +36,31 @@ class Point:
         """``rename 5 (execution-state.json)``."""
         return f"{self.call} {self.number} ({self.about})"
 
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """What the program is started by in order to be killed here, before the call is carried out."""
-        inject = f"inject={self.call}:signal=SIGKILL:when={self.number}"
+    def fails_with(self, fault: str) -> tuple[str, ...]:
+        """What the program is started by in order to meet ``fault`` here: ``signal=SIGKILL``, ``error=ENOSPC``.
+
+        A signal comes before the call is carried out.
+        """
+        inject = f"inject={self.call}:{fault}:when={self.number}"
         return ("strace", "-qq", "-o", "/dev/null", "-e", f"trace={self.call}", "-e", inject)
+
+
+class Target(Protocol):
+    """A program that changes files in one folder."""
+
+    @property
+    def folder(self) -> Path:
+        """Where what is found out may be kept."""
+        ...
+
+    @property
+    def project(self) -> Path:
+        """What it changes the files of."""
+        ...
+
+    def start(self, *prefix: str) -> "subprocess.Popen[bytes]":
+        """Start it by way of ``prefix``, its errors readable."""
+        ...
 
 
 def why_not() -> str:
@@ -54,15 +76,15 @@ def why_not() -> str:
     return "" if tried.returncode == -9 else f"strace may not trace here: {tried.stderr.decode().strip()}"
 
 
-def points_of(trial: Trial) -> tuple[Point, ...]:
+def points_of(target: Target) -> tuple[Point, ...]:
     """Every call of a whole run that changes a file of the project, or follows a command that did, in their order."""
-    log = trial.folder / "calls"
+    log = target.folder / "calls"
     traced = ",".join((*_WRITES, *_STARTS, "execve"))
-    with trial.start("strace", "-f", "-qq", "-y", "-e", f"trace={traced}", "-e", "signal=none", "-o", str(log)) as run:
-        _, errors = run.communicate(timeout=5 * LONGEST_S)
+    with target.start("strace", "-f", "-qq", "-y", "-e", f"trace={traced}", "-e", "signal=none", "-o", str(log)) as run:
+        _, errors = run.communicate(timeout=LONGEST_S)
     if run.returncode:
         raise RuntimeError(f"the traced run failed: {errors.decode()}")
-    return tuple(_read(log, project=trial.project))
+    return tuple(_read(log, project=target.project))
 
 
 def _read(log: Path, *, project: Path) -> Iterator[Point]:
@@ -79,7 +101,7 @@ def _read(log: Path, *, project: Path) -> Iterator[Point]:
         elif found["process"] == ours:
             seen[call] += 1
             changed = arguments.partition(",")[0]
-            inside = re.search(rf'{re.escape(str(project))}/([^">]*)', changed)
+            inside = re.search(rf'[<"]({re.escape(str(project))}(?:/[^">]*)?)[">]', changed)
             if call in _STARTS and before:
                 yield Point(call=call, number=seen[call], about=f"after git {before}")
             elif inside is not None and found["result"] != "-1":

@@ -1,0 +1,394 @@
+"""Nothing is lost, torn or done twice: kills, faults of the disk, a second process, signals."""
+
+import contextlib
+import errno
+import os
+import pty
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from cdd_agent.errors import ExitCode
+from cdd_agent.events import Event, Notice
+from cdd_agent.journal import Journal, read
+from cdd_agent.repl import crash
+from cdd_agent.storage import exclusive, write_atomic
+from tests.fakes.clock import FakeClock
+from tests.soak.kill_points import Point, points_of, why_not
+from tests.soak.kill_save import Saver, killed_saves
+from tests.soak.kill_stage import SLUG, Trial, prepared
+
+ROOT = Path(__file__).parent.parent.parent
+no_strace = pytest.mark.skipif(why_not() != "", reason=why_not() or "strace works")
+
+
+# One save: faults 1 to 5.
+
+
+@pytest.mark.parametrize("size_bytes", [3_000, 300_000])
+def test_a_save_that_is_killed_at_random_is_never_torn_and_never_lost(size_bytes: int, tmp_path: Path) -> None:
+    assert killed_saves(tmp_path / "saves", count=15, size_bytes=size_bytes, seed=size_bytes) == []
+
+
+@pytest.fixture(scope="module")
+def saves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Point, ...]:
+    """The calls of one save over an older one, in their order."""
+    saver = Saver(folder=tmp_path_factory.mktemp("points"), size_bytes=3_000, first=1, last=3)
+    saver.project.mkdir()
+    both = points_of(saver)
+    return both[len(both) // 2 :]
+
+
+def old_one(folder: Path) -> Saver:
+    """A file that holds 1, about to be overwritten with 2."""
+    saver = Saver(folder=folder, size_bytes=3_000, first=1, last=2)
+    saver.project.mkdir()
+    with saver.start() as process:
+        process.communicate()
+    return Saver(folder=folder, size_bytes=3_000, first=1, last=3)
+
+
+@no_strace
+def test_a_save_that_is_killed_at_any_of_its_calls_is_the_old_or_the_new_one(
+    saves: tuple[Point, ...], tmp_path: Path
+) -> None:
+    found = []
+    for number, point in enumerate(saves):
+        (tmp_path / str(number)).mkdir()
+        saver = old_one(tmp_path / str(number))
+        with saver.start(*point.fails_with("signal=SIGKILL")) as process:
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL, point
+        found.append(saver.number())
+    assert found == sorted(found)
+    assert set(found) == {1, 2}
+
+
+@no_strace
+def test_a_save_writes_syncs_renames_and_syncs_the_folder(saves: tuple[Point, ...]) -> None:
+    assert [point.call for point in saves if point.call != "mkdir"] == ["write", "fsync", "rename", "fsync"]
+    assert saves[-1].about == "project"
+
+
+FAULTS = [
+    *(("write", name) for name in ("ENOSPC", "EIO", "EDQUOT")),
+    *(("fsync", name) for name in ("EIO", "ENOSPC")),
+    *(("rename", name) for name in ("EACCES", "ENOSPC", "EROFS")),
+]
+
+
+@no_strace
+@pytest.mark.parametrize(("call", "name"), FAULTS)
+def test_a_fault_of_the_disk_names_the_file_and_leaves_the_old_one_alone(
+    call: str, name: str, *, saves: tuple[Point, ...], tmp_path: Path
+) -> None:
+    saver = old_one(tmp_path)
+    point = next(point for point in saves if point.call == call)
+    with saver.start(*point.fails_with(f"error={name}")) as process:
+        _, errors = process.communicate()
+    number = getattr(errno, name)
+    assert errors.decode() == f"{number} {os.strerror(number)}: {saver.state}\n"
+    assert saver.number() == 1
+    assert os.listdir(saver.project) == ["state"]
+
+
+def test_too_many_open_files_is_such_a_fault_too(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            taken.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(128))
+        with pytest.raises(OSError, match="Too many open files") as error:
+            write_atomic(path, b"new")
+    finally:
+        for handle in taken:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert error.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+REFUSALS = "ENOSPC EDQUOT EIO EACCES EPERM EROFS EMFILE ENFILE ELOOP EISDIR ENXIO ENOLCK EFBIG ENAMETOOLONG"
+
+
+@pytest.mark.parametrize("name", REFUSALS.split())
+def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(name: str) -> None:
+    number = getattr(errno, name)
+    told = crash.of_the_system(OSError(number, os.strerror(number), "/p/tickets/sale/execution-state.json"))
+    assert told is not None
+    assert told.happened == f"{os.strerror(number)}: /p/tickets/sale/execution-state.json."
+    assert told.exit_code == ExitCode.ENVIRONMENT
+    assert told.hint.endswith("then the same command again: what was saved before is whole")
+
+
+def test_the_journal_may_have_gaps_but_never_ends_the_work(tmp_path: Path) -> None:
+    """A disk that fills up in the middle of a line: the line is lost, what follows is not mixed up with it."""
+    path, told, size = tmp_path / "events.jsonl", list[Event](), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(path, clock=FakeClock(), tell=told.append) as journal:
+        journal.write(Notice(text="one"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, size[1]))
+        try:
+            journal.write(Notice(text="lost"))
+            journal.write(Notice(text="lost too"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, size)
+        journal.write(Notice(text="two"))
+    assert list(read(path)) == [Notice(text="one"), Notice(text="two")]
+    assert len(told) == 1
+    assert "has a gap from here on" in str(told[0])
+
+
+# Files that are none, or that nobody wrote: faults 6 and 7, row 44.
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """The smallest project, its plan not begun; to be copied."""
+    return prepared(tmp_path_factory.mktemp("crash"))
+
+
+@pytest.fixture
+def trial(original: Trial, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A project of its own for one test."""
+    shutil.copytree(original.folder.parent, tmp_path / "crash", symlinks=True)
+    copy = replace(original, folder=tmp_path / "crash" / original.folder.name)
+    copy.approve()
+    monkeypatch.setenv("XDG_STATE_HOME", str(copy.state_home))
+    return copy
+
+
+def cdd(trial: Trial, *arguments: str) -> int:
+    """The exit code of a command in this process."""
+    return run(["--project", str(trial.project), "--replay", str(trial.folder.parent / "recording.yaml"), *arguments])
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("name", [f"tickets/{SLUG}/execution-state.json", f".cdd/journal/{SLUG}/events.jsonl"])
+def test_a_file_of_ours_that_is_none_is_named_at_the_start_without_waiting(
+    kind: str, name: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trial.project / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("elsewhere")
+    assert cdd(trial, "--yes", "exec", SLUG) in {ExitCode.USAGE, ExitCode.ENVIRONMENT}
+    told = capsys.readouterr().err.replace("\n", "")
+    assert path.name in told
+    assert "ls -l" in told
+    assert trial.git("log", "--format=%s") == "first"
+
+
+def test_a_damaged_state_never_begins_anew_and_leaves_one_copy(
+    trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trial.project / "tickets" / SLUG / "execution-state.json"
+    path.write_bytes(b'{"schema": 1, "ticket_slug": "sa')
+    for _ in range(3):
+        assert cdd(trial, "--yes", "exec", SLUG) == ExitCode.USAGE
+        assert "cut off or damaged" in capsys.readouterr().err
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+    assert path.read_bytes() == b'{"schema": 1, "ticket_slug": "sa'
+    assert trial.git("log", "--format=%s") == "first"
+
+
+# Time: fault 8.
+
+
+def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
+    """What reads it: stamps for people, the age of a lock, and a date that a server names."""
+    allowed = {"clock.py", "storage.py", "git/failure.py", "model/api/failure.py"}
+    reads = re.compile(r"\btime\.time\(|\bdatetime\.now\(|utcnow\(|fromisoformat\(|strptime\(")
+    package = ROOT / "cdd_agent"
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if reads.search(path.read_text())}
+    assert found <= allowed
+
+
+# A second process: fault 9, row 44.
+
+
+def test_two_work_trees_of_one_repository_do_not_carry_plans_out_at_once(
+    trial: Trial, *, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(trial, folder=trial.folder.parent / "other")
+    trial.git("worktree", "add", "--quiet", str(other.project))
+    other.approve()
+    monkeypatch.setenv("XDG_STATE_HOME", str(other.state_home))
+    with exclusive(trial.project / ".git" / "cdd-exec.lock", purpose="Testing"):
+        assert cdd(other, "--yes", "exec", SLUG) == ExitCode.USAGE
+        told = capsys.readouterr().err
+        assert f"pid {os.getpid()} on {os.uname().nodename} since " in told
+        assert cdd(other, "status") == ExitCode.DONE
+    assert trial.git("log", "--all", "--format=%s") == "first"
+
+
+@pytest.mark.parametrize("command", ["spec", "plan", "exec"])
+def test_only_one_process_works_on_a_ticket_and_the_rest_is_shown_meanwhile(
+    command: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trial.project / ".cdd" / "locks").mkdir()
+    with exclusive(trial.project / ".cdd" / "locks" / f"{SLUG}.lock", purpose="Testing"):
+        assert cdd(trial, "--yes", command, SLUG) == ExitCode.USAGE
+        assert f"Work on the ticket {SLUG} is already going on: pid {os.getpid()} on " in capsys.readouterr().err
+        assert cdd(trial, "status", SLUG) == ExitCode.DONE
+
+
+# Signals: faults 23, 24 and 26.
+
+SLOW = """import pathlib, subprocess, time
+
+def test_slow():
+    subprocess.Popen(["sleep", "300"])
+    pathlib.Path("begun.tmp").touch()
+    time.sleep(300)
+"""
+
+
+@contextmanager
+def in_a_slow_test(
+    folder: Path, *, terminal: int | None = None
+) -> Iterator[tuple["subprocess.Popen[bytes]", set[int]]]:
+    """``cdd exec`` in the middle of a test run that would take five minutes, and the processes it has started."""
+    trial = prepared(folder, **{"tests/test_slow.py": SLOW})
+    with trial.start() if terminal is None else at_terminal(trial, terminal) as process:
+        deadline = time.monotonic() + 60
+        while not (trial.project / "begun.tmp").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (trial.project / "begun.tmp").exists()
+        try:
+            yield process, set(below(process.pid))
+        finally:
+            process.kill()
+
+
+def at_terminal(trial: Trial, terminal: int) -> "subprocess.Popen[bytes]":
+    """The program in a session of its own that ``terminal`` controls."""
+    return subprocess.Popen(
+        ["setsid", "--ctty", *trial.argv],
+        cwd=trial.project,
+        env=trial.environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+
+
+def below(ancestor: int) -> list[int]:
+    """The living processes that ``ancestor`` has started, and those that these have."""
+    found = [ancestor]
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            parents[int(path.parent.name)] = int(parent)
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+def still_alive(processes: set[int]) -> set[int]:
+    """Those of them that are no zombies, after some time to die."""
+    deadline = time.monotonic() + 5
+    while True:
+        left = {process for process in processes if lives(process)}
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.02)
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_run_in_order_with_all_it_has_started(
+    sent: signal.Signals, code: int, *, tmp_path: Path
+) -> None:
+    with in_a_slow_test(tmp_path) as (process, started):
+        assert len(started) >= 2
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, b"Traceback" in errors) == (code, False), errors.decode()
+    assert still_alive(started) == set()
+
+
+def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(tmp_path: Path) -> None:
+    with in_a_slow_test(tmp_path) as (process, started):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=5)
+    assert (process.returncode, errors) == (130, b"")
+    assert still_alive(started) == set()
+
+
+def test_a_terminal_that_is_closed_ends_the_run_in_order(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with in_a_slow_test(tmp_path, terminal=theirs) as (process, started):
+        os.close(theirs)
+        os.close(ours)
+        process.wait(timeout=30)
+    assert process.returncode == 129
+    assert still_alive(started) == set()
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    code = (
+        "import signal\nfrom cdd_agent.cli.app import run\nrun(['--help'])\nprint(int(signal.getsignal(signal.SIGHUP)))"
+    )
+    shell = f"trap '' HUP; exec {sys.executable} -c \"{code}\""
+    ended = subprocess.run(["sh", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.endswith("1\n")
+
+
+def test_a_reader_who_goes_away_is_told_nothing(trial: Trial) -> None:
+    command = f"{sys.executable} -m cdd_agent status | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=trial.project, env=trial.environment, capture_output=True, check=False
+    )
+    assert (ended.returncode in {0, 141}, ended.stderr) == (True, b"")
+
+
+# Whole runs: faults 1 to 3.
+
+
+def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
+    names = [
+        f"tickets/{SLUG}/.execution-state.json.cdd-abcd1234.tmp",
+        "tests/.test_discount.py.cdd-abcd1234.tmp",
+        f".cdd/reports/{SLUG}/step-1-baseline.json.4711.tmp",
+        ".cdd/.interpreter.json.cdd-abcd1234.tmp",
+    ]
+    for name in names:
+        (trial.project / name).parent.mkdir(parents=True, exist_ok=True)
+        (trial.project / name).write_text("half")
+    (trial.temporary / "cdd-run-abcd1234" / "cdd-index-1").mkdir(parents=True)
+    (trial.project / ".git" / "cdd-exec.lock").write_text("a process that was killed")
+    assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-run-abcd1234"])
+    assert trial.finish() == ""
+    assert trial.leftovers() == []
