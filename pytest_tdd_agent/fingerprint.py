@@ -65,7 +65,11 @@ _SECTIONS = {
     "tox.ini": "tox.ini[pytest]",
 }
 _PRESENT = sha256(b"present").hexdigest()
-_IGNORED_BY_GIT = ("git", "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+_ANSWERS_ONLY = ("-c", "core.fsmonitor=false")  # all that a repository's configuration can have this command run
+_IGNORED_BY_GIT = (
+    *("git", *_ANSWERS_ONLY, "ls-files"),
+    *("--others", "--ignored", "--exclude-standard", "--directory", "-z"),
+)
 _GIT_TIMEOUT_S = 20.0
 _HEADER = re.compile(r"\[[^\],]+\]+\s*(#.*)?$")
 _KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""

@@ -22,6 +22,7 @@ from cdd_agent.git.states import require_usable
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite
+from pytest_tdd_agent.fingerprint import digests
 from tests.cdd_agent.git.hostile import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
@@ -164,6 +165,13 @@ def test_what_the_program_does_to_a_repository_runs_nothing(hostile: Hostile) ->
     assert read_lines(repository, commit) == ("{}",)
     refresh_index(repository, ["g.txt"])
     snapshots.forget("refs/cdd/*")
+    assert hostile.marks == set()
+
+
+def test_the_plugin_asks_what_is_ignored_and_runs_nothing(hostile: Hostile) -> None:
+    hostile.ready()
+    (hostile.root / "test_it.py").write_text("def test_it():\n    pass\n")
+    assert "test_it.py" in digests(hostile.root)
     assert hostile.marks == set()
 
 
