@@ -12,6 +12,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"cdd {__version__}")  # noqa: T201 (answered before anything is imported)
         return
+    _leave_out_current_folder()
     sys.excepthook = _crash
     from cdd_agent.model import secret
 
@@ -20,6 +21,20 @@ def main() -> None:
     from cdd_agent.cli.app import run
 
     sys.exit(run(sys.argv[1:], key=key))
+
+
+def _leave_out_current_folder() -> None:
+    """Import nothing from the current folder, which may be anybody's: ``python -m`` puts it first on the path.
+
+    It stays where the program itself lies there.
+    """
+    own = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:
+        return
+    if here != own:
+        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
 
 
 def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | None) -> None:
