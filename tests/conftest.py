@@ -21,6 +21,12 @@ def _lean_python(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _nothing_shut_in() -> None:
+    """Run the tests of small projects as plain processes, which is quickest; tests of the sandbox name their level."""
+    os.environ["CDD_SANDBOX"] = "none"
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _users_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what the program keeps for its user, approvals above all, out of the folder of whoever runs the tests."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("users-state"))

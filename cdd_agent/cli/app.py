@@ -52,6 +52,12 @@ model, no tests), 70 internal error, 130 interrupted."""
 @click.option("--model", metavar="ID", help="Model to ask; any id the API knows.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play recorded turns back: no network.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep the model's turns in FILE.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "docker", "bwrap", "landlock", "none"]),
+    metavar="LEVEL",
+    help="What shuts tests and commands in: docker, bwrap, landlock or none; auto takes the first there is.",
+)
 @click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default, never a destructive one.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")
 @click.option("--no-color", is_flag=True, help="No colors; the variable NO_COLOR says the same.")
@@ -71,6 +77,7 @@ def cdd(context: click.Context, /, **given: Any) -> None:
             replay=given["replay"],
             record=given["record"],
             key=context.obj,
+            sandbox=given["sandbox"],
         ),
         assume_yes=given["yes"],
         as_json=given["as_json"],

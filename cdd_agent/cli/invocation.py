@@ -76,12 +76,15 @@ class Invocation:
     @property
     def asking(self) -> "Options":
         """The options, with whom to ask where somebody is there and the options do not say whom."""
-        if not self.is_interactive or self.options.ask is not None:
+        if not self.is_interactive:
             return self.options
+        if self.options.ask is not None:
+            return replace(self.options, attended=True)
         from cdd_agent.repl.display.question import may_take_effect, may_wait
 
         return replace(
             self.options,
+            attended=True,
             ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen),
             may_wait=lambda why, wait_s: may_wait(why, wait_s, screen=self.screen),
         )

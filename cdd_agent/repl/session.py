@@ -86,7 +86,7 @@ class Session:
         match self._agent:
             case Executor() as executor:
                 step = executor_talk.step_in_work(executor)
-                return Place(agent="exec", ticket=self._slug, step=step, sandbox=executor.state.sandbox or "")
+                return Place(agent="exec", ticket=self._slug, step=step, sandbox=executor.sandbox)
             case Planner():
                 return Place(agent="plan", ticket=self._slug)
             case Socrates():

@@ -52,6 +52,7 @@ class Executor:
     def __init__(self, ticket: Ticket, *, bench: Workbench, clock: Clock, allow_dirty: bool = False) -> None:
         """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing."""
         self.ticket = ticket
+        self.sandbox = bench.suite.sandbox.level
         self._clock = clock
         self._allow_dirty = allow_dirty
         self._emit = bench.emit

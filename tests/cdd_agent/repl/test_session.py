@@ -59,7 +59,7 @@ def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
     assert "in full in tickets/minutes-lost/plan.md" in drafted
     assert "or go on: /exec" in drafted
     assert "Enter runs step 1/1: Minutes after hours need no unit." in sitting.says("/exec")
-    assert sitting.session.place == Place(agent="exec", ticket=SLUG, step="1/1")
+    assert sitting.session.place == Place(agent="exec", ticket=SLUG, step="1/1", sandbox="none")
     carried_out = sitting.says("")
     assert "✘ GREEN gate closed" in carried_out
     assert "broke_others: " in carried_out
