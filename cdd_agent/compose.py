@@ -105,6 +105,7 @@ class Composition:
     @cached_property
     def suite(self) -> Suite:
         """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
+        limits = self.settings
         sandbox = choose(
             asked_for(self._options.sandbox, environment=self._environment),
             unattended=not self._options.attended,
@@ -116,9 +117,9 @@ class Composition:
                 self.root, environment=self._environment, trust=self.trust, sandbox=sandbox
             ),
             sandbox=sandbox,
-            timeout_s=self.settings.test_timeout_s,
+            timeout_s=limits.test_timeout_s,
             bytecode=settings.private_folder(self.root) / "bytecode",
-            flaky=self.settings.test_reruns,
+            flaky=limits.test_reruns,
         )
 
     @cached_property
@@ -161,13 +162,12 @@ class Composition:
         and commits know the whole tree.
         """
         repository = self.repository
-        suite = self.suite
         repository.may_run_hooks()  # asked before the work begins, and again at each commit
         bench = Workbench(
             repository=repository,
             snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
             workspace=Workspace(self.root),
-            suite=suite,
+            suite=self.suite,
             model=self.model,
             policy=Policy(
                 max_attempts=self.settings.max_attempts,
