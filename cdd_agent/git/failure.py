@@ -80,13 +80,16 @@ _KNOWN = (
 _LOCK = re.compile(r"Unable to create '(?P<path>[^\n]*?index\.lock)': File exists")
 
 
-def refused(verb: str, said: str, *, status: int) -> GitError:
-    """The error for ``git VERB`` that ended with ``status`` and the words ``said``."""
+def refused(verb: str, said: str, *, status: int, hooks: bool = False) -> GitError:
+    """The error for ``git VERB`` that ended with ``status`` and the words ``said``.
+
+    Where ``hooks`` took part, a status of 1 is a hook's refusal: its words may tell of anything.
+    """
     lock = index_lock(said)
     if lock is not None:
         return index_locked(lock, status=status)
     words = f"git {verb} failed: {said or f'exit status {status}'}"
-    for known in _KNOWN:
+    for known in () if hooks and status == 1 else _KNOWN:
         if known.words.search(said):
             return GitUnable(f"{known.happened} {words}", hint=known.hint, status=status)
     return GitError(words, hint="mend what git names, then try again", status=status)

@@ -152,7 +152,7 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -
             return out.decode("utf-8", "surrogateescape")
         said = err.decode("utf-8", "replace").strip()
         if index_lock(said) is None or time.monotonic() >= deadline:
-            raise refused(call.arguments[0], said, status=status)
+            raise refused(call.arguments[0], said, status=status, hooks=call.hooks)
         time.sleep(_LOCK_PAUSE_S)
 
 

@@ -1,0 +1,132 @@
+import pytest
+
+from cdd_agent.git.hardening import (
+    Setting,
+    configured_hooks,
+    environment,
+    filters_put_aside,
+    hardened,
+    overrides,
+    parse_listing,
+    settings_for,
+)
+
+
+def of(scope: str, key: str, value: str) -> Setting:
+    return Setting(scope=scope, origin="file:x", key=key, value=value)
+
+
+def test_a_listing_is_read_with_lines_equals_and_names_without_value() -> None:
+    listing = "local\0file:.git/config\0filter.a=b.clean\nx\ny=z\0global\0file:/g\0core.bare\0"
+    assert parse_listing(listing) == (
+        Setting(scope="local", origin="file:.git/config", key="filter.a=b.clean", value="x\ny=z"),
+        Setting(scope="global", origin="file:/g", key="core.bare", value=""),
+    )
+
+
+@pytest.mark.parametrize("scope", ["local", "worktree"])
+def test_a_program_of_the_repository_is_emptied_and_the_users_comes_back(scope: str) -> None:
+    found = (
+        of("global", "filter.lfs.clean", "git-lfs clean"),
+        of("system", "credential.helper", "cache"),
+        of("global", "credential.helper", "store"),
+        of(scope, "filter.lfs.clean", "evil"),
+        of(scope, "credential.helper", "!evil"),
+        of(scope, "filter.mine.process", "evil"),
+    )
+    made = overrides(found)
+    assert made == (
+        ("filter.lfs.clean", ""),
+        ("filter.lfs.clean", "git-lfs clean"),
+        ("credential.helper", ""),
+        ("credential.helper", "cache"),
+        ("credential.helper", "store"),
+        ("filter.mine.process", ""),
+        ("filter.mine.required", "false"),
+    )
+    assert filters_put_aside(found) == ("mine",)
+
+
+def test_what_is_only_the_users_stays_as_it_is() -> None:
+    assert overrides((of("global", "filter.lfs.clean", "git-lfs"), of("system", "gpg.program", "gpg2"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("gpg.program", "gpg"),
+        ("gpg.ssh.program", "ssh-keygen"),
+        ("gpg.x509.program", "gpgsm"),
+        ("submodule.a.b.update", "none"),
+        ("protocol.ext.allow", "never"),
+        ("core.sshcommand", ""),
+        ("alias.st", ""),
+        ("diff.a.textconv", ""),
+    ],
+)
+def test_where_a_program_has_to_be_it_is_the_one_git_would_take(key: str, instead: str) -> None:
+    assert overrides((of("local", key, "evil"),)) == ((key, instead),)
+
+
+@pytest.mark.parametrize("key", ["user.name", "core.bare", "remote.origin.url", "branch.main.merge", "user.signingkey"])
+def test_what_names_no_program_is_left_alone(key: str) -> None:
+    assert overrides((of("local", key, "x"),)) == ()
+
+
+def test_hooks_of_the_configuration_are_turned_off_whoever_set_them() -> None:
+    found = (of("local", "hook.a.b.command", "evil"), of("local", "hook.a.b.event", "pre-commit"))
+    assert configured_hooks((*found, of("global", "hook.c.command", "own"))) == (
+        ("hook.a.b.enabled", "false"),
+        ("hook.c.enabled", "false"),
+    )
+
+
+def test_hooks_and_signing_take_part_only_where_they_are_asked_for() -> None:
+    def last(key: str, *, hooks: bool, signs: bool) -> str | None:
+        return dict(settings_for((), hooks=hooks, signs=signs)).get(key)
+
+    assert last("core.hooksPath", hooks=False, signs=True) == "/dev/null"
+    assert last("core.hooksPath", hooks=True, signs=True) is None
+    assert last("commit.gpgSign", hooks=False, signs=False) == "false"
+    assert last("commit.gpgSign", hooks=False, signs=True) is None
+    assert last("core.fsmonitor", hooks=True, signs=True) == "false"
+
+
+def test_flags_stand_before_those_of_the_caller() -> None:
+    assert hardened(("diff", "--cached")) == [
+        *("git", "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--cached")
+    ]
+    assert hardened(("rev-parse", "HEAD")) == ["git", "rev-parse", "HEAD"]
+
+
+def test_of_the_users_variables_only_a_few_steer_git() -> None:
+    given = {
+        "PATH": "/bin",
+        "HOME": "/home/ada",
+        "ANTHROPIC_API_KEY": "secret",
+        "GIT_DIR": "/elsewhere",
+        "GIT_INDEX_FILE": "/elsewhere/index",
+        "GIT_CONFIG_PARAMETERS": "'core.fsmonitor=evil'",
+        "GIT_CONFIG_COUNT": "9",
+        "GIT_EXTERNAL_DIFF": "evil",
+        "GIT_SSH_COMMAND": "evil",
+        "GIT_EDITOR": "evil",
+        "SSH_ASKPASS": "evil",
+        "GIT_AUTHOR_NAME": "Ada",
+        "GIT_CONFIG_GLOBAL": "/home/ada/other",
+    }
+    made = environment(given, settings=(("a.b=c.d", "x"),), hooks=False)
+    assert {name for name in made if name in given} == {
+        *("PATH", "HOME", "GIT_AUTHOR_NAME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_COUNT", "GIT_EDITOR")
+    }
+    assert (made["GIT_CONFIG_COUNT"], made["GIT_CONFIG_KEY_0"], made["GIT_CONFIG_VALUE_0"]) == ("1", "a.b=c.d", "x")
+    assert made["GIT_EDITOR"] == "true"
+    assert made["GIT_LITERAL_PATHSPECS"] == made["GIT_NO_LAZY_FETCH"] == "1"
+    assert made["GIT_ALLOW_PROTOCOL"] == "none"
+
+
+def test_hooks_inherit_nothing_that_would_bend_the_git_they_use() -> None:
+    made = environment({}, settings=(), hooks=True)
+    assert not {"GIT_DIR", "GIT_WORK_TREE", "GIT_LITERAL_PATHSPECS", "GIT_ALLOW_PROTOCOL", "GIT_NO_LAZY_FETCH"} & set(
+        made
+    )
