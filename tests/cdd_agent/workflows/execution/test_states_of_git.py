@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.events import Notice
 from cdd_agent.git.failure import GitUnable
-from tests.cdd_agent.workflows.execution.conftest import MakeWork
+from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, writes
 
@@ -15,7 +15,7 @@ def test_a_lock_left_in_the_repository_is_told_before_anything_is_begun(
     work: MakeWork, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdd_agent.git.states.LOCK_WAIT_S", 0.1)
-    one, lock = work(), project.folder / ".git" / "index.lock"
+    one, lock = work(ONE), project.folder / ".git" / "index.lock"
     lock.touch()
     before = project.git("for-each-ref")
     executor = one.executor(ScriptedModel([]))
@@ -31,7 +31,7 @@ def test_filters_that_are_not_run_and_pointers_are_told_once_a_run(work: MakeWor
     subprocess.run(["git", "add", "."], cwd=project.folder, check=True)
     subprocess.run(["git", "commit", "--quiet", "-m", "large"], cwd=project.folder, check=True)
     project.git("config", "filter.theirs.clean", "touch marked; cat")
-    executor = work().executor(ScriptedModel([writes("README.md", "# Prices\n")]))
+    executor = work(ONE).executor(ScriptedModel([writes("README.md", "# Prices\n")]))
     with executor.running():
         executor.run_all()
     with executor.running():
