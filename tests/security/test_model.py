@@ -27,6 +27,7 @@ from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.conversation import JSON, Conversation, ToolResult, Turn
 from cdd_agent.model.port import Request
 from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.secret import Secret
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fuzz import sse
@@ -494,6 +495,21 @@ def test_the_key_is_in_no_frame_of_ours_or_of_the_sdk_when_something_fails() -> 
     assert "bad key (the key)" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["run.yaml", "run.json"])
+def test_a_recording_holds_what_was_said_and_nothing_of_how_it_was_sent(name: str, tmp_path: Path) -> None:
+    """Row 47: neither headers nor address nor key are ever within its reach."""
+    with MessagesServer(turns(CALL), faults=[Fault(status=500, message=KEY)]) as server:
+        key, endpoint = Secret(KEY), Endpoint(url=server.base_url)
+        inner = AnthropicModel("m", key=key, clock=Unhurried(), endpoint=endpoint)
+        model = RecordingModel(inner, tmp_path / name, private=Private(key=key))
+        with closing(inner):
+            model.reply(asking(), emit=lambda _: None)
+    written = (tmp_path / name).read_text(encoding="utf-8")
+    assert recorded.load(tmp_path / name)[0].content == turns(CALL)[0].content
+    for word in ("authorization", "bearer", "127.0.0.1", "http", "anthropic", "canary", "user-agent"):
+        assert word not in written.lower()
+
+
 def deep(value: object) -> str:
     """What a page of errors could show of ``value``."""
     attributes = getattr(value, "__dict__", {})
@@ -508,7 +524,7 @@ if "cdd_agent" in sys.orig_argv:
     def watch(event, arguments):
         told = str(arguments)
         if (
-            event in ("socket.connect", "socket.getaddrinfo", "socket.bind")
+            event in ("socket.connect", "socket.sendto", "socket.getaddrinfo")
             or (event == "import" and told[2:].startswith(("anthropic", "httpx")))
             or (event == "open" and "claude-profile" in told)
         ):
