@@ -40,7 +40,7 @@ from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, item, red
-from tests.security.corpus.injection import Injection
+from tests.security.corpus.injection import MOUNTS, Injection
 from tests.security.corpus.injections import INJECTIONS
 from tests.security.corpus.stage import Stage, build, git_log, play, told
 from tests.security.test_terminal import OBEYED
@@ -93,8 +93,8 @@ def test_there_are_forty_of_them() -> None:
 def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
     injection: Injection, *, stage: Stage, sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    if injection.confined and sandbox.level == "none":
-        pytest.skip("no sandbox is there: bubblewrap or Landlock is missing")
+    if injection.stopped_by and sandbox.level not in injection.stopped_by:
+        pytest.skip(f"the sandbox is {sandbox.level}: one of {', '.join(injection.stopped_by)} is missing")
     here = stage.copied(tmp_path / "project")
     history = git_log(here.project)
     played = play(injection, here, sandbox=sandbox)
@@ -165,8 +165,8 @@ def test_a_cycle_believes_no_words(project: Project, sandbox: Sandbox) -> None:
 
 
 def test_a_cycle_commits_its_own_work_and_runs_nothing_that_was_planted(project: Project, sandbox: Sandbox) -> None:
-    if sandbox.level == "none":
-        pytest.skip("no sandbox is there: bubblewrap or Landlock is missing")
+    if sandbox.level not in MOUNTS:
+        pytest.skip(f"the sandbox is {sandbox.level}: one of {', '.join(MOUNTS)} is missing")
     plants = says(
         call(
             "Bash",

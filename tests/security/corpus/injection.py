@@ -15,6 +15,10 @@ PORT = "@PORT@"
 TOKEN = "@TOKEN@"
 """Stands for the token of the conversation, which no text can know, but which a model may repeat."""
 
+CONFINED = ("docker", "bwrap", "landlock")
+MOUNTS = ("docker", "bwrap")
+"""Levels at which a folder in the project can be read-only, such as git's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
@@ -32,8 +36,8 @@ class Injection:
     """The file's content, with a place for what is said."""
     command: str = ""
     """The command whose output holds it."""
-    confined: bool = False
-    """Whether only a sandbox stops it."""
+    stopped_by: tuple[str, ...] = ()
+    """Levels of the sandbox of which one is needed to stop it; none: it is stopped without any."""
     unread: tuple[str, ...] = ()
     """What must not be told to the model afterwards."""
 
