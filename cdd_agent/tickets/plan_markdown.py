@@ -11,22 +11,22 @@ from pathlib import Path
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
 from cdd_agent.tickets.plan_outline import Block, blocks, read_lines
-from cdd_agent.tickets.plan_step import StepReader, trimmed
+from cdd_agent.tickets.plan_step import MOST_STEPS, StepReader, trimmed
 
 _PLAN_PREFIX = re.compile(r"(?:implementation\s+)?plan\s*[:\u2013\u2014-]\s*", re.IGNORECASE)
 _LIMIT_BYTES = 1_000_000
+_MOST_LINES = 40_000
 
 
 def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
     """The plan in the file ``path``; ``UsageError`` if there is none."""
     try:
-        data = path.read_bytes()
+        size = path.stat().st_size
+        if size > _LIMIT_BYTES:
+            raise ValueError(f"it has {size} bytes; a plan has at most {_LIMIT_BYTES}")
+        text = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise UsageError(f"There is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
-    try:
-        if len(data) > _LIMIT_BYTES:
-            raise ValueError(f"it has {len(data)} bytes; a plan has at most {_LIMIT_BYTES}")
-        text = data.decode("utf-8")
     except ValueError as error:
         raise DocumentError(
             str(path), (Problem(line=0, message=str(error)),), hint="save the plan as UTF-8 text"
@@ -40,8 +40,13 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     Raises ``DocumentError``, naming ``path``, for what cannot be understood. Whether the plan can be carried out is
     for ``plan.problems`` to say.
     """
+    if too_large := _too_large(text):
+        raise DocumentError(path, (Problem(line=0, message=too_large),), hint="make several tickets of it")
     lines, unclosed = read_lines(text)
     found, odd = blocks(lines)
+    if (count := sum(block.name == "step" for block in found)) > MOST_STEPS:
+        problem = Problem(line=0, message=f"it has {count} steps; a plan has at most {MOST_STEPS}")
+        raise DocumentError(path, (problem,), hint="make several tickets of it")
     readers = [StepReader(block, default_kind) for block in found if block.name == "step"]
     problems = [*unclosed, *odd, *(problem for reader in readers for problem in reader.problems)]
     if problems:
@@ -55,6 +60,14 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
         risks=_section_text(found, "risks"),
         source=text,
     )
+
+
+def _too_large(text: str) -> str:
+    """What there is too much of, if anything."""
+    if len(text) > _LIMIT_BYTES:
+        return f"it has {len(text)} characters; a plan has at most {_LIMIT_BYTES}"
+    count = text.count("\n") + text.count("\r") - text.count("\r\n")
+    return f"it has {count} lines; a plan has at most {_MOST_LINES}" if count > _MOST_LINES else ""
 
 
 def _section_text(found: list[Block], name: str) -> str:

@@ -35,6 +35,9 @@ _KEYS = {
     "estimated time": "time",
     "description": "description",
 }
+MOST_STEPS = 1000
+"""Of a plan."""
+
 _LISTS = ("depends_on", "files", "tests", "criteria")
 _KEY = re.compile(
     r" {0,3}(?P<bullet>[-*+][ \t]+)?(?P<bold>\*\*|__)?(?P<key>[A-Za-z][A-Za-z_ -]{2,24}?)(?P<end>\*\*|__)?\s*:"
@@ -63,14 +66,15 @@ _DEPENDENCY = re.compile(
 )
 _TOKEN = re.compile(
     r"(?P<span>(?<!`)(?P<ticks>`{1,3})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<link>\[(?P<label>[^\]]+)\]\([^)]*\))"
+    r"|(?P<link>\[(?P<label>[^\[\]]+)\]\([^)]{0,300}\))"
     r"|(?P<note>\([^()]*\))"
     r"|(?P<separator>[,;])"
     r"|(?P<join>(?:and|&|\+)(?=\s))"
-    r"|(?P<word>(?:\[[^\]]*\]|[^\s,;`])+|`)",
+    r"|(?P<word>[^\s,;])",
     re.IGNORECASE,
 )
-_TRAILING = re.compile(r":+$|(?<=\w)\.$")
+_UNBROKEN = re.compile(r"[^\s,;`\[]+")
+_UNBROKEN_TO_THE_END = re.compile(r"[^\s,;`]+")
 _PATH = re.compile(r".*(?:/|\.\w+$|::)", re.DOTALL)
 _CRITERION = re.compile(r"[A-Za-z]+[-_]?\d+")
 
@@ -93,7 +97,7 @@ class StepReader:
         self.problems: list[Problem] = []
         self.box: Line | None = None if block.is_ticked is None else block.heading
         self._is_done = bool(block.is_ticked)
-        self._values: dict[str, list[str]] = {}
+        self._values: dict[str, list[list[str]]] = {}  # each value as the lines it was written on
         self._key_lines: dict[str, int] = {}
         self._description: list[str] = []
         self._open = ""
@@ -141,13 +145,12 @@ class StepReader:
         if name == "description" and any(text.strip() for text in self._description):
             return False
         self._key_lines[name] = line.number
-        value = match["value"]
-        self._take(name, (_COMMENT.sub("", value) if "-->" in value else value).strip())
+        self._take(name, _without_comments(match["value"]).strip())
         self._spans_blanks = not match["bullet"]
         return True
 
     def _take(self, name: str, value: str) -> None:
-        self._values[name] = [value] if value else []
+        self._values[name] = [[value]] if value else []
         self._open = name if name in _LISTS else ""
         self._began_empty = not value
         if name == "description":
@@ -162,9 +165,9 @@ class StepReader:
         values = self._values[self._open]
         is_indented = line.text.startswith((" ", "\t"))
         if bullet and (is_indented or self._began_empty):
-            values.append(bullet["item"])
+            values.append([bullet["item"]])
         elif is_indented and not bullet and values and self._in_head:
-            values[-1] += f" {line.text.strip()}"
+            values[-1].append(line.text.strip())
         else:
             return False
         return True
@@ -177,16 +180,16 @@ class StepReader:
 
     def _value(self, name: str, read: Callable[[str], tuple[Value, ...]]) -> tuple[Value, ...]:
         found: list[Value] = []
-        for value in self._values.get(name, ()):
+        for lines in self._values.get(name, ()):
             try:
-                found += read(value)
+                found += read(" ".join(lines))
             except ValueError as error:
                 self.problems.append(Problem(line=self._key_lines[name], message=str(error)))
         return tuple(dict.fromkeys(found))
 
     def _step(self, block: Block, default_kind: Kind) -> Step:
         kinds = self._value("kind", lambda value: (read_kind(value),))
-        size = self._values.get("size") or self._values.get("time") or [""]
+        size = self._values.get("size") or self._values.get("time") or [[""]]
         return Step(
             number=block.number,
             title=block.text,
@@ -196,11 +199,16 @@ class StepReader:
             tests=self._value("tests", read_paths),
             criteria=self._value("criteria", read_criteria),
             kind=kinds[0] if kinds else default_kind,
-            size=size[0],
+            size=size[0][0],
             description=trimmed(self._description),
             line=block.heading.number,
             key_lines=self._key_lines,
         )
+
+
+def _without_comments(value: str) -> str:
+    end = value.rfind("-->") + len("-->")
+    return value if end < len("-->") else _COMMENT.sub("", value[:end]) + value[end:]
 
 
 def read_dependencies(value: str) -> tuple[int, ...]:
@@ -215,9 +223,11 @@ def read_dependencies(value: str) -> tuple[int, ...]:
             raise ValueError(f"cannot tell which step '{part.strip()}' is; write `1, 2` or `none`")
         if match:
             first, last = int(match["first"]), int(match["last"] or match["first"])
-            if not 0 <= last - first < 1000:
+            if not 0 <= last - first < MOST_STEPS:
                 raise ValueError(f"'{part.strip()}' is not a range of steps; name each step")
             found += range(first, last + 1)
+            if len(found) > MOST_STEPS:
+                raise ValueError(f"more than {MOST_STEPS} steps are named")
     return _once(found)
 
 
@@ -245,7 +255,9 @@ class _Token(NamedTuple):
 
 
 def _tokens(value: str) -> Iterable[_Token]:
-    for match in _TOKEN.finditer(value):
+    at, last_closed = 0, value.rfind("]")
+    while match := _TOKEN.search(value, at):
+        at = match.end()
         if match["span"]:
             code = match["code"]
             padded = len(code) > 2 and code[0] == code[-1] == " " and code.strip()
@@ -259,7 +271,32 @@ def _tokens(value: str) -> Iterable[_Token]:
         elif match["join"]:
             yield _Token("join", match["join"])
         else:
-            yield _Token("word", _TRAILING.sub("", match["word"]))
+            at = _word_end(value, match.start(), last_closed=last_closed)
+            yield _Token("word", _without_punctuation(value[match.start() : at]))
+
+
+def _word_end(value: str, start: int, *, last_closed: int) -> int:
+    """Where the word ends that begins at ``start``; what is in brackets in it belongs to it, commas and all.
+
+    No regular expression: with one, every bracket that is never closed would be looked after to the end.
+    """
+    if value[start] == "`":
+        return start + 1
+    at = start
+    while True:
+        if value.startswith("[", at) and at < last_closed:
+            at = value.index("]", at) + 1
+        elif match := (_UNBROKEN if at < last_closed else _UNBROKEN_TO_THE_END).match(value, at):
+            at = match.end()
+        else:
+            return at
+
+
+def _without_punctuation(word: str) -> str:
+    """``word`` without the colons, or the full stop, at its end."""
+    if word.endswith(":"):
+        return word.rstrip(":")
+    return word[:-1] if re.fullmatch(r"\w\.", word[-2:]) else word
 
 
 def _items(value: str, looks_right: re.Pattern[str]) -> Iterable[str]:

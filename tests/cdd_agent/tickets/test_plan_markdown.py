@@ -1,4 +1,5 @@
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,31 @@ def test_a_file_that_is_no_plan_text_is_refused(tmp_path: Path, data: bytes) -> 
 
     with pytest.raises(DocumentError):
         load(tmp_path / "plan.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x" * 1_000_001, "it has 1000001 characters; a plan has at most 1000000"),
+        ("\n" * 40_001, "it has 40001 lines; a plan has at most 40000"),
+        ("".join(f"### Step {number}: a\n" for number in range(1001)), "it has 1001 steps; a plan has at most 1000"),
+    ],
+)
+def test_a_plan_that_nobody_could_read_is_refused(text: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        parse(text, path="plan.md")
+
+
+def test_a_file_too_large_for_a_plan_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "plan.md").open("wb") as file:
+        file.truncate(10**9)
+    with pytest.raises(DocumentError, match="it has 1000000000 bytes"):
+        load(tmp_path / "plan.md")
+
+
+@pytest.mark.parametrize("line", ["  b\n", "--><!--", "[a](b"])
+def test_a_list_of_files_is_read_in_time_that_grows_with_its_length(line: str) -> None:
+    text = "### Step 1: a\n- Files: a" + line * (150_000 // len(line))
+    started = time.thread_time()
+    parse(text, path="plan.md")
+    assert time.thread_time() - started < 1

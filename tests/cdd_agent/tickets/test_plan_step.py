@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from cdd_agent.tickets import plan_step
@@ -92,3 +94,23 @@ def test_kinds_have_other_names(value: str, meant: str) -> None:
 def test_an_unknown_kind_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match="'party' is not a kind of step; write one of feature, bug"):
         plan_step.read_kind("party")
+
+
+def test_brackets_of_a_parametrized_test_belong_to_its_name() -> None:
+    value = "tests/t.py::test_a[x, y], `b.py`, tests/t.py::test_c[[1]]: new, d.py."
+    assert plan_step.read_paths(value) == ("tests/t.py::test_a[x, y]", "b.py", "tests/t.py::test_c[[1]]", "d.py")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"],
+)
+def test_a_long_value_is_read_in_time_that_grows_with_its_length(value: str) -> None:
+    started = time.thread_time()
+    plan_step.read_paths(value * (200_000 // len(value)))
+    assert time.thread_time() - started < 1
+
+
+def test_more_steps_than_a_plan_has_are_no_dependency() -> None:
+    with pytest.raises(ValueError, match="more than 1000 steps are named"):
+        plan_step.read_dependencies("1-999, " * 100_000)
