@@ -13,6 +13,7 @@ from cdd_agent.bounds.unfit import UnfitError, check_size
 if TYPE_CHECKING:
     import yaml
 
+MOST_VALUES = 50_000
 MOST_LEVELS = 50
 MOST_ALIASES = 100
 MOST_REPEATED = 20_000
@@ -56,7 +57,7 @@ class _Seen:
         self._open: list[_Collection] = []
         self._sizes: dict[str, int] = {}
         self._texts: dict[str, str] = {}
-        self._aliases = self._repeated = 0
+        self._values = self._aliases = self._repeated = 0
 
     def take(self, event: "yaml.Event") -> None:
         """Add one event; raises ``UnfitError``."""
@@ -95,6 +96,9 @@ class _Seen:
 
     def _value(self, text: str | None, line: int, *, size: int) -> None:
         """Count a whole value to what holds it; ``text`` is None for a collection."""
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise UnfitError(f"more than {MOST_VALUES} values", line=line)
         if not self._open:
             return
         within = self._open[-1]

@@ -30,6 +30,8 @@ _STOPS: dict[str, RecordedStop] = {stop: stop for stop in get_args(RecordedStop)
 LIMIT_BYTES = 8_000_000
 """Of a whole recording."""
 
+MOST_TURNS = 10_000
+
 LONGEST_PATTERN = 10_000
 """Characters of one ``when``."""
 
@@ -105,6 +107,8 @@ def parse(text: str, *, source: str, is_json: bool = False) -> tuple[RecordedTur
     document = _read_json(text, source) if is_json else _read_yaml(text, source)
     if not isinstance(document, list):
         raise _invalid(source, f"a list of turns is expected, not {_kind(document)}")
+    if len(document) > MOST_TURNS:
+        raise _invalid(source, f"it has {len(document)} turns; at most {MOST_TURNS} are read")
     turns = tuple(_turn(item, number, source=source) for number, item in enumerate(document, start=1))
     taken: dict[str, int] = {}
     for turn in turns:

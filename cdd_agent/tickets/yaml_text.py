@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 64 * 1024
 LIMIT_DEPTH = 50
 LIMIT_ALIASES = 100
-_LIMIT_NODES = 20_000
+LIMIT_VALUES = 5_000
+"""Written out, and once more with what aliases repeat."""
 
 _VALUE = re.compile(r"(?P<before>[ \t]*(?:-[ \t]+)?(?:[\w-]+[ \t]*:[ \t]+)?)(?P<value>.*?)[ \t]*")
 _TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
@@ -103,14 +104,17 @@ def _compose(source: QuotedSource, *, path: str) -> "yaml.Node | None":
     import yaml
 
     text = source.text
-    depth = aliases = 0
+    depth = aliases = values = 0
     try:
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
             aliases += isinstance(event, yaml.AliasEvent)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            values += isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+            line = event.start_mark.line + 1 if event.start_mark else 0
             if depth > LIMIT_DEPTH or aliases > LIMIT_ALIASES:
-                line = event.start_mark.line + 1 if event.start_mark else 0
                 raise _refused(path, line, message=f"more than {LIMIT_DEPTH} levels or {LIMIT_ALIASES} aliases")
+            if values > LIMIT_VALUES:
+                raise _refused(path, line, message=f"more than {LIMIT_VALUES} values")
         return yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -151,7 +155,7 @@ class _Reader:
 
         line = node.start_mark.line + 1
         self._count += 1
-        if self._count > _LIMIT_NODES or id(node) in self._open:
+        if self._count > LIMIT_VALUES or id(node) in self._open:
             raise _refused(self._path, line, message="its aliases expand without end", hint="write the values out")
         if node.tag not in _TAGS:
             raise _refused(

@@ -85,6 +85,7 @@ def test_something_else_than_keys_and_values_is_refused() -> None:
             + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)),
             "its aliases expand without end",
         ),
+        ("b:\n" + "- a\n" * 5_000, "more than 5000 values"),
         ("a: &a [*a]\n", "its aliases expand without end"),
         ("a: \0\n", "the character U+0000 is not allowed"),
         ('a: "\\U99999999"\n', "an escape in it cannot be read"),
