@@ -61,11 +61,11 @@ def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
     running: dict[str, None] = {}
     last = ""
     for line in lines:
+        if not line.startswith(b"{"):
+            continue
         try:
             event = loads(line)
         except (ValueError, RecursionError):
-            continue
-        if not isinstance(event, dict):
             continue
         kind, nodeid = event.get("event"), event.get("nodeid", last)
         if not isinstance(nodeid, str):
