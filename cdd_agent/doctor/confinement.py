@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from cdd_agent.doctor.check import Check
 from cdd_agent.sandbox.ladder import Trial, climb
+from cdd_agent.sandbox.landlock import NOT_STOPPED
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.sandbox.selftest import Proof, prove
@@ -23,7 +24,12 @@ def confinement(asked: str) -> tuple[Check, Sandbox | None]:
             proofs = prove(trial.sandbox)
             if all(proof.refused for proof in proofs):
                 told = f"{trial.level}; {len(proofs)} forbidden acts were tried in it, just now"
-                details = (*_acts(proofs), f"run by {trial.what}", *_lacking(trials[:-1]))
+                limits = (
+                    (f"{NOT_STOPPED}; what changes in .git is put back after a run",)
+                    if trial.level == "landlock"
+                    else ()
+                )
+                details = (*_acts(proofs), *limits, f"run by {trial.what}", *_lacking(trials[:-1]))
                 return Check(name="sandbox", state="ok", told=told, details=details), trial.sandbox
     details = (*_acts(prove(PlainSandbox())), *_lacking(trials))
     told = "none: tests and commands run as you, with all your files and the network"

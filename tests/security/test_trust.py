@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import settings
+from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.events import Event, Notice
 from cdd_agent.git import hooks
+from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.tickets.ticket import find
 from cdd_agent.trust import Approvals, NotApproved, Offer
@@ -371,3 +374,23 @@ def test_hooks_that_changed_do_not_run_before_they_are_approved_again(
     repository.git("commit", "--allow-empty", "-qm", "x", hooks=True)
     assert answers.changed == [False, True]
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_commits_go_with_approved_hooks_and_without_declined_ones(
+    trusted: Path, tmp_path: Path, *, answer: bool
+) -> None:
+    hook = trusted / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n: > '{tmp_path}/mark'\n")
+    hook.chmod(0o755)
+    seen: list[Event] = []
+    options = Options(project=trusted, ask=Answers(answer))
+    repository = Composition(options, emit=seen.append, environment=users_folder(tmp_path)).repository
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    commit_paths(repository, "settings", paths=[str(settings.CONFIG_FILE)])
+    assert (tmp_path / "mark").exists() is answer
+    told = [event.text for event in seen if isinstance(event, Notice)]
+    without = "The repository's commit hooks are declined: commits are made without them. cdd trust asks again."
+    assert told == ([] if answer else [without])

@@ -32,7 +32,8 @@ def may_take_effect(offer: Offer, changed: bool, *, screen: Screen) -> bool:
     show(offer, screen=screen)
     if changed:
         screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
-    screen.line(f"If you say no, {offer.without}. You are asked once, and again if it changes.", style="dim", indent=0)
+    told = f"Say yes if you made it, or know it. If you say no, {offer.without}. Only a change is asked about again."
+    screen.line(told, style="dim", indent=0)
     return _says_yes("Let it take effect? [y/N]", screen=screen)
 
 

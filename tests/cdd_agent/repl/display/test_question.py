@@ -36,7 +36,7 @@ def test_no_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_would_take_effect_is_shown_and_what_happens_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     _, shown = asked(OFFER, "n\n", monkeypatch=monkeypatch)
     assert shown.startswith("This repository brings settings for cdd, in .cdd/config.yaml:\n  │ model: x\n")
-    assert "If you say no, the defaults are used instead." in shown
+    assert "If you say no, the defaults are used" in shown
     assert "changed" not in shown
 
 
