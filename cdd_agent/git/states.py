@@ -42,7 +42,13 @@ def is_unborn(place: Place) -> bool:
     except OSError:
         return False
     branch = head.removeprefix("ref: ")
-    return branch.startswith("refs/heads/") and not os.path.lexists(place.common_dir / branch)
+    if not branch.startswith("refs/heads/") or os.path.lexists(place.common_dir / branch):
+        return False
+    try:
+        packed = (place.common_dir / "packed-refs").read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return True
+    return f" {branch}\n" not in packed
 
 
 def require_usable(place: Place) -> None:

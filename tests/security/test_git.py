@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -88,12 +88,18 @@ def test_no_command_runs_what_a_repository_brings_along(
         "filter.a=b.clean",
     } <= what
     assert {"diff.shown.textconv", "diff.driven.command", "merge.driven.driver", "gpg.program", "protocol.ext"} <= what
-    assert {"filter.included.clean", "fsmonitor.of-the-submodule", "hook.reference-transaction"} <= what
+    assert {"filter.included.clean", "filter.of-the-work-tree", "fsmonitor.of-the-submodule"} <= what
+    assert {"hook.reference-transaction", "hook.post-index-change"} <= what
+
+
+@cache
+def tree_of(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
 
 
 def verbs_in(module: Path) -> Iterator[str]:
     """The git commands that are called in a module: first words of what ``.git(...)`` is given."""
-    tree = ast.parse(module.read_text())
+    tree = tree_of(module)
     tuples = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -128,7 +134,7 @@ def test_git_is_called_in_one_place_only() -> None:
     """By name in an argument list, or through a shell."""
     found = set()
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(tree_of(module)):
             if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
                 words = [each.value if isinstance(each, ast.Constant) else each for each in node.elts[:2]]
                 is_command = isinstance(node, ast.List) or isinstance(words[1], str)
@@ -217,6 +223,19 @@ def test_another_repository_in_the_place_of_the_first_is_never_asked(hostile: Ho
         commit_paths(work, "taken", paths=["a.txt"])
     assert "ls -ld" in caught.value.hint
     assert hostile.marks == set()
+
+
+def test_another_work_tree_that_the_configuration_names_later_is_never_touched(
+    hostile: Hostile, tmp_path: Path
+) -> None:
+    repository = Repository.find(made(tmp_path / "project").root)
+    repository.may_run_hooks = lambda: True
+    plain(repository.root, "config", "core.worktree", str(hostile.root))
+    (repository.root / "a.txt").write_text("two\n")
+    kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
+    assert set(plain(repository.root, "ls-tree", "--name-only", kept.commit).stdout.split()) == {b"a.txt"}
+    with pytest.raises(EnvironmentMissing, match=r"core\.worktree|says that its work tree is"):
+        commit_paths(repository, "taken", paths=["a.txt"])
 
 
 def test_hooks_in_the_work_tree_run_only_for_a_commit_and_only_if_they_may(hostile: Hostile) -> None:
@@ -416,7 +435,7 @@ ALLOWED = frozenset(
 
 def calls_of_git() -> Iterator[tuple[str, ast.Call]]:
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(tree_of(module)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "git":
                 yield module.relative_to(PACKAGE).as_posix(), node
 

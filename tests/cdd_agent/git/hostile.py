@@ -73,9 +73,10 @@ ATTRIBUTES = """\
 *.included filter=included
 *.driven diff=driven merge=driven
 *.shown diff=shown
+*.tree filter=tree
 """
 
-FILES = ("a.single", "b.lasting", "c.odd", "d.included", "e.driven", "f.shown", "g.txt")
+FILES = ("a.single", "b.lasting", "c.odd", "d.included", "e.driven", "f.shown", "g.txt", "h.tree")
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("add", "g.txt"),
@@ -192,6 +193,8 @@ def _arm(root: Path) -> None:
     for key, value in FLAGS.items():
         plain(root, "config", key, value)
     plain(root, "config", "include.path", str(included))
+    plain(root, "config", "extensions.worktreeConfig", "true")
+    plain(root, "config", "--worktree", "filter.tree.clean", _program(root, "filter.of-the-work-tree"))
     plain(root / "inner", "config", "filter.single.clean", _program(root, "filter.of-the-submodule"))
     plain(root / "inner", "config", "core.fsmonitor", _program(root, "fsmonitor.of-the-submodule"))
 

@@ -473,13 +473,21 @@ def damaged_head(folder: Path) -> Path:
     return root
 
 
+def damaged_packed_head(folder: Path) -> Path:
+    root = ordinary(folder)
+    git(root, "pack-refs", "--all")
+    head = plain(root, "rev-parse", "HEAD").stdout.decode().strip()
+    (root / ".git" / "objects" / head[:2] / head[2:]).unlink()
+    return root
+
+
 def emptied_branch(folder: Path) -> Path:
     root = ordinary(folder)
     (root / ".git" / "refs" / "heads" / "main").write_text("")
     return root
 
 
-@pytest.mark.parametrize("make", [damaged_head, emptied_branch], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [damaged_head, damaged_packed_head, emptied_branch], ids=lambda make: make.__name__)
 def test_a_damaged_head_is_not_taken_for_a_new_repository(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     write(repository.root, "a.txt", "changed\n")
