@@ -39,6 +39,15 @@ def test_the_same_line_is_kept_once(repository: Repository) -> None:
     assert read_lines(repository, head) == ('{"seq":1}',)
 
 
+def test_no_character_of_a_line_tears_it(repository: Repository) -> None:
+    head = repository.head()
+    assert head is not None
+    torn, half = '{"title":"a\u2028b\x85c\x0bd"}', '{"title":"\ud800"}'
+    for line in (torn, half, half, '{"seq":3}'):
+        append_line(repository, head, line=line)
+    assert read_lines(repository, head) == (torn, '{"title":"\\ud800"}', '{"seq":3}')
+
+
 def test_a_commit_without_a_note_has_no_lines(repository: Repository) -> None:
     head = repository.head()
     assert head is not None
