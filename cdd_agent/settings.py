@@ -79,7 +79,14 @@ def private_folder(project: Path) -> Path:
     lead the program's own files out of the project by it.
     """
     folder = project / ".cdd"
-    folder.mkdir(exist_ok=True)
+    if not folder.is_symlink():
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise UsageError(
+                f"{folder} is a file; cdd keeps its journals and reports in a folder of that name.",
+                hint=f"move it away: mv {folder} {folder}.moved",
+            ) from error
     for path in _links(folder):
         raise UsageError(
             f"{path} is a link, so what cdd keeps there would be written elsewhere.",

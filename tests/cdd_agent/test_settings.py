@@ -180,3 +180,15 @@ def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path
         private_folder(tmp_path / "project")
     assert f"ls -l {path}" in caught.value.hint
     assert list(outside.iterdir()) == []
+
+
+def test_a_dangling_link_or_a_file_in_place_of_the_private_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is a link"):
+        private_folder(tmp_path)
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / ".cdd").unlink()
+    (tmp_path / ".cdd").touch()
+    with pytest.raises(UsageError, match="is a file") as caught:
+        private_folder(tmp_path)
+    assert caught.value.hint.startswith("move it away: mv ")

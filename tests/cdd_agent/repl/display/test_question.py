@@ -3,11 +3,14 @@
 import io
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cdd_agent.repl.display.question import MOST_LINES, may_take_effect
+from cdd_agent.settings import CONFIG_FILE, DEFAULT_MODEL
 from cdd_agent.trust import Offer
+from tests.cdd_agent.repl.test_terminal import Window, needs_tmux
 from tests.fakes.demo import captured
 
 OFFER = Offer(subject="settings", source=".cdd/config.yaml", shown=("model: x", "max_turns: 3"), content=b"")
@@ -61,3 +64,17 @@ def test_what_is_too_long_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch)
     assert f"line {MOST_LINES - 1}\n" in shown
     assert f"line {MOST_LINES}\n" not in shown
     assert "and 4 more lines; read all of .cdd/config.yaml" in shown
+
+
+@needs_tmux
+@pytest.mark.parametrize(("key", "model"), [("y", "some-model"), ("n", DEFAULT_MODEL)])
+def test_a_question_at_a_real_terminal(project: Path, tmp_path: Path, *, key: str, model: str) -> None:
+    (project / CONFIG_FILE).parent.mkdir()
+    (project / CONFIG_FILE).write_text("model: some-model\n")
+    window = Window(tmp_path / "tmux", project)
+    try:
+        window.screen_with("│ model: some-model", "Let it take effect? [y/N]")
+        window.type(key, "Enter")
+        window.screen_with(f" cdd | {model}", "/help  Ctrl-D leaves")
+    finally:
+        window.close()
