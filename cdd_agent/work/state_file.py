@@ -4,6 +4,7 @@ A file that is damaged, or newer than this program, is refused and left where it
 """
 
 import contextlib
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from cdd_agent.work.state import SCHEMA, RunState
 
 LIMIT_BYTES = 10_000_000
 """Of a state that is read: some thousand times one of a long plan."""
+
+_OWN_REPORT = re.compile(r"(?:[^/\0]+/)*\.cdd/reports/[^/\0]+/[^/\0]+\.json")
+_OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
+_COMMIT = re.compile(r"[0-9a-f]{1,64}")
 
 
 class _Head(msgspec.Struct):
@@ -73,13 +78,18 @@ def load(path: Path) -> RunState | None:
     """The state at ``path``; None only if there is no such file.
 
     Of a damaged file a copy is kept beside it, once, and the error names the copy and, if it can be read, the
-    previous state.
+    previous state. A state that names files, refs or commits which no run of this program keeps is damaged too: they
+    would be read, written and moved as it says.
     """
     data = _content(path)
     if data is None:
         return None
     try:
-        return decode(data, path=str(path))
+        state = decode(data, path=str(path))
+        strange = _strange(state)
+        if strange is not None:
+            raise DocumentError(str(path), (Problem(line=0, message=strange),), hint="delete it to start over")
+        return state
     except _NewerSchemaError:
         raise
     except DocumentError as error:
@@ -105,6 +115,23 @@ def save(path: Path, state: RunState) -> None:
 def backup_of(path: Path) -> Path:
     """Where the previous state lies."""
     return path.with_name(path.name + ".bak")
+
+
+def _strange(state: RunState) -> str | None:
+    """The first value that this program would not have written, with its place."""
+    for number, step in state.step_executions.items():
+        values = [
+            ("baseline", _OWN_REPORT, step.baseline),
+            ("checkpoint", _OWN_REF, step.checkpoint),
+            ("base_commit", _COMMIT, step.base_commit),
+            *((f"commits.{phase}", _COMMIT, commit) for phase, commit in step.commits.items() if commit),
+        ]
+        for attempt in step.attempts:
+            values += [("report", _OWN_REPORT, attempt.report), ("checkpoint", _OWN_REF, attempt.checkpoint)]
+        for name, pattern, value in values:
+            if value is not None and (pattern.fullmatch(value) is None or ".." in value):
+                return f"step {number} has the {name} {value!r:.100}, which is none of this program's"
+    return None
 
 
 def _content(path: Path) -> bytes | None:

@@ -335,3 +335,47 @@ def test_what_is_no_file_is_reported_without_waiting_and_stays(kind: str, tmp_pa
         save(path, SECOND)
     assert path.lstat().st_ino == before
     assert load(tmp_path / "elsewhere.json") == FIRST
+
+
+OWN = AttemptRecord(
+    phase="red",
+    number=1,
+    verdict="open",
+    report="services/sale/.cdd/reports/csv/step-1-abc-red-1.json",
+    checkpoint="refs/cdd/checkpoints/csv/step-1-abc-red-1",
+)
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        replace(OWN, report="/home/ann/.bashrc"),
+        replace(OWN, report="../../.bashrc"),
+        replace(OWN, report=".cdd/reports/../../src/a.json"),
+        replace(OWN, report="src/a.py"),
+        replace(OWN, checkpoint="refs/heads/main"),
+        replace(OWN, checkpoint="--help"),
+        replace(OWN, checkpoint="refs/cdd/../heads/main"),
+    ],
+)
+def test_a_state_that_names_what_no_run_keeps_is_refused(tmp_path: Path, attempt: AttemptRecord) -> None:
+    path = tmp_path / "execution-state.json"
+    own = replace(SECOND.step_executions[1], attempts=(OWN,), commits={"red": "c0ffee", "green": ""})
+    save(path, replace(SECOND, step_executions={1: own}))
+    assert load(path) is not None
+    strange = replace(own, attempts=(attempt,))
+    path.write_bytes(encode(replace(SECOND, step_executions={1: strange})))
+    with pytest.raises(DocumentError, match="none of this program's"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("base_commit", "--output=x"), ("base_commit", "HEAD"), ("baseline", "/x")]
+)
+def test_a_step_that_begins_at_what_is_no_commit_or_report_is_refused(tmp_path: Path, *, name: str, value: str) -> None:
+    path = tmp_path / "execution-state.json"
+    document = json.loads(encode(SECOND))
+    document["step_executions"]["1"][name] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(DocumentError, match=name):
+        load(path)
