@@ -226,6 +226,8 @@ Event: TypeAlias = (
 Emit: TypeAlias = Callable[[Event], None]
 """Takes an event to whoever listens."""
 
+_BYTE = re.compile("[\udc80-\udcff]")
+
 _BY_TAG: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -244,11 +246,12 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _writable(fields: dict[str, Any]) -> dict[str, Any]:
-    """``fields`` with bytes of file names that are not UTF-8 shown as ``\\xNN``, which no JSON could hold."""
+    """``fields`` with what UTF-8 cannot hold written out: bytes of file names as ``\\xNN``, half characters likewise."""
 
     def shown(value: object) -> object:
         if isinstance(value, str):
-            return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            shown_bytes = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
+            return shown_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
         return tuple(shown(item) for item in value) if isinstance(value, tuple) else value
 
     return {name: shown(value) for name, value in fields.items()}

@@ -33,6 +33,10 @@ def test_a_file_name_that_is_not_utf_8_can_be_written() -> None:
     assert decode(encode(Notice(text="caf\udce9"))) == Notice(text="caf\\xe9")
 
 
+def test_half_a_character_can_be_written() -> None:
+    assert decode(encode(Notice(text="a \ud800 test said"))) == Notice(text="a \\ud800 test said")
+
+
 def test_what_would_act_on_a_terminal_is_escaped_and_reads_back() -> None:
     hostile = Notice(text="\x1b[2J\x9b2J\x7f\u202e\u200b\U000e0041 é 漢")
     line = encode(hostile)
