@@ -37,7 +37,9 @@ def read(given: Given) -> None:
         raise Broken("the lines of a note are others once it was written again")
 
 
-TARGET = Target(make=make, read=read, allowed=(), corpus=tuple(((), note) for note in stored_texts("notes")))
+TARGET: Target[Given] = Target(
+    make=make, read=read, allowed=(), corpus=tuple(((), note) for note in stored_texts("notes"))
+)
 
 
 def run(count: int, seed: int) -> Figures:
