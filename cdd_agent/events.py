@@ -246,7 +246,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _writable(fields: dict[str, Any]) -> dict[str, Any]:
-    """``fields`` with what UTF-8 cannot hold written out: bytes of file names as ``\\xNN``, half characters likewise."""
+    """``fields`` with what UTF-8 cannot hold written out: bytes of file names as ``\\xNN``, half characters alike."""
 
     def shown(value: object) -> object:
         if isinstance(value, str):
