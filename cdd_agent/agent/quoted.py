@@ -19,7 +19,7 @@ locks of a phase, the sandbox and the gate, none of which asks it.
 import re
 from dataclasses import dataclass
 
-from cdd_agent.agent.unseen import controls, show_controls, show_unseen, told, unseen
+from cdd_agent.agent.unseen import controls, in_one_line, show_controls, show_unseen, told, unseen
 
 MOST_SOURCE_CHARACTERS = 60
 
@@ -51,7 +51,7 @@ class Marks:
 
     def _label(self, source: str) -> str:
         """``source`` in one line that cannot end the mark."""
-        line = show_controls(show_unseen(" ".join(source.split()))).replace("<", "(").replace(">", ")")
+        line = in_one_line(source).replace("<", "(").replace(">", ")")
         cut = line if len(line) <= MOST_SOURCE_CHARACTERS else f"{line[: MOST_SOURCE_CHARACTERS - 3]}..."
         return self._disarmed(cut)
 

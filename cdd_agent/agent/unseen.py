@@ -52,6 +52,11 @@ def show_unseen(text: str) -> str:
     return text if text.isascii() else _UNSEEN.sub(lambda found: f"<{number(found[0])}>", text)
 
 
+def in_one_line(text: str) -> str:
+    """``text`` as a line for people, such as a commit's subject: what cannot be seen is shown by number."""
+    return show_controls(show_unseen(" ".join(text.split())))
+
+
 def unseen(text: str) -> list[str]:
     """The unseen characters of ``text`` that are no controls, in order."""
     return [] if text.isascii() else _UNSEEN.findall(text)

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Self
 
+from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity
@@ -90,7 +91,7 @@ def commit_documents(repository: Repository, ticket: Ticket, *, documents: Docum
     uncommitted = [path for path in repository.uncommitted() if path in own]
     if not uncommitted:
         return
-    subject = f"plan: {documents.plan.title}"
+    subject = f"plan: {in_one_line(documents.plan.title)}"
     message = f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n"
     commit = commit_paths(repository, message, paths=uncommitted)
     emit(Committed(phase="plan", commit=commit, subject=subject))
@@ -112,7 +113,7 @@ def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
     return WorkItem(
         ticket=ticket.slug,
         number=step.number,
-        title=step.title,
+        title=in_one_line(step.title),
         goal=goal.strip(),
         kind=step.kind,
         tests=step.tests,
