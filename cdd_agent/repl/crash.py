@@ -3,6 +3,8 @@
 import errno
 import os
 import platform
+import re
+import shutil
 import tempfile
 import traceback
 from pathlib import Path
@@ -11,6 +13,7 @@ from cdd_agent import __version__
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.repl.display.clean import clean
 
+_NOWHERE = Path(os.devnull)
 _OTHERWISE = "then the same command again: what was saved before is whole"
 _WAYS_OUT = {
     errno.ENOSPC: "make room on that disk (df -h shows which is full)",
@@ -34,25 +37,40 @@ _WAYS_OUT = {
 
 
 def keep(error: BaseException) -> Path:
-    """Write the traceback of ``error`` to a new file and return where it is."""
-    handle, name = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as report:
-        report.write(f"cdd {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n")
-        report.write(clean("".join(traceback.format_exception(error))))
+    """Write the traceback of ``error`` to a new file and return where it is: nowhere, if there is no room for it."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as report:
+            report.write(f"cdd {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n")
+            report.write(clean("".join(traceback.format_exception(error))))
+    except OSError:
+        return _NOWHERE
     return Path(name)
 
 
 def explain(error: BaseException, report: Path) -> tuple[str, str]:
     """What happened and what to do about it, in two sentences."""
+    ask = "there was no room to keep what to report" if report == _NOWHERE else f"please report the file {report}"
     return (
         clean(f"cdd met a defect of its own: {type(error).__name__}: {error}"),
-        f"what was saved stays, and the same command goes on from there; please report the file {report}",
+        f"what was saved stays, and the same command goes on from there; {ask}",
     )
 
 
 def of_the_system(error: BaseException) -> EnvironmentMissing | None:
     """``error`` as one of the environment, if a disk is full or access is denied, say: that is no defect of ours."""
+    if isinstance(error, shutil.Error):
+        error = _first(error)
     if not isinstance(error, OSError) or error.errno not in _WAYS_OUT:
         return None
-    where = f": {error.filename}" if error.filename else ""
+    where = clean(f": {error.filename}") if error.filename else ""
     return EnvironmentMissing(f"{error.strerror}{where}.", hint=f"{_WAYS_OUT[error.errno]}, {_OTHERWISE}")
+
+
+def _first(error: shutil.Error) -> OSError:
+    """The first of the errors that copying a folder has gathered; it keeps only their words."""
+    match error.args:
+        case ([(_, target, str() as why), *_],) if found := re.match(r"\[Errno (\d+)\]", why):
+            number = int(found[1])
+            return OSError(number, os.strerror(number), str(target))
+    return error

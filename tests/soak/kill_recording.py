@@ -6,7 +6,7 @@ from tests.fakes.project import CODE, TEST, TEST_FILE
 def _attempt(work: str, path: str, content: str) -> str:
     lines = "".join(f"          {line}\n" if line else "\n" for line in content.splitlines())
     return f"""\
-- when: "^Work: executor sale {work} attempt 1$"
+- when: "^Work: executor sale {work} attempt [0-9]+$"
   content:
     - type: tool_use
       name: Write

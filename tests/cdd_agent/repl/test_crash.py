@@ -1,6 +1,11 @@
 """A defect of ours leaves a file to report."""
 
 import errno
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
 
 from cdd_agent import __version__
 from cdd_agent.errors import ExitCode
@@ -32,3 +37,21 @@ def test_a_full_disk_is_no_defect_of_ours() -> None:
 def test_other_errors_are() -> None:
     assert crash.of_the_system(OSError(errno.EBADF, "Bad file descriptor")) is None
     assert crash.of_the_system(ValueError("a defect")) is None
+
+
+def test_the_first_of_the_errors_that_copying_a_folder_has_gathered_counts(tmp_path: Path) -> None:
+    gathered = shutil.Error([("a", "/full/a", "[Errno 28] No space left on device: 'a' -> '/full/a'"), ("b", "c", "x")])
+    error = crash.of_the_system(gathered)
+    assert error is not None
+    assert error.happened == "No space left on device: /full/a."
+    assert crash.of_the_system(shutil.Error("it exists")) is None
+
+
+def test_a_defect_for_whose_report_there_is_no_room_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    error = ZeroDivisionError("a defect")
+    happened, hint = crash.explain(error, crash.keep(error))
+    assert happened.endswith("ZeroDivisionError: a defect")
+    assert hint.endswith("there was no room to keep what to report")

@@ -94,3 +94,16 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     suite.run()
     assert kept.stat().st_mtime_ns == before
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize("plugin", ["", "import cdd_agent.testrun.run_plugin"])
+def test_compiled_code_that_a_full_disk_cuts_off_is_not_kept_where_python_keeps_it(tmp_path: Path, plugin: str) -> None:
+    (tmp_path / "code_here.py").write_text("".join(f"def f{n}(): return {n}\n" for n in range(50)))
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1)); import code_here"
+    variables = {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
+    codes = [
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, check=False, capture_output=True)
+        for code in (f"{plugin}\n{full}", "import code_here")
+    ]
+    assert codes[0].returncode == 0, codes[0].stderr
+    assert (codes[1].returncode == 0) == bool(plugin), codes[1].stderr
