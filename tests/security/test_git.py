@@ -23,7 +23,7 @@ from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.fingerprint import digests
-from tests.cdd_agent.git.hostile import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
+from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
 

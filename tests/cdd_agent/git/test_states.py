@@ -19,7 +19,7 @@ from cdd_agent.git.notes import append_line, read_lines
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.git.states import require_usable
-from tests.cdd_agent.git.hostile import plain, run_plain
+from tests.cdd_agent.git.hostile.repository import plain, run_plain
 
 Make = Callable[[Path], Path]
 """Puts a repository into a state, in a folder; returns where the user stands."""
