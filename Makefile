@@ -57,7 +57,8 @@ matrix: $(READY) ## the plugin on every interpreter found, from pytest 7.0 to 9
 	$(BIN)/python -m tests.pytest_tdd_agent.matrix.environments
 	$(BIN)/python -m pytest -n 2 -m slow tests/pytest_tdd_agent/matrix
 
-soak: $(READY) ## the slow tests: kill -9 at random moments, laws by random search
+soak: $(READY) ## the long proofs: kill -9 at every write, 100,000 inputs for every reader, paths, the slow tests
+	$(BIN)/python -m tests.soak
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -n 2 -m "not slow" --hypothesis-profile=searching $$(grep -rl --include='test_*.py' '@given' tests)
 
