@@ -24,10 +24,13 @@ def main() -> None:
 
 
 def _leave_out_current_folder() -> None:
-    """Import nothing from the current folder, which may be anybody's: ``python -m`` puts it first on the path.
+    """Import and run nothing from the current folder, which may be anybody's.
 
-    It stays where the program itself lies there.
+    ``python -m`` puts it first on Python's path; it stays there where the program itself lies in it. A relative entry
+    of PATH would find programs there.
     """
+    if "PATH" in os.environ:
+        os.environ["PATH"] = os.pathsep.join(filter(os.path.isabs, os.environ["PATH"].split(os.pathsep)))
     own = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
     try:
         here = os.path.realpath(os.getcwd())

@@ -25,7 +25,7 @@ def doctor(invocation: Invocation, /, **given: Any) -> None:
     brings and that is not approved. Exit code 4 if something is missing.
     """
     from cdd_agent.doctor.checks import examine
-    from cdd_agent.repl.checkup import show_checks
+    from cdd_agent.repl.display.checkup import show_checks
 
     invocation = invocation.with_options(given)
     with invocation.screen.working("looking"):

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 from cdd_agent.doctor.check import Check
 from cdd_agent.errors import CddError, ExitCode, UsageError
 from cdd_agent.repl import conversation_talk, crash, executor_talk
-from cdd_agent.repl.checkup import show_checks
 from cdd_agent.repl.commands import Command, at_prompt, help_lines, parse
+from cdd_agent.repl.display.checkup import show_checks
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.status import show_ticket, show_tickets

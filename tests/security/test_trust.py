@@ -58,12 +58,12 @@ class Hostile:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         return kept | {"HOME": str(self.home), "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
 
-    def cdd(self, *arguments: str, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
-        """The program as a user starts it in the project, nobody there."""
+    def cdd(self, *arguments: str, before: Sequence[str] = (), **more: str) -> "subprocess.CompletedProcess[str]":
+        """The program as a user starts it in the project, nobody there; ``more`` are variables."""
         return subprocess.run(
             [*before, sys.executable, "-m", "cdd_agent", *arguments],
             cwd=self.project,
-            env=self.environment(),
+            env=self.environment(**more),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -138,6 +138,15 @@ def test_opening_a_hostile_repository_runs_nothing_of_it(hostile: Hostile, argum
         assert "have not been approved" in result.stderr or "has not been approved" in result.stderr
         assert "cdd trust" in result.stderr
     assert not (hostile.project / "state").exists()
+
+
+@pytest.mark.parametrize("entry", ["", ".", "bin", "./bin"])
+def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile, entry: str) -> None:
+    for name in ("git", "bwrap", "docker", "python"):
+        hostile.trap(f"here-{name}", at=hostile.project / name)
+    result = hostile.cdd("--replay", str(RECORDING), "doctor", PATH=f"{entry}:{os.environ['PATH']}")
+    assert hostile.sprung == set()
+    assert "git version" in result.stdout
 
 
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed")
@@ -317,9 +326,7 @@ def approve_all(hostile: Hostile) -> None:
         ".envrc",
     ],
 )
-def test_what_starts_something_next_time_is_not_written_by_an_agent_and_would_be_asked_about(
-    tmp_path: Path, path: str
-) -> None:
+def test_what_starts_something_next_time_is_not_written_by_an_agent(tmp_path: Path, path: str) -> None:
     project = tmp_path / "project"
     project.mkdir()
     subprocess.run(["git", "init", "-q", "--template=", str(project)], check=True)

@@ -1,7 +1,7 @@
 """What the doctor found, on a screen."""
 
 from cdd_agent.doctor.check import Check
-from cdd_agent.repl.checkup import show_checks
+from cdd_agent.repl.display.checkup import show_checks
 from tests.fakes.demo import captured
 
 WELL = Check(name="git", state="ok", told="git version 2.39.5")

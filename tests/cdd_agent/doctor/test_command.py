@@ -1,4 +1,4 @@
-"""doctor and trust."""
+"""The commands doctor and trust."""
 
 import io
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from tests.fakes.demo import RECORDING
+from tests.fakes.demo import RECORDING, fresh
 
 REPLAY = ("--replay", str(RECORDING))
 
@@ -19,6 +19,11 @@ def nobody_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CDD_SANDBOX", "none")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return fresh(tmp_path / "fresh")
 
 
 @pytest.fixture
