@@ -46,14 +46,14 @@ class _ByContent(SourceFileLoader):
         """
         source = str(self.path)
         if source.startswith(_INSTALLED):
-            _keep(self, path, data, mode=_mode)
+            _keep(self, path, data=data, mode=_mode)
         elif source.startswith(_PROJECT) and source in _hashes:
             if data[4:8] != _CHECKED_HASH:
                 data = data[:4] + _CHECKED_HASH + _hashes[source] + data[16:]
-            _keep(self, path, data, mode=_mode)
+            _keep(self, path, data=data, mode=_mode)
 
 
-def _keep(loader: SourceFileLoader, path: str, data: bytes, *, mode: int) -> None:
+def _keep(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> None:
     """Write compiled code whole or not at all: Python keeps what a full disk cuts off, and fails on it ever after."""
     _write(loader, path, data, _mode=mode)
     try:
