@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tool import ToolOutput, define
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition, Options
-from cdd_agent.errors import CddError, ModelError
+from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recorded
 from cdd_agent.model.anthropic_api import AnthropicModel
@@ -191,7 +192,13 @@ CASES = (
     ),
     raw(
         "an error that never ends",
-        *(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *([b"<p>no</p>" * 8_000] * 800)),
+        *(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *([b"<p>no</p>" * 8_000] * 100_000)),
+        said=r"\(500\) after 2 tries",
+        passes=True,
+    ),
+    raw(
+        "an error that drips",
+        *(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *(part for _ in range(200) for part in (b"n", 0.05))),
         said=r"\(500\) after 2 tries",
         passes=True,
     ),
@@ -476,23 +483,24 @@ def test_three_turns_of_bad_calls_are_the_last() -> None:
 # The key.
 
 
-def test_the_key_is_in_no_frame_of_ours_or_of_the_sdk_when_something_fails() -> None:
-    """A page of errors that shows local variables would show it; only the HTTP library may hold it while it sends."""
-    with MessagesServer((), faults=[Fault(status=401, message=f"bad key {KEY}")]) as server:
+@pytest.mark.parametrize("fault", [Fault(status=401, message=f"bad key {KEY}"), Fault(status=401), Fault(raw=(HALF,))])
+def test_the_key_is_in_no_frame_of_ours_or_of_the_sdk_when_something_fails(fault: Fault) -> None:
+    """A page of errors that shows local variables would show it; only the HTTP library holds it, while it sends."""
+    with MessagesServer((), faults=[fault] * 4) as server:
         model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=server.base_url))
         with closing(model), pytest.raises(ModelError) as caught:
             model.reply(asking(), emit=lambda _: None)
-        found = []
-        error: BaseException | None = caught.value
-        while error is not None:
-            trace = error.__traceback__
-            while trace is not None:
-                if trace.tb_frame.f_code.co_filename != __file__:
-                    found += [name for name, value in trace.tb_frame.f_locals.items() if KEY in deep(value)]
-                trace = trace.tb_next
-            error = error.__cause__
+    found, frames = [], 0
+    error: BaseException | None = caught.value
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename != __file__:
+                frames += 1
+                found += [name for name, value in frame.f_locals.items() if KEY in deep(value)]
+        error = error.__cause__
     assert found == []
-    assert "bad key (the key)" in str(caught.value)
+    assert frames >= 2
+    assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("name", ["run.yaml", "run.json"])
@@ -508,6 +516,20 @@ def test_a_recording_holds_what_was_said_and_nothing_of_how_it_was_sent(name: st
     assert recorded.load(tmp_path / name)[0].content == turns(CALL)[0].content
     for word in ("authorization", "bearer", "127.0.0.1", "http", "anthropic", "canary", "user-agent"):
         assert word not in written.lower()
+
+
+def test_a_service_that_says_the_key_is_not_written_down(tmp_path: Path) -> None:
+    """Row 47: of whatever shape the key is."""
+    (tmp_path / "project/.git").mkdir(parents=True)
+    key = "proxy-key-0123456789abcdef"
+    with MessagesServer(turns(f"- content: ['your key is {key}']\n")) as server:
+        options = Options(project=tmp_path / "project", key=Secret(key), record=tmp_path / "run.yaml")
+        environment = {"HOME": str(tmp_path / "home"), "ANTHROPIC_BASE_URL": server.base_url}
+        model = Composition(options, emit=lambda _: None, environment=environment).model
+        with pytest.raises(RecordingError, match="it holds the key of the model's service") as caught:
+            model.reply(asking(), emit=lambda _: None)
+    assert key not in str(caught.value)
+    assert not (tmp_path / "run.yaml").exists()
 
 
 def deep(value: object) -> str:
