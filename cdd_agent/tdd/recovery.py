@@ -289,12 +289,18 @@ def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> No
     move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {step.step_number} is undone")
 
 
-def sweep_work_tree(repository: Repository) -> None:
-    """Remove what killed writes left among the project's files, those that are ignored included."""
+def sweep(repository: Repository) -> None:
+    """Remove what a killed run left: half-written files, ignored ones too, and git's locks on refs of ours.
+
+    Only for who holds the repository: no other process writes below ``refs/cdd`` then. Git's other locks may be the
+    user's, and stay.
+    """
     listed = repository.git("ls-files", "--others", "--ignored", "--exclude=.*.cdd-*.tmp", "-z")
     for path in (Path(name) for name in listed.split("\0") if name):
         if is_leftover(path.name):
             (repository.root / path).unlink(missing_ok=True)
+    for lock in (repository.place.common_dir / "refs" / "cdd").rglob("*.lock"):
+        lock.unlink(missing_ok=True)
 
 
 def user_files(step: StepExecution, *, bench: Workbench) -> frozenset[str]:

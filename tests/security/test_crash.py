@@ -383,6 +383,7 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
         "tests/.test_discount.py.cdd-abcd1234.tmp",
         f".cdd/reports/{SLUG}/step-1-baseline.json.4711.tmp",
         ".cdd/.interpreter.json.cdd-abcd1234.tmp",
+        ".git/refs/cdd/tests/before.lock",
     ]
     for name in names:
         (trial.project / name).parent.mkdir(parents=True, exist_ok=True)

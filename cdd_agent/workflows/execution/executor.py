@@ -231,7 +231,7 @@ def _alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
         scratch(),
     ):
         if was_killed:
-            recovery.sweep_work_tree(bench.repository)
+            recovery.sweep(bench.repository)
         yield
 
 
