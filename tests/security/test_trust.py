@@ -140,11 +140,10 @@ def test_opening_a_hostile_repository_runs_nothing_of_it(hostile: Hostile, argum
     assert not (hostile.project / "state").exists()
 
 
-@pytest.mark.parametrize("entry", ["", ".", "bin", "./bin"])
-def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile, entry: str) -> None:
+def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile) -> None:
     for name in ("git", "bwrap", "docker", "python"):
         hostile.trap(f"here-{name}", at=hostile.project / name)
-    result = hostile.cdd("--replay", str(RECORDING), "doctor", PATH=f"{entry}:{os.environ['PATH']}")
+    result = hostile.cdd("--replay", str(RECORDING), "doctor", PATH=f":.:bin:./bin:{os.environ['PATH']}")
     assert hostile.sprung == set()
     assert "git version" in result.stdout
 
@@ -260,7 +259,7 @@ def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> No
 
 
 def test_nothing_a_user_may_forget_to_say_approves(hostile: Hostile) -> None:
-    for arguments in (("--yes", "trust"), ("--yes", "doctor"), ("--yes", "exec", SLUG), ("--json", "exec", SLUG)):
+    for arguments in (("--yes", "trust"), ("--yes", "exec", SLUG), ("--json", "exec", SLUG)):
         hostile.cdd("--replay", str(RECORDING), *arguments)
     assert Approvals(hostile.project, environment=hostile.environment()).decision(offer_of(hostile.project)) is None
 
@@ -293,7 +292,7 @@ def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hosti
     (hostile.project / settings.CONFIG_FILE).write_text(f"test_command: {command}\n")
     (hostile.project / "tdd.properties").write_text(f"test.command={command}\n")
     (hostile.project / "pytest.ini").write_text("[pytest]\naddopts = -p conftest\n")
-    for arguments in STARTS:
+    for arguments in ((), ("--replay", str(RECORDING), "exec", SLUG, "--yes")):
         hostile.cdd(*arguments)
     assert hostile.sprung == set()
     approve_all(hostile)
