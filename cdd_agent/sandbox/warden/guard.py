@@ -29,10 +29,13 @@ class Guard:
         """Put back what is no more as it was; one remark each."""
         remarks: list[str] = []
         for root, name, links, before in self._before:
-            new_links = [link for link in _links_above(root, name) if link not in links]
-            if new_links:
-                remarks.append(self._remove(new_links[0], shown=os.path.relpath(new_links[0], root)))
-            self._compare(os.path.join(root, name), before, shown=name, remarks=remarks)
+            try:
+                new_links = [link for link in _links_above(root, name) if link not in links]
+                if new_links:
+                    remarks.append(self._remove(new_links[0], shown=os.path.relpath(new_links[0], root)))
+                self._compare(os.path.join(root, name), before, shown=name, remarks=remarks)
+            except OSError as error:
+                remarks.append(f"{name} may have been changed by a program in the sandbox: {error}")
         return remarks
 
     def _compare(self, path: str, before: _Picture, *, shown: str, remarks: list[str]) -> None:
@@ -56,18 +59,29 @@ class Guard:
     def _remove(self, path: str, *, shown: str, was_there: bool = False) -> str:
         """Move a path out of the way; the remark that tells of it."""
         what = "was changed" if was_there else "came to be"
-        if self._aside is not None:
-            os.makedirs(self._aside, mode=0o700, exist_ok=True)
-            for number in range(1, 10_000):
-                place = os.path.join(self._aside, f"{number}-{os.path.basename(path)}")
-                if not os.path.lexists(place):
-                    try:
-                        os.rename(path, place)
-                    except OSError:
-                        break
-                    return f"{shown} {what} while a program ran in the sandbox, and is set aside as {place}"
+        place = self._place(os.path.basename(path))
+        if place is not None:
+            try:
+                os.rename(path, place)
+            except OSError:
+                pass  # on another file system
+            else:
+                return f"{shown} {what} while a program ran in the sandbox, and is set aside as {place}"
         _delete(path)
         return f"{shown} {what} while a program ran in the sandbox, and is removed"
+
+    def _place(self, name: str) -> str | None:
+        """A free name to set something aside; None if there is no folder for it, or only by way of a link."""
+        if self._aside is None:
+            return None
+        try:
+            os.makedirs(self._aside, mode=0o700, exist_ok=True)
+        except OSError:
+            return None
+        if os.path.islink(self._aside) or os.path.islink(os.path.dirname(self._aside)):
+            return None
+        places = (os.path.join(self._aside, f"{number}-{name}") for number in range(1, 10_000))
+        return next((place for place in places if not os.path.lexists(place)), None)
 
 
 def _links_above(root: str, name: str) -> list[str]:

@@ -1,0 +1,144 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.sandbox.port import Limits
+from tests.cdd_agent.sandbox.rungs import ALL, Ground
+
+
+def state(pid: int) -> str:
+    """The letter of a process's state; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def test_output_and_status_are_those_of_the_program(ground: Ground) -> None:
+    result = ground.python("import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)")
+    assert (result.exit_status, result.output, result.timed_out) == (3, "out\nerr\n", False)
+    assert (result.level, result.survivors, result.dropped_bytes) == (ground.sandbox.level, 0, 0)
+
+
+def test_the_signal_that_ended_the_program_is_told(ground: Ground) -> None:
+    result = ground.python("import os; os.kill(os.getpid(), 6)")
+    assert result.exit_status in (-signal.SIGABRT, 128 + signal.SIGABRT)  # bwrap says it as a shell does
+
+
+def test_a_program_that_is_not_there_is_an_error_of_the_system(ground: Ground) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        ground.run("/nowhere/at/all")
+    with pytest.raises(OSError, match="no-such-program"):
+        ground.run("no-such-program")
+
+
+def test_a_program_gets_no_input_and_signals_as_they_are_by_default(ground: Ground) -> None:
+    result = ground.bash("cat; trap -p; (yes; echo $? >&2) | head -1")
+    assert result.output == f"y\n{128 + signal.SIGPIPE}\n"
+
+
+def test_of_long_output_head_and_tail_are_kept(ground: Ground) -> None:
+    result = ground.run("bash", "-c", "echo first; seq 200000; echo last", output_cap=1_000)
+    assert result.output.startswith("first\n1\n")
+    assert result.output.endswith("\n200000\nlast\n")
+    assert len(result.output) < 1_100
+    assert f"[... {result.dropped_bytes} bytes dropped ...]" in result.output
+
+
+@pytest.mark.parametrize("cap", [0, 1, 2])
+def test_a_cap_of_nothing_keeps_nothing(tmp_path: Path, *, cap: int) -> None:
+    result = Ground.lay(tmp_path, level="none").run("echo", "abc", output_cap=cap)
+    assert (
+        len(result.output.replace(f"\n[... {result.dropped_bytes} bytes dropped ...]\n", "")) + result.dropped_bytes
+        == 4
+    )
+
+
+def test_a_call_ends_in_time_although_a_child_holds_the_output(ground: Ground) -> None:
+    started = time.monotonic()
+    result = ground.run("bash", "-c", "trap '' TERM; (trap '' TERM; sleep 60) & echo begun; sleep 60", timeout_s=1)
+    assert time.monotonic() - started < 3.5
+    assert result.timed_out
+    assert result.output.startswith("begun")
+
+
+def test_what_a_program_left_behind_is_ended_when_it_has_ended(ground: Ground) -> None:
+    started = time.monotonic()
+    result = ground.bash("setsid sleep 60 & disown; echo done")
+    assert time.monotonic() - started < 5
+    assert (result.exit_status, result.output, result.timed_out) == (0, "done\n", False)
+
+
+def test_the_limits_in_force_are_told(ground: Ground) -> None:
+    result = ground.run("true", limits=Limits(memory_bytes=1 << 30, cpu_s=7, file_bytes=1 << 20, open_files=64))
+    told = ("20 s", "1 GiB of memory a process", "7 s of processor time a process", "1 MiB a file")
+    assert result.limits[-5:] == (*told, "64 open files a process")
+    assert ground.run("true").limits[-1] != ""
+
+
+ENDLESS = """
+import sys, time
+from pathlib import Path
+from tests.cdd_agent.sandbox.rungs import Ground
+Ground.lay(Path(sys.argv[1]), level=sys.argv[2]).run(
+    "bash", "-c", "echo $$ > started; (setsid sleep 1000 &) ; sleep 1000", timeout_s=1000
+)
+"""
+
+
+def wardens_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("level", ALL)
+def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level: str) -> None:
+    Ground.lay(tmp_path / "try", level=level)
+    root = str(Path(__file__).parents[3])
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path), level], cwd=root)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "project" / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (warden,) = wardens_of(process.pid)
+    below = [warden, *_below(warden)]
+    assert len(below) >= 3
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(state(pid) not in ("", "Z") for pid in below) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [pid for pid in below if state(pid) not in ("", "Z")] == []
+
+
+def _below(pid: int) -> list[int]:
+    from cdd_agent.sandbox.warden import tree
+
+    return tree.descendants(pid)
+
+
+def test_a_warden_that_is_stopped_is_not_waited_for(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    started = time.monotonic()
+    result = ground.python("import os, time; os.kill(os.getppid(), 19); time.sleep(60)", timeout_s=1)
+    assert time.monotonic() - started < 4.5
+    assert (result.timed_out, result.exit_status, result.survivors) == (True, -signal.SIGKILL, 0)
+
+
+def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
+    Ground.lay(tmp_path / "try", level="none")
+    root = str(Path(__file__).parents[3])
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(tmp_path), "none"], cwd=root, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "project" / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    shell = int((tmp_path / "project" / "started").read_text() or "0")
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert "KeyboardInterrupt" in said
+    assert state(shell) in ("", "Z")

@@ -1,0 +1,420 @@
+"""What must not get out of the sandbox: published weaknesses of such programs, and faults that a test suite brings."""
+
+import ast
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cdd_agent
+from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.guarded.protected import must_not_appear
+from cdd_agent.sandbox import ladder
+from cdd_agent.sandbox.bubblewrap import binds
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Access, Limits
+from cdd_agent.sandbox.warden.kernel import landlock_version
+from cdd_agent.testrun.access import access_for
+from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.run import Suite
+from tests.cdd_agent.sandbox.rungs import ALL, CONFINED, Ground, at
+from tests.fakes.project import QUICK
+from tests.security.corpus.commands import COMMANDS
+
+PACKAGE = Path(cdd_agent.__file__).parent
+
+
+@pytest.fixture(params=ALL)
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    return Ground.lay(tmp_path, level=request.param)
+
+
+@pytest.fixture(params=CONFINED)
+def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    return Ground.lay(tmp_path, level=request.param)
+
+
+@pytest.fixture
+def boxed(tmp_path: Path) -> Ground:
+    return Ground.lay(tmp_path, level="bwrap")
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    return find_interpreter(tmp_path_factory.mktemp("no-environment"))
+
+
+def suite(ground: Ground, interpreter: Interpreter) -> Suite:
+    (ground.project / "pytest.ini").write_text(QUICK)
+    (ground.project / ".cdd").mkdir(exist_ok=True)
+    return Suite(
+        root=ground.project,
+        interpreter=interpreter,
+        sandbox=ground.sandbox,
+        timeout_s=60,
+        bytecode=ground.project / ".cdd" / "bytecode",
+    )
+
+
+def test_a_protected_name_that_is_missing_never_comes_to_be(ground: Ground) -> None:
+    names = tuple(path.relative_to(ground.project).as_posix() for path in must_not_appear(ground.project))
+    assert {".vscode", ".mcp.json", ".cdd"} <= set(names)
+    made = "".join(f"mkdir -p $(dirname {name}); echo bad > {name} || mkdir {name};" for name in names)
+    result = ground.bash(
+        f"{made} mkdir -p .cdd; echo bad > .cdd/hooks.json; echo bad > .git/hooks/pre-commit", kept=names
+    )
+    there = [name for name in names if name != ".cdd" and (ground.project / name).exists()]
+    assert there == []
+    assert not (ground.project / ".cdd" / "hooks.json").exists()
+    assert len(result.remarks) >= len(names) - 2
+
+
+@pytest.mark.parametrize(
+    "name", [".vscode/settings.json", ".cdd/config.yaml", ".git/config", ".github/workflows/ci.yml"]
+)
+def test_a_protected_file_stays_as_it_is(ground: Ground, interpreter: Interpreter, name: str) -> None:
+    path = ground.project / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    tool = shell_tool(ground.sandbox, ground.project, access=access_for(ground.project, interpreter))
+    top = name.partition("/")[0]
+    for command in (f"echo bad > {name}", f"rm -rf {top}; mkdir -p {path.parent}; echo bad > {name}", f"mv {top} away"):
+        tool.run({"command": command})
+        assert path.read_text() == "mine"
+    tool.run({"command": f"mv {top} x; ln -s x {top}; echo bad > x/{path.relative_to(ground.project / top)}"})
+    assert path.read_text() == "mine"
+
+
+def test_no_obfuscated_command_gets_out(confined: Ground, interpreter: Interpreter) -> None:
+    """Nothing reads a command to see what it does: each runs, and whatever it means lands inside."""
+    assert len(COMMANDS) >= 50
+    outside, access = confined.outside, access_for(confined.project, interpreter)
+    (outside / "secret").write_text("hunter2")
+    tool = shell_tool(confined.sandbox, confined.project, access=access)
+
+    def tried(command: str) -> str:
+        return tool.run({"command": command.replace("OUT", str(outside)), "timeout_s": 20}).text
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(tried, COMMANDS))
+    assert not any("hunter2" in text for text in told)
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_text() == "hunter2"
+    assert (confined.project / ".git" / "config").read_text() == "[core]\n"
+    assert list((confined.project / ".git" / "hooks").iterdir()) == []
+
+
+def test_the_same_commands_do_get_out_where_nothing_confines(tmp_path: Path) -> None:
+    """So that a corpus which no longer works is noticed."""
+    ground = Ground.lay(tmp_path, level="none")
+    (ground.outside / "secret").write_text("hunter2")
+    reached = 0
+    for number, command in enumerate(COMMANDS):
+        (ground.outside / str(number)).mkdir()
+        (ground.outside / str(number) / "secret").write_text("hunter2")
+        result = ground.bash(command.replace("OUT", str(ground.outside / str(number))))
+        was_changed = {path.name for path in (ground.outside / str(number)).iterdir()} != {"secret"}
+        git = ground.project / ".git"
+        hooked = (git / "config").read_text() != "[core]\n" or any((git / "hooks").iterdir())
+        reached += was_changed or "hunter2" in result.output or hooked
+        subprocess.run(["rm", "-rf", str(git)], check=True)
+        (git / "hooks").mkdir(parents=True)
+        (git / "config").write_text("[core]\n")
+    assert reached == len(COMMANDS)
+
+
+def test_five_hundred_parts_are_as_confined_as_one(confined: Ground) -> None:
+    parts = " ; ".join(["true"] * 250 + ["true && true || true"] * 250 + [f"echo x > {confined.outside}/x"])
+    confined.bash(parts)
+    assert not (confined.outside / "x").exists()
+
+
+PATHS = st.lists(
+    st.sampled_from(["p", "p/.git", "p/.git/hooks", "p/src", "p/src/a.py", "q"]).map(lambda n: Path("/") / n)
+)
+
+
+@given(PATHS, PATHS)
+def test_what_is_both_writable_and_read_only_is_read_only(writable: list[Path], readable: list[Path]) -> None:
+    found = dict(binds(Access(read_write=tuple(writable), read_only=tuple(readable))))
+    assert not any(found[path] for path in readable)
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def test_no_program_is_started_through_a_shell_of_ours() -> None:
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for call in calls(ast.parse(path.read_text(encoding="utf-8"))):
+            shell = any(
+                word.arg == "shell" and not (isinstance(word.value, ast.Constant) and word.value.value is False)
+                for word in call.keywords
+            )
+            name = ast.unparse(call.func)
+            if shell or name in ("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"):
+                found.append(f"{path}:{call.lineno}")
+    assert found == []
+
+
+def test_no_safety_rests_on_a_list_of_commands() -> None:
+    """A deny list is no control: the tool that runs commands looks at none of their words."""
+    source = (PACKAGE / "agent" / "tools" / "shell.py").read_text(encoding="utf-8")
+    assert re.findall(r"\bre\.|fnmatch|shlex|startswith|split\(", source) == []
+    tool = shell_tool(PlainSandbox(), Path("/"), access=Access())
+    assert tool.run({"command": "true; false || true # rm -rf /"}).text == "exit status 0"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1\0.example.org", "localhost"])
+def test_no_name_of_a_host_opens_the_network(confined: Ground, host: str) -> None:
+    """There is no proxy that could be fooled by a name: there is no network."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        listener.setblocking(False)
+        code = f"import socket; socket.create_connection(({host!r}, {listener.getsockname()[1]}), 2); print('open')"
+        assert "open\n" not in confined.python(code).output
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_no_datagram_leaves_and_so_no_question_of_dns(boxed: Ground) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(0.2)
+        boxed.python(f"import socket; socket.socket(2, 2).sendto(b'out', {listener.getsockname()!r})")
+        with pytest.raises(TimeoutError):
+            listener.recv(10)
+
+
+def test_no_socket_file_outside_can_be_reached(boxed: Ground) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = str(boxed.outside / "s")
+        listener.bind(path)
+        listener.listen()
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r})"
+        assert "FileNotFoundError" in boxed.python(code).output
+
+
+def test_no_key_is_in_the_environment_of_any_process_that_can_be_seen(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-of-the-test")
+    code = (
+        "import os\npid = os.getpid()\nseen = 0\n"
+        "while pid > 1 or pid == os.getpid():\n"
+        "    try: print(open(f'/proc/{pid}/environ', 'rb').read()); seen += 1\n"
+        "    except OSError as error: print(error)\n"
+        "    pid = int(open(f'/proc/{pid}/stat').read().rpartition(') ')[2].split()[1])\n"
+        f"    if pid == {os.getpid()}: break\n"
+        "try: print(open('/proc/1/environ', 'rb').read())\nexcept OSError as error: print(error)\n"
+    )
+    result = ground.python(code)
+    assert "LANG" in result.output or "PATH" in result.output
+    assert "sk-canary" not in result.output
+
+
+def test_nothing_falls_back_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> ladder._Candidates:
+        yield "it is not here", None
+
+    monkeypatch.setattr(ladder, "_tried", {})
+    for level in ladder._CANDIDATES:
+        monkeypatch.setitem(ladder._CANDIDATES, level, absent)
+        with pytest.raises(EnvironmentMissing, match="it is not here"):
+            ladder.choose(level, unattended=False)
+    with pytest.raises(EnvironmentMissing, match="nobody watches"):
+        ladder.choose("auto", unattended=True)
+    heard: list[str] = []
+    ladder.choose("auto", unattended=False, tell=heard.append)
+    assert "NOT CONFINED" in heard[0]
+
+
+def test_a_test_that_signals_every_process_ends_none_of_ours(boxed: Ground, interpreter: Interpreter) -> None:
+    (boxed.project / "test_all.py").write_text(
+        "import os, signal\n"
+        "def test_all():\n"
+        # without a namespace of its own the last line would be meant for everybody
+        "    assert sum(name.isdigit() for name in os.listdir('/proc')) < 20\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    try: os.kill(-1, signal.SIGTERM)\n"
+        "    except ProcessLookupError: pass\n"
+    )
+    with subprocess.Popen(["sleep", "60"]) as other:
+        report = suite(boxed, interpreter).run().report
+        assert other.poll() is None
+        other.kill()
+    assert report is None or [case.outcome for case in report.tests] == ["passed"]
+
+
+@pytest.mark.skipif(landlock_version() < 6, reason="Landlock 6 (Linux 6.12) is needed to shut signals in")
+def test_a_signal_does_not_leave_landlock(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="landlock")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        told = ground.python(f"import os; os.kill({other.pid}, {int(signal.SIGTERM)})").output
+        assert other.poll() is None
+        other.kill()
+    assert "PermissionError" in told
+
+
+DESCENDANTS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def wait():
+    with open("started", "a") as stream: stream.write("x")
+    while True: time.sleep(1)
+def own_group(): os.setpgid(0, 0); wait()
+def own_session(): os.setsid(); wait()
+def forked_twice(): os.fork() or wait()
+def daemon():
+    os.setsid()
+    os.fork() or os.execv(sys.executable, [sys.executable, "-I", "-S", "-c",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); open('started', 'a').write('x'); time.sleep(1000)"])
+def deaf(): wait()
+def forking_on():
+    os.setsid()
+    with open("started", "a") as stream: stream.write("x")
+    while True:
+        if os.fork(): os._exit(0)
+for kind in (own_group, own_session, forked_twice, daemon, deaf, forking_on):
+    if os.fork() == 0:
+        kind()
+        os._exit(0)
+while len(open("started").read() if os.path.exists("started") else "") < 6: time.sleep(0.01)
+"""
+
+
+def living_in(folder: Path) -> list[str]:
+    """The processes whose current folder is ``folder``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "cwd") == str(folder):
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["left behind", "timed out"])
+def test_no_descendant_of_six_kinds_is_left(ground: Ground, *, waits: bool) -> None:
+    started = time.monotonic()
+    result = ground.python(DESCENDANTS + ("time.sleep(1000)" if waits else ""), timeout_s=3 if waits else 20)
+    assert len((ground.project / "started").read_text()) >= 6
+    assert (result.timed_out, result.survivors) == (waits, 0)
+    assert living_in(ground.project) == []
+    if waits:
+        assert time.monotonic() - started < 3 + 2.5
+
+
+def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from tests.cdd_agent.sandbox.rungs import Ground\n"
+        f"ground = Ground.lay(Path({str(tmp_path / 'own')!r}), level='none')\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "result = ground.run('head', '-c', '300M', '/dev/zero', timeout_s=60)\n"
+        "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "print(grown, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, result.dropped_bytes)\n"
+    )
+    root = Path(__file__).parents[2]
+    told = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True).stdout
+    grown_kb, warden_kb, dropped = map(int, told.split())
+    assert ground.sandbox.level == "none"
+    assert grown_kb < 10_000
+    assert warden_kb < 120_000  # of the interpreter before it becomes the warden too
+    assert dropped == 300 * 2**20 - 64_000
+
+
+def test_memory_time_files_and_descriptors_have_an_end(ground: Ground) -> None:
+    limits = Limits(memory_bytes=1 << 28, cpu_s=1, file_bytes=1 << 20, open_files=32)
+
+    def told(code: str) -> str:
+        result = ground.python(code, limits=limits)
+        return f"{result.output}{result.exit_status}"
+
+    assert "MemoryError" in told("x = bytearray(1 << 30)")
+    assert told("while True: pass").removesuffix("\n") in ("-24", "152", "-9", "137")
+    assert "File too large" in told(
+        "import signal; signal.signal(25, signal.SIG_IGN); open('x', 'wb').write(bytes(2 << 20))"
+    )
+    assert "Too many open files" in told("import os; [os.dup(0) for _ in range(64)]")
+    assert "x" in ground.bash("echo x").output
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="the kernel holds root to no number of processes")
+def test_the_number_of_processes_has_an_end(ground: Ground) -> None:
+    bomb = "import os, signal\nfor _ in range(200): os.fork() or signal.pause()"
+    assert "BlockingIOError" in ground.python(bomb, limits=Limits(processes=50)).output
+
+
+def test_a_test_that_deletes_everything_deletes_nothing_outside(boxed: Ground, interpreter: Interpreter) -> None:
+    (boxed.outside / "mine").write_text("mine")
+    (boxed.project / "test_delete.py").write_text(
+        "import os, shutil\n"
+        "def test_delete():\n"
+        f"    for folder in ('/', {str(boxed.outside)!r}, os.path.expanduser('~'), '.'):\n"
+        "        shutil.rmtree(folder, ignore_errors=True)\n"
+        "    os.chdir('/')\n"
+    )
+    run = suite(boxed, interpreter).run()
+    assert run.sandbox == "bwrap"
+    assert (boxed.outside / "mine").read_text() == "mine"
+    assert (boxed.project / ".git" / "config").exists()
+    assert (boxed.project / "test_delete.py").exists()
+
+
+def test_a_test_cannot_change_the_tests_that_judge_it(boxed: Ground, interpreter: Interpreter) -> None:
+    names = ("test_it.py", "tests/test_more.py", "conftest.py", "pytest.ini", "pyproject.toml")
+    (boxed.project / "tests").mkdir()
+    for name in names:
+        (boxed.project / name).write_text("")
+    judged = suite(boxed, interpreter)
+    (boxed.project / "test_it.py").write_text(
+        "import pytest\n"
+        f"@pytest.mark.parametrize('name', {names!r})\n"
+        "def test_it(name):\n"
+        "    with pytest.raises(OSError): open(name, 'a')\n"
+        "def test_beside(): open('tests/output.txt', 'w')\n"
+    )
+    report = judged.run().report
+    assert report is not None
+    assert {case.outcome for case in report.tests} == {"passed"}
+
+
+@pytest.mark.parametrize("level", CONFINED)
+def test_a_project_is_tested_the_same_on_every_rung(level: str, tmp_path: Path, interpreter: Interpreter) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    plain = suite(ground, interpreter)
+    (ground.project / "lib.py").write_text("def half(x): return x // 2\n")
+    (ground.project / "test_it.py").write_text(
+        "import os, subprocess, sys, tempfile, pytest\nfrom lib import half\n"
+        "def test_passes(tmp_path): (tmp_path / 'x').write_text('x'); assert half(4) == 2\n"
+        "def test_fails(): assert half(3) == 1.5\n"
+        "def test_writes(): open('made', 'w').close(); tempfile.mkstemp()\n"
+        "def test_starts(): subprocess.run([sys.executable, '-c', 'import lib; assert lib.half(2) == 1'], check=True)\n"
+        "@pytest.mark.skip\ndef test_skipped(): pass\n"
+        "def test_knows_its_user(): import getpass; assert getpass.getuser() and os.path.expanduser('~')\n"
+    )
+
+    def outcomes(tests: Suite) -> dict[str, str]:
+        report = tests.run().report
+        assert report is not None
+        return {case.nodeid: case.outcome for case in report.tests}
+
+    shut_in = Suite(root=plain.root, interpreter=interpreter, sandbox=at(level), timeout_s=60, bytecode=plain.bytecode)
+    assert outcomes(shut_in) == outcomes(plain)
