@@ -188,5 +188,5 @@ def private_index(seed: Path | None = None) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="cdd-index-") as folder:
         index = Path(folder) / "index"
         if seed is not None and seed.exists():
-            shutil.copyfile(seed, index)
+            shutil.copy2(seed, index)  # with its time, by which git knows what may have changed in the same moment
         yield {"GIT_INDEX_FILE": str(index)}

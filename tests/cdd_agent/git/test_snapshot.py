@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -194,3 +195,17 @@ def test_restoring_undoes_any_later_edit(
     apply(root, later_edits)
     snapshots.restore(kept)
     assert content(root) == before
+
+
+def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Repository) -> None:
+    """Size and times are the same then; only the time of the index itself tells git to look inside."""
+    root, index = repository.root, repository.place.git_dir / "index"
+    moment = 1_700_000_000
+    os.utime(root / "a.txt", (moment, moment))
+    repository.git("config", "core.trustctime", "false")
+    repository.git("update-index", "-q", "--refresh")
+    os.utime(index, (moment, moment))
+    (root / "a.txt").write_text("two\n")
+    os.utime(root / "a.txt", (moment, moment))
+    kept = Snapshots(repository).take(REF, message="kept")
+    assert repository.git("cat-file", "blob", f"{kept.commit}:a.txt") == "two\n"
