@@ -2,11 +2,14 @@
 
 import importlib
 import multiprocessing
+import random
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tests.fuzz.figures import Figures, merged
@@ -114,8 +117,24 @@ PARTS = (
         count=1_000,
         promise="a torn file, a step twice or skipped, another tree",
     ),
-    Part(what="a full disk", place="tests.soak.kill:no_space", count=100, promise="a torn file", is_split=False),
+    Part(
+        what="a disk that fills up",
+        place="tests.soak.table:disks_that_fill_up",
+        count=30,
+        promise="a torn file, a silent loss",
+        is_split=False,
+    ),
 )
+
+
+def disks_that_fill_up(count: int, seed: int) -> Figures:
+    """Run on ``count`` disks that have nothing to 4 MB of room left; small rooms come more often."""
+    from tests.soak.kill_disk import full_disk
+
+    chance = random.Random(seed)
+    rooms_kb = (0, *(int(4096 * chance.random() ** 3) for _ in range(count - 1)))
+    with tempfile.TemporaryDirectory(prefix="cdd-soak-") as folder:
+        return full_disk(Path(folder) / "new", rooms_kb=rooms_kb)
 
 
 def carried_out(part: Part, *, quick: bool, seed: int, tell: Told) -> Row:
