@@ -331,6 +331,7 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "Screen"): "what went wrong",
     ("cdd_agent/cli/app.py", "sys.stdout"): "flushed",
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
+    ("cdd_agent/cli/doctor.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
     ("cdd_agent/cli/invocation.py", "sys.stdout"): "given to a Screen; events.encode, which is escaped; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
