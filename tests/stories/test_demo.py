@@ -12,6 +12,8 @@ REFUSALS = {
         ("2", "red", "name_not_expected"),
         ("2", "green", "target_failed"),
         ("3", "green", "protected_changed"),
+        ("3", "green", "target_missing"),
+        ("3", "green", "test_removed"),
     },
     "minutes-lost": {("1", "green", "broke_others")},
 }
