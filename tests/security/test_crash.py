@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,10 @@ from cdd_agent.journal import Journal, read
 from cdd_agent.repl import crash
 from cdd_agent.storage import exclusive, write_atomic
 from tests.fakes.clock import FakeClock
+from tests.fuzz.figures import Figures
+from tests.soak.kill import every_write, random_kills, random_signals
+from tests.soak.kill_disk import full_disk
+from tests.soak.kill_disk import why_not as no_disk
 from tests.soak.kill_points import Point, points_of, why_not
 from tests.soak.kill_save import Saver, killed_saves
 from tests.soak.kill_stage import SLUG, Trial, prepared
@@ -393,3 +397,24 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
     assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-run-abcd1234"])
     assert trial.finish() == ""
     assert trial.leftovers() == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(no_disk() != "", reason=no_disk() or "a small disk can be made")
+def test_a_disk_that_fills_up_is_told_and_what_is_gone_on_with_ends_the_same(tmp_path: Path) -> None:
+    found = full_disk(tmp_path / "disk", rooms_kb=(0, 100, 400))
+    assert (found.tried, found.bad, found.example) == (3, 0, "")
+
+
+@pytest.mark.slow
+@no_strace
+def test_a_run_that_is_killed_at_some_of_its_writes_ends_the_same() -> None:
+    found = every_write(8)
+    assert (found.tried, found.bad, found.example) == (8, 0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("soak", [random_kills, random_signals])
+def test_a_run_that_is_ended_at_random_ends_the_same(soak: Callable[[int, int], Figures]) -> None:
+    found = soak(15, int(time.time()))
+    assert (found.tried, found.bad, found.example) == (15, 0, "")

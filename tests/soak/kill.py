@@ -1,11 +1,12 @@
 """``kill -9`` at every write of a whole ``cdd exec``, and at random: what is gone on with ends as if nothing had been.
 
-By hand: ``python -m tests.soak.kill every_write 50`` or ``random_kills 200``.
+By hand: ``python -m tests.soak.kill every_write 50``, or ``random_kills 200``, or ``random_signals 200``.
 """
 
 import contextlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tests.fuzz.figures import Figures
 from tests.soak.kill_points import Point, points_of, why_not
-from tests.soak.kill_stage import Stage, Trial, build
+from tests.soak.kill_stage import LONGEST_S, Stage, Trial, build
 
 _CHAIN = 40
 """Kills that one project takes at most before it is gone on with to its end."""
@@ -36,7 +37,7 @@ def every_write(limit: int | None) -> Figures:
             trial = stage.trial("trial")
             with tally.timed(), trial.start(*point.fails_with("signal=SIGKILL")) as process:
                 _, errors = process.communicate()
-                problems = _after_kill(trial, process.returncode, errors)
+                problems = _after_end(trial, process.returncode, errors, sent=signal.SIGKILL)
                 problems += _after_resume(trial, stage)
             tally.count(problems, example=str(point))
             trial.drop()
@@ -45,25 +46,36 @@ def every_write(limit: int | None) -> Figures:
 
 def random_kills(count: int, seed: int) -> Figures:
     """Kill runs ``count`` times at random moments; a project is killed again and again while it is gone on with."""
+    return _ended_at_random(count, seed, signals=(signal.SIGKILL,))
+
+
+def random_signals(count: int, seed: int) -> Figures:
+    """Tell runs ``count`` times at random moments to end, as Ctrl-C, ``kill`` or a closed terminal does."""
+    return _ended_at_random(count, seed, signals=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+
+def _ended_at_random(count: int, seed: int, *, signals: tuple[signal.Signals, ...]) -> Figures:
     chance = random.Random(seed)
     with _staged() as stage:
         tally = _Tally(stage)
         chains = 0
         while tally.tried < count:
             chains += 1
-            trial, problems, moments = stage.trial("trial"), list[str](), list[float]()
+            trial, problems, moments = stage.trial("trial"), list[str](), list[str]()
             for _ in range(min(_CHAIN, count - tally.tried)):
-                moments.append(round(0.1 + chance.random() * chance.random() * stage.whole_s, 2))
+                sent = chance.choice(signals)
+                after_s = 0.1 + chance.random() * chance.random() * stage.whole_s
+                moments.append(f"{sent.name} {after_s:.2f} s")
                 with tally.timed():
-                    code, errors = _killed(trial, after_s=moments[-1])
-                    problems += _after_kill(trial, code, errors)
+                    code, errors = _ended(trial, after_s=after_s, sent=sent)
+                    problems += _after_end(trial, code, errors, sent=sent)
                 tally.count([], example="")
                 if code == 0 or problems:
                     break
             problems += _after_resume(trial, stage)
-            tally.spoil(problems, example=f"seed {seed}, chain {chains}, killed after {moments} s")
+            tally.spoil(problems, example=f"seed {seed}, chain {chains}, ended by {', '.join(moments)}")
             trial.drop()
-        return tally.figures(kind="kills", notes=(f"projects taken to their end: {chains}",))
+        return tally.figures(kind="ends", notes=(f"projects taken to their end: {chains}",))
 
 
 class _Tally:
@@ -117,20 +129,22 @@ def _staged() -> Iterator[Stage]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _killed(trial: Trial, *, after_s: float) -> tuple[int, bytes]:
-    """Exit code and errors of a run that is killed after some time, unless it has ended by then."""
+def _ended(trial: Trial, *, after_s: float, sent: signal.Signals) -> tuple[int, bytes]:
+    """Exit code and errors of a run that gets a signal after some time, unless it has ended by then."""
     with trial.start() as process:
         try:
             _, errors = process.communicate(timeout=after_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            _, errors = process.communicate()
+            process.send_signal(sent)
+            _, errors = process.communicate(timeout=LONGEST_S)
     return process.returncode, errors
 
 
-def _after_kill(trial: Trial, code: int, errors: bytes) -> list[str]:
-    """What is wrong with the files that a killed run left."""
-    said = [] if code in {0, -9} else [f"exit {code}: {errors.decode(errors='replace')}"]
+def _after_end(trial: Trial, code: int, errors: bytes, *, sent: signal.Signals) -> list[str]:
+    """What is wrong with the way a run ended, and with the files it left."""
+    in_order = code == 128 + sent and b"Traceback" not in errors
+    untold = code == -sent  # killed, or before the program has heard of signals
+    said = [] if code == 0 or in_order or untold else [f"exit {code}: {errors.decode(errors='replace')}"]
     return said + trial.torn()
 
 
@@ -152,5 +166,6 @@ def _spread(points: tuple[Point, ...], limit: int) -> tuple[Point, ...]:
 
 if __name__ == "__main__":
     name, number = sys.argv[1], int(sys.argv[2])
-    found = every_write(number or None) if name == "every_write" else random_kills(number, seed=int(time.time()))
+    at_random = {"random_kills": random_kills, "random_signals": random_signals}.get(name)
+    found = every_write(number or None) if at_random is None else at_random(number, seed=int(time.time()))
     sys.stdout.write(f"{found}\n")
