@@ -31,7 +31,7 @@ HOSTILE_TEST = "tests/test_orders.py"
 OUR_PRODUCT = frozenset({"discount.py", "prices.py"})
 """Files that the step is about: what a refused attempt leaves in them is the next one's to mend."""
 OF_THE_PROGRAM = re.compile(
-    r"project/(\.git/(objects|refs/cdd|logs|index|cdd|packed-refs)|\.cdd/(reports|aside|journal))"
+    r"project/(\.git/(objects|refs/cdd|logs|index|cdd|packed-refs)|\.cdd/(reports|aside|journal)|\.pytest_cache/)"
 )
 """What the program itself writes while it judges."""
 
