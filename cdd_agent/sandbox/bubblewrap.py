@@ -41,7 +41,7 @@ class BubblewrapSandbox:
             level=self.level,
             argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
             environment=environment,
-            confined=("files outside the project", *(() if access.network else ("network",)), "other processes"),
+            confined=confined(access),
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
         )
         return carry_out(command, launch)
@@ -68,6 +68,11 @@ class BubblewrapSandbox:
         for bound, is_writable in binds(access):
             yield from ("--bind" if is_writable else "--ro-bind", str(bound), str(bound))
         yield from ("--remount-ro", "/")
+
+
+def confined(access: Access) -> tuple[str, ...]:
+    """What a program in namespaces of its own has not, in words."""
+    return ("no files outside the project", *(() if access.network else ("no network",)), "no other processes")
 
 
 def binds(access: Access) -> list[tuple[Path, bool]]:

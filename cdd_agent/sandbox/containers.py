@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.bubblewrap import HOME, binds, existing
+from cdd_agent.sandbox.bubblewrap import HOME, binds, confined, existing
 from cdd_agent.sandbox.landlock import CONFIGURATION
 from cdd_agent.sandbox.port import Access, Command, Result
 from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
@@ -53,7 +53,7 @@ class ContainerSandbox:
             level=self.level,
             argv=(*argv, IMAGE, program(command, environment), *command.argv[1:]),
             environment=_client_environment(),
-            confined=("files outside the project", *(() if access.network else ("network",)), "other processes"),
+            confined=confined(access),
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
             ending=(str(self.client), "kill", name),
         )

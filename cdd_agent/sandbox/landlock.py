@@ -56,8 +56,8 @@ class LandlockSandbox:
                 environment=environment,
                 rules={"read": list(read), "write": list(write), "network": access.network},
                 confined=(
-                    "files outside the project",
-                    *(() if access.network else ("TCP",)),
+                    "no files outside the project",
+                    *(() if access.network else ("no TCP",)),
                     NOT_STOPPED,
                 ),
             )

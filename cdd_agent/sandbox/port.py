@@ -8,7 +8,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one program, with all it starts, may use up; None: no limit of ours."""
+    """What one program, with all it starts, may use up; None: no limit of ours.
+
+    Where none at all is given, those of ``limits.standard`` are in force.
+    """
 
     memory_bytes: int | None = None
     """Address space of each process."""
