@@ -16,7 +16,7 @@ from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.verdict import lock_reason
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.access import access_for, test_paths
+from cdd_agent.testrun.access import access_for, protected_tests
 from pytest_tdd_agent.report import summary
 
 MOST_NAMED = 40
@@ -83,6 +83,6 @@ def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], t
         if bench.snapshots.leaves_out(bench.in_repository(f"{place}/{folder.name}/"))
     ]
     named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
-    locked = test_paths(root, with_sections=False) if phase != "red" else ()
+    locked = protected_tests(root, with_sections=False) if phase != "red" else ()
     access = access_for(root, bench.suite.interpreter, locked=(*tickets, *locked, *named[:MOST_NAMED]))
     return replace(access, kept=(*access.kept, *tickets))

@@ -87,7 +87,7 @@ def _looked_after(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
             yield path
 
 
-def test_paths(root: Path, *, with_sections: bool) -> tuple[Path, ...]:
+def protected_tests(root: Path, *, with_sections: bool) -> tuple[Path, ...]:
     """The test files and pytest's configuration below ``root``; folders of tests in their place if there are many.
 
     ``with_sections``: also the files that configure pytest among other things.

@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.sandbox.port import Access
+from cdd_agent.testrun.access import access_for, git_folders, protected_tests
+from cdd_agent.testrun.detect import Interpreter
+
+PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
+
+
+def access(root: Path, **more: tuple[Path, ...]) -> Access:
+    return access_for(root, PYTHON, **more)
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+
+
+def test_the_project_is_writable_except_for_what_is_gits_ours_and_somebody_elses(tmp_path: Path) -> None:
+    write(tmp_path, ".git/config", ".cdd/config.yaml", ".vscode/settings.json", "src/a.py", ".envrc")
+    reach = access(tmp_path)
+    assert reach.read_write == (tmp_path,)
+    assert set(reach.read_only) == {tmp_path / name for name in (".git", ".cdd", ".vscode", ".envrc")}
+    assert reach.network is False
+
+
+def test_what_is_missing_is_looked_after_and_has_a_place_to_go(tmp_path: Path) -> None:
+    write(tmp_path, ".git/config", ".cdd/x")
+    reach = access(tmp_path)
+    assert {tmp_path / ".vscode", tmp_path / ".mcp.json"} <= set(reach.kept)
+    assert {tmp_path / ".git/config", tmp_path / ".git/hooks", tmp_path / ".cdd/config.yaml"} <= set(reach.kept)
+    assert reach.aside == tmp_path / ".cdd" / "aside"
+    assert tmp_path / ".git" not in reach.kept
+
+
+def test_the_rest_of_the_work_tree_can_be_read(tmp_path: Path) -> None:
+    write(tmp_path, ".git/HEAD", "other/a.py", "project/b.py")
+    reach = access(tmp_path / "project")
+    assert reach.read_only[:2] == (tmp_path, tmp_path / ".git")
+    assert reach.read_write == (tmp_path / "project",)
+
+
+def test_a_home_that_is_a_work_tree_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, ".git/HEAD", "project/b.py")
+    assert tmp_path not in access(tmp_path / "project").read_only
+
+
+def test_a_linked_work_tree_has_two_folders_of_gits(tmp_path: Path) -> None:
+    write(tmp_path, "main/.git/HEAD", "main/.git/worktrees/w/HEAD", "main/.git/objects/x")
+    (tmp_path / "main/.git/worktrees/w/commondir").write_text("../..\n")
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/.git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/w\n")
+    assert git_folders(tmp_path / "w") == (tmp_path / "w/.git", tmp_path / "main/.git")
+
+
+@pytest.mark.parametrize("told", ["gitdir: /etc\n", "gitdir: {home}\n", "\xff", "", "gitdir: nowhere\n"])
+def test_a_file_that_only_looks_like_a_link_to_gits_folder_lets_nothing_in(tmp_path: Path, told: str) -> None:
+    write(tmp_path, "home/.ssh/id", "home/commondir")
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/.git").write_bytes(told.format(home=tmp_path / "home").encode("latin-1"))
+    assert git_folders(tmp_path / "w") == (tmp_path / "w/.git",)
+
+
+def test_an_environment_in_the_project_is_read_only_and_not_compared_byte_by_byte(tmp_path: Path) -> None:
+    write(tmp_path, ".venv/pyvenv.cfg", ".venv/lib/a.py")
+    reach = access(tmp_path)
+    assert tmp_path / ".venv" in reach.read_only
+    assert tmp_path / ".venv" not in reach.kept
+
+
+def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
+    (tmp_path / ".vscode").symlink_to("/etc")
+    reach = access(tmp_path, locked=(tmp_path / "gone", tmp_path / ".vscode"))
+    assert reach.read_only == ()
+
+
+def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "p/lib").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", f"lib:{tmp_path}/elsewhere:")
+    assert access(tmp_path / "p").read_only == (tmp_path / "p/lib", tmp_path / "elsewhere")
+
+
+def names(root: Path, *, with_sections: bool = True) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in protected_tests(root, with_sections=with_sections))
+
+
+def test_tests_and_configuration_are_named_one_by_one(tmp_path: Path) -> None:
+    write(tmp_path, "tests/test_a.py", "tests/data.json", "src/test_b.py", "src/c.py", "conftest.py", "pytest.ini")
+    write(tmp_path, "pyproject.toml", ".venv/test_x.py", ".hidden/test_x.py")
+    found = ["conftest.py", "pytest.ini", "src/test_b.py", "tests/data.json", "tests/test_a.py"]
+    assert names(tmp_path, with_sections=False) == found
+    assert names(tmp_path) == sorted([*found, "pyproject.toml"])
+
+
+def test_of_many_tests_the_folders_are_named(tmp_path: Path) -> None:
+    write(tmp_path, *(f"tests/unit/test_{number}.py" for number in range(50)), "src/test_b.py", "conftest.py")
+    assert names(tmp_path) == ["conftest.py", "src/test_b.py", "tests"]
