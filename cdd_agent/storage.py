@@ -30,7 +30,7 @@ _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
 _NAME_CAP = 60
 """Characters of a file's name that its temporary one repeats: a name has at most 255 bytes."""
 _POLL_S = 0.02
-_SCRATCH = "cdd-run-"
+_SCRATCH = "cdd-scratch-"
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -124,14 +124,24 @@ def scratch() -> Iterator[Path]:
     for left in home.glob(f"{_SCRATCH}*"):
         with contextlib.suppress(OSError), _locked_folder(left):
             shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
-    with _locked_folder(folder):
+    with contextlib.ExitStack() as held:
+        folder = _own_folder(home, held)
         tempfile.tempdir = str(folder)
         try:
             yield folder
         finally:
             tempfile.tempdir = before
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own_folder(home: Path, held: contextlib.ExitStack) -> Path:
+    """A new folder whose lock is held; another process may sweep it away before it is, and then there is one more."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            held.enter_context(_locked_folder(folder))
+            if folder.exists():
+                return folder
 
 
 @contextlib.contextmanager

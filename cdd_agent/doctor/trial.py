@@ -1,9 +1,9 @@
 """The plugin tried in a project's interpreter, on two tests of the program's own."""
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from cdd_agent.storage import scratch
 from cdd_agent.testrun.run import Suite
 
 TIMEOUT_S = 60.0
@@ -13,7 +13,7 @@ _EXPECTED = {"test_that_passes": "passed", "test_that_fails": "failed"}
 
 def try_plugin(suite: Suite) -> str | None:
     """None if both tests are reported as what they are; else what was wrong."""
-    with tempfile.TemporaryDirectory(prefix="cdd-doctor-") as folder:
+    with scratch() as folder:
         (Path(folder) / "test_trial.py").write_text(TESTS, encoding="ascii")
         run = replace(suite, root=Path(folder), timeout_s=TIMEOUT_S, bytecode=None, flaky=0).run()
     if run.report is None:

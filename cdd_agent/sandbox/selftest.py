@@ -7,11 +7,11 @@ import os
 import secrets
 import socket
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.sandbox.port import Access, Command, Limits, Result, Sandbox
+from cdd_agent.storage import scratch
 
 TIMEOUT_S = 10.0
 _SHOWN = 120
@@ -56,7 +56,7 @@ def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
     Landlock cannot except ``.git`` from the project; there the fourth is reading the environment of cdd. Where even
     the allowed act fails, or nothing runs at all, that is told for each.
     """
-    with tempfile.TemporaryDirectory(prefix="cdd-selftest-") as folder, socket.socket() as listener:
+    with scratch() as folder, socket.socket() as listener:
         here = Path(folder).resolve()
         project, secret = here / "project", here / "secret"
         (project / ".git").mkdir(parents=True)

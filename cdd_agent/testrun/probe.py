@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import msgspec
 
 from cdd_agent.sandbox.port import Access, Command, Sandbox
 from cdd_agent.settings import private_folder
-from cdd_agent.storage import write_atomic
+from cdd_agent.storage import scratch, write_atomic
 from cdd_agent.testrun import reach
 
 TIMEOUT_S = 30.0
@@ -88,7 +87,7 @@ class Probe:
         self, python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str] | str:
         """The end of ``python`` in a sandbox in which nothing can be written; all it says is taken as its output."""
-        with tempfile.TemporaryDirectory(prefix="cdd-probe-") as folder:
+        with scratch() as folder:
             access = Access(read_write=(Path(folder).resolve(),), read_only=reach.before_asked(python))
             command = Command(
                 argv=(str(python), "-c", _QUESTION),

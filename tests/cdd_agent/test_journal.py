@@ -1,4 +1,7 @@
+import os
 from pathlib import Path
+
+import pytest
 
 from cdd_agent.events import Notice, TextDelta
 from cdd_agent.journal import Journal, read
@@ -26,3 +29,31 @@ def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
 
 def test_no_journal_has_no_events(tmp_path: Path) -> None:
     assert list(read(tmp_path / "none.jsonl")) == []
+
+
+def test_a_line_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"time":"2026')
+    with Journal(path, clock=FakeClock()) as journal:
+        journal.write(Notice(text="one"))
+        journal.write(Notice(text="two"))
+    assert list(read(path)) == [Notice(text="one"), Notice(text="two")]
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_a_whole_line_that_is_no_event_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"event":"Nothing"}\n')
+    with pytest.raises(ValueError, match="not an event"):
+        list(read(path))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_journal_that_is_no_ordinary_file_is_refused_without_waiting(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("elsewhere")
+    with pytest.raises(OSError, match=r"events\.jsonl"):
+        Journal(path, clock=FakeClock())

@@ -392,9 +392,9 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
     for name in names:
         (trial.project / name).parent.mkdir(parents=True, exist_ok=True)
         (trial.project / name).write_text("half")
-    (trial.temporary / "cdd-run-abcd1234" / "cdd-index-1").mkdir(parents=True)
+    (trial.temporary / "cdd-scratch-abcd1234" / "cdd-index-1").mkdir(parents=True)
     (trial.project / ".git" / "cdd-exec.lock").write_text("a process that was killed")
-    assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-run-abcd1234"])
+    assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-scratch-abcd1234"])
     assert trial.finish() == ""
     assert trial.leftovers() == []
 
