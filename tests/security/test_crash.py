@@ -19,11 +19,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import ExitCode
-from cdd_agent.events import Event, Notice
+from cdd_agent.events import Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read
 from cdd_agent.repl import crash
 from cdd_agent.storage import exclusive, write_atomic
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import Status
 from tests.fakes.clock import FakeClock
 from tests.fuzz.figures import Figures
 from tests.soak.kill import every_write, random_kills, random_signals
@@ -225,6 +228,34 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
     package = ROOT / "cdd_agent"
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if reads.search(path.read_text())}
     assert found <= allowed
+
+
+class BackwardClock(FakeClock):
+    """Each look at the date is an hour before the last one."""
+
+    def now(self) -> str:
+        self.hour = getattr(self, "hour", 23) - 1
+        return f"2026-01-31T{self.hour:02}:00:00Z"
+
+
+def test_a_clock_that_is_set_back_changes_neither_durations_nor_what_comes_next(trial: Trial) -> None:
+    seen: list[Event] = []
+    recording = trial.folder.parent / "recording.yaml"
+    composition = Composition(
+        Options(project=trial.project, replay=recording), emit=seen.append, environment=trial.environment
+    )
+    composition.clock = BackwardClock(tick_s=1.0)
+    executor = composition.executor(find(trial.project, SLUG))
+    with executor.running():
+        executor.skip(1, reason="left out")
+        executor.skip(2, reason="left out")
+    state = composition.executor(find(trial.project, SLUG)).state
+    first, second = state.execution(1).completed_at, state.execution(2).completed_at
+    assert first is not None
+    assert second is not None
+    assert second < first < state.started_at
+    assert state.numbers(Status.SKIPPED) == (1, 2)
+    assert [event.duration_s > 0 for event in seen if isinstance(event, RunFinished)] == [True]
 
 
 # A second process: fault 9, row 44.
