@@ -42,6 +42,7 @@ class BubblewrapSandbox:
             argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
             environment=environment,
             confined=confined(access),
+            is_told_as_by_a_shell=True,
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
         )
         return carry_out(command, launch)

@@ -54,6 +54,7 @@ class ContainerSandbox:
             argv=(*argv, IMAGE, program(command, environment), *command.argv[1:]),
             environment=_client_environment(),
             confined=confined(access),
+            is_told_as_by_a_shell=True,
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
             ending=(str(self.client), "kill", name),
         )

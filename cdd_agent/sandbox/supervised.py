@@ -9,6 +9,7 @@ import marshal
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ PYTHONPATH is added by ``testrun.run`` for test runs."""
 LATE_S = 1.9
 """After so much more than its time a run is ended from here: its warden has been stopped."""
 
+_SIGNALS = frozenset(map(int, signal.Signals))
 _WARDEN = "import sys; sys.path.append(sys.argv[1]); from cdd_agent.sandbox.warden.main import main; main()"
 _SOURCES = str(Path(__file__).parents[2])
 
@@ -55,6 +57,8 @@ class Launch:
     """Paths that the rung itself protects, so that nobody has to look after them."""
     ending: tuple[str, ...] = ()
     """A command that ends what no signal of ours reaches."""
+    is_told_as_by_a_shell: bool = False
+    """An end by a signal is told as 128 and its number."""
 
 
 def environment_for(command: Command) -> dict[str, str]:
@@ -90,7 +94,7 @@ def carry_out(command: Command, launch: Launch) -> Result:
     answer, remarks, output = _asked(order, program=command.argv[0])
     _, status, dropped, timed_out, survivors = answer
     return Result(
-        exit_status=status,
+        exit_status=128 - status if launch.is_told_as_by_a_shell and status - 128 in _SIGNALS else status,
         output=output.decode("utf-8", "replace"),
         dropped_bytes=dropped,
         timed_out=bool(timed_out),

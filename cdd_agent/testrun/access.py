@@ -35,7 +35,7 @@ def access_for(
     """
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = protected_paths(root)
-    environment = [path for path in interpreter.reads if path != root and path not in root.parents]
+    environment = [path for path in _read_by(interpreter, root) if path != root and path not in root.parents]
     python_path = [root / entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     around = fit([top]) if top != root else ()
     return Access(
@@ -52,12 +52,18 @@ def access_for(
                     *locked,
                     *read_only,
                 )
-                if path.exists() and not path.is_symlink()
+                if path in environment or (path.exists() and not path.is_symlink())
             )
         ),
         kept=tuple(dict.fromkeys((*must_not_appear(root), *_looked_after(root, protected)))),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
     )
+
+
+def _read_by(interpreter: Interpreter, root: Path) -> Iterator[Path]:
+    """What the interpreter reads; of a link in the project, which is there as it is, what it leads to."""
+    for path in interpreter.reads:
+        yield path.resolve() if path.is_symlink() and root in path.parents else path
 
 
 def git_folders(top: Path) -> tuple[Path, ...]:

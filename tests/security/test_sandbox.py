@@ -348,7 +348,7 @@ def test_memory_time_files_and_descriptors_have_an_end(ground: Ground) -> None:
         return f"{result.output}{result.exit_status}"
 
     assert "MemoryError" in told("x = bytearray(1 << 30)")
-    assert told("while True: pass").removesuffix("\n") in ("-24", "152", "-9", "137")
+    assert told("while True: pass").removesuffix("\n") in ("-24", "-9")
     assert "File too large" in told(
         "import signal; signal.signal(25, signal.SIG_IGN); open('x', 'wb').write(bytes(2 << 20))"
     )
