@@ -5,7 +5,7 @@ Nothing here reads a project's settings: what a repository says can lower no pro
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +45,11 @@ class Trial:
     proofs: tuple[Proof, ...] = ()
 
     @property
+    def is_installed(self) -> bool:
+        """Whether there was something to try."""
+        return self.what != self.why_not
+
+    @property
     def passed(self) -> bool:
         """Whether it is there and refused every forbidden act."""
         return self.sandbox is not None
@@ -77,9 +82,12 @@ def choose(asked: str, *, unattended: bool, tell: Callable[[str], None] = lambda
     failed: list[Trial] = []
     for trial in climb(asked):
         if trial.sandbox is not None:
+            worth_telling = [other for other in failed if other.is_installed or trial.level == LEVELS[-2]]
+            if worth_telling:
+                tell(f"Sandbox {trial.level}. Not taken: {_reasons(worth_telling)}.")
             return trial.sandbox
         failed.append(trial)
-    why = "; ".join(f"{trial.level}: {trial.why_not}" for trial in failed)
+    why = _reasons(failed)
     if asked != "auto":
         raise EnvironmentMissing(f"The sandbox {asked} cannot be used: {why}.", hint=_HINTS[asked])
     if unattended:
@@ -90,6 +98,11 @@ def choose(asked: str, *, unattended: bool, tell: Callable[[str], None] = lambda
     tell(f"NOT CONFINED: tests and commands run as you, with all your files and the network ({why}).")
     tell(f"To confine them: {_HINTS['bwrap']}.")
     return PlainSandbox()
+
+
+def _reasons(trials: Iterable[Trial]) -> str:
+    """Each level with why it was not taken."""
+    return "; ".join(f"{trial.level}: {trial.why_not}" for trial in trials)
 
 
 def climb(asked: str = "auto") -> Iterator[Trial]:

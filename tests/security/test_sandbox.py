@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cdd_agent
+from cdd_agent import settings
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.compose import Composition, Options
+from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.guarded.protected import must_not_appear
 from cdd_agent.sandbox import ladder
 from cdd_agent.sandbox.bubblewrap import binds
@@ -240,6 +243,37 @@ def test_nothing_falls_back_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     ladder.choose("auto", unattended=False, tell=heard.append)
     assert "NOT CONFINED" in heard[0]
+
+
+def test_the_whole_program_refuses_a_level_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interpreter: Interpreter
+) -> None:
+    def absent() -> ladder._Candidates:
+        yield "it is not here", None
+
+    monkeypatch.setattr(ladder, "_tried", {})
+    for level in ladder._CANDIDATES:
+        monkeypatch.setitem(ladder._CANDIDATES, level, absent)
+    environment = {"CDD_PYTHON": str(interpreter.path), "CDD_SANDBOX": "bwrap", "XDG_STATE_HOME": str(tmp_path / "s")}
+
+    def level_of(options: Options, **more: str) -> str:
+        project = Composition(options, emit=lambda _: None, environment={**environment, **more})
+        return project.suite.sandbox.level
+
+    here = Options(project=tmp_path)
+    with pytest.raises(EnvironmentMissing, match="sandbox bwrap cannot be used"):
+        level_of(replace(here, attended=True))
+    with pytest.raises(EnvironmentMissing, match="nobody watches"):
+        level_of(here, CDD_SANDBOX="auto")
+    assert level_of(replace(here, attended=True), CDD_SANDBOX="auto") == "none"
+    assert level_of(replace(here, sandbox="none")) == "none"
+
+
+def test_no_repository_lowers_the_level(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    (tmp_path / ".cdd" / "config.yaml").write_text("sandbox: none\n")
+    with pytest.raises(DocumentError, match="unknown setting 'sandbox'"):
+        settings.load(tmp_path, allows=lambda _: True, environment={})
 
 
 def test_a_test_that_signals_every_process_ends_none_of_ours(boxed: Ground, interpreter: Interpreter) -> None:

@@ -57,8 +57,24 @@ def test_the_first_rung_that_passes_is_taken(rungs: "dict[Level, list[str]]") ->
     ladder._CANDIDATES["landlock"] = ladder._landlocks
     if not next(climb("landlock")).passed:
         pytest.skip("the kernel has no Landlock that passes the self-test")
-    assert choose("auto", unattended=True).level == "landlock"
+    heard: list[str] = []
+    assert choose("auto", unattended=True, tell=heard.append).level == "landlock"
+    assert heard == ["Sandbox landlock. Not taken: docker: there is no docker; bwrap: there is no bwrap."]
     assert [trial.why_not for trial in climb()] == ["there is no docker", "there is no bwrap", ""]
+
+
+def test_a_program_that_is_there_and_not_taken_is_told(
+    rungs: "dict[Level, list[str]]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del rungs
+    offer(monkeypatch, "docker", Leaky("docker"))
+    ladder._CANDIDATES["bwrap"] = ladder._bubblewraps
+    heard: list[str] = []
+    if not any(trial.passed for trial in climb("bwrap")):
+        pytest.skip("no bwrap that passes the self-test")
+    assert choose("auto", unattended=True, tell=heard.append).level == "bwrap"
+    assert len(heard) == 1
+    assert heard[0].startswith("Sandbox bwrap. Not taken: docker: the docker of the test did not pass")
 
 
 def test_a_rung_is_tried_once_in_a_process(rungs: "dict[Level, list[str]]") -> None:
