@@ -13,8 +13,8 @@ from pathlib import Path
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.bubblewrap import HOME, binds, confined, existing
 from cdd_agent.sandbox.landlock import CONFIGURATION
-from cdd_agent.sandbox.port import Access, Command, Result
-from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
+from cdd_agent.sandbox.port import Access, Command, Limits, Result
+from cdd_agent.sandbox.supervised import Launch, bounds_of, carry_out, environment_for, program
 
 IMAGE = "cdd-sandbox:empty"
 _TIMEOUT_S = 20.0
@@ -46,7 +46,7 @@ class ContainerSandbox:
         environment.pop("TMPDIR", None)
         environment |= command.variables
         access, name = existing(command.access), f"cdd-{secrets.token_hex(8)}"
-        argv = (*self._options(access, name), "--workdir", str(command.cwd))
+        argv = (*self._options(access, name), *_limits(bounds_of(command)), "--workdir", str(command.cwd))
         for key, value in environment.items():
             argv += ("--env", f"{key}={value}")
         launch = Launch(
@@ -56,6 +56,7 @@ class ContainerSandbox:
             confined=confined(access),
             is_told_as_by_a_shell=True,
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
+            is_limited_elsewhere=True,
             ending=(str(self.client), "kill", name),
         )
         return carry_out(command, launch)
@@ -88,6 +89,18 @@ class ContainerSandbox:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return (result.stdout.decode("utf-8", "replace").strip() or None) if result.returncode == 0 else None
+
+
+def _limits(limits: Limits) -> Iterator[str]:
+    """The limits as the engine takes them; memory and processes are those of the whole container."""
+    yield from ("--ulimit", "core=0")
+    for name, most in (("cpu", limits.cpu_s), ("fsize", limits.file_bytes), ("nofile", limits.open_files)):
+        if most is not None:
+            yield from ("--ulimit", f"{name}={most}")
+    if limits.memory_bytes is not None:
+        yield from ("--memory", f"{limits.memory_bytes}b")
+    if limits.processes is not None:
+        yield from ("--pids-limit", str(limits.processes))
 
 
 def _client_environment() -> dict[str, str]:

@@ -57,6 +57,8 @@ class Launch:
     """Paths that the rung itself protects, so that nobody has to look after them."""
     ending: tuple[str, ...] = ()
     """A command that ends what no signal of ours reaches."""
+    is_limited_elsewhere: bool = False
+    """The limits are told to what runs the program, and not in force for what is started here."""
     is_told_as_by_a_shell: bool = False
     """An end by a signal is told as 128 and its number."""
 
@@ -75,16 +77,21 @@ def program(command: Command, environment: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.join(command.cwd, found))
 
 
+def bounds_of(command: Command) -> Limits:
+    """The limits of a command, or the standard ones if it has none."""
+    return command.limits if command.limits != Limits() else limits.standard(command.timeout_s)
+
+
 def carry_out(command: Command, launch: Launch) -> Result:
     """Run ``launch`` and wait for its end; see ``Sandbox.run``."""
-    bounds = command.limits if command.limits != Limits() else limits.standard(command.timeout_s)
+    bounds = bounds_of(command)
     order: Order = {
         "argv": list(launch.argv),
         "environment": dict(launch.environment),
         "cwd": str(command.cwd),
         "timeout_s": float(command.timeout_s),
         "output_cap": command.output_cap,
-        "limits": limits.in_kernel_terms(bounds),
+        "limits": limits.in_kernel_terms(Limits() if launch.is_limited_elsewhere else bounds),
         "rules": launch.rules,
         "kept": kept_below(command.access, bound=launch.bound),
         "aside": None if command.access.aside is None else str(command.access.aside),

@@ -8,8 +8,10 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.containers import IMAGE, ContainerSandbox
-from cdd_agent.sandbox.port import Access, Command
+from cdd_agent.sandbox.port import Access, Command, Limits
 from tests.cdd_agent.sandbox.rungs import Ground
+
+LIMITS = Limits(memory_bytes=6, cpu_s=7, file_bytes=8, open_files=9, processes=10)
 
 CLIENT = """#!/bin/bash
 echo "$@" >> {log}
@@ -61,7 +63,9 @@ def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     sandbox = ContainerSandbox(client(tmp_path))
     access = Access(read_write=(ground.project,), read_only=(ground.project / ".git", ground.outside))
-    command = Command(argv=("pwd",), cwd=ground.project, access=access, variables={"A": "b"}, timeout_s=20)
+    command = Command(
+        argv=("pwd",), cwd=ground.project, access=access, variables={"A": "b"}, timeout_s=20, limits=LIMITS
+    )
     result = sandbox.run(command)
     assert (result.output, result.level) == (f"{ground.project}\n", "docker")
     line = run_line(tmp_path)
@@ -74,6 +78,8 @@ def test_a_run_is_a_container_that_may_do_nothing_else(tmp_path: Path) -> None:
         ("--network", "none"),
         ("--user", f"{os.getuid()}:{os.getgid()}"),
         ("--env", "A=b"),
+        ("--ulimit", "core=0", "--ulimit", "cpu=7", "--ulimit", "fsize=8", "--ulimit", "nofile=9"),
+        ("--memory", "6b", "--pids-limit", "10"),
         ("--env", "HOME=/home/sandbox"),
         ("--volume", f"{ground.project}:{ground.project}"),
         ("--volume", f"{ground.project}/.git:{ground.project}/.git:ro"),
