@@ -9,7 +9,7 @@ import stat
 
 _FILE_CAP_BYTES = 1 << 20
 _ENTRIES = 300
-"""Of a folder with more than that, nothing inside is looked at."""
+"""Of a folder with more than that, folders inside it counted too, nothing more is looked at."""
 
 _Picture = tuple[object, ...] | None
 """What a path was: None if missing, else its kind and what is needed to know it again and to put it back."""
@@ -91,16 +91,19 @@ def _links_above(root: str, name: str) -> list[str]:
     return [path for path in above if os.path.islink(path)]
 
 
-def _picture(path: str) -> _Picture:
+def _picture(path: str, left: list[int] | None = None) -> _Picture:
+    """What a path is; ``left`` holds how many more entries are looked at."""
+    left = [_ENTRIES] if left is None else left
     try:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             return "link", os.readlink(path)
         if stat.S_ISDIR(status.st_mode):
             names = os.listdir(path)
-            if len(names) > _ENTRIES:
+            left[0] -= len(names)
+            if left[0] < 0:
                 return ("unwatched",)
-            return "folder", tuple((name, _picture(os.path.join(path, name))) for name in sorted(names))
+            return "folder", tuple((name, _picture(os.path.join(path, name), left)) for name in sorted(names))
         if stat.S_ISREG(status.st_mode) and status.st_size <= _FILE_CAP_BYTES:
             with open(path, "rb") as stream:
                 return "file", stat.S_IMODE(status.st_mode), stream.read(_FILE_CAP_BYTES + 1)

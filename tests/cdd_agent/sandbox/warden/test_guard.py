@@ -90,6 +90,20 @@ def test_without_a_place_for_it_it_is_removed(root: Path) -> None:
 
 def test_what_is_too_large_is_left_alone(root: Path) -> None:
     (root / "large").write_bytes(bytes(2 << 20))
-    before = guard(root, "large")
+    for number in range(400):
+        (root / f"many/{number // 100}").mkdir(parents=True, exist_ok=True)
+        (root / f"many/{number // 100}/{number}").touch()
+    before = guard(root, "large", "many")
     (root / "large").write_bytes(b"")
+    (root / "many/3/399").write_text("other")
     assert before.mend() == []
+
+
+def test_a_folder_cannot_be_filled_up_to_hide_something_in_it(root: Path) -> None:
+    before = guard(root, ".git/hooks")
+    for number in range(400):
+        (root / f".git/hooks/{number}").touch()
+    (root / ".git/hooks/pre-commit").write_text("theirs")
+    assert len(before.mend()) == 1
+    assert [path.name for path in (root / ".git/hooks").iterdir()] == ["pre-commit"]
+    assert (root / ".git/hooks/pre-commit").read_text() == "mine\n"
