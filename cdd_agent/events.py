@@ -259,7 +259,10 @@ def _writable(fields: dict[str, Any]) -> dict[str, Any]:
 
 def decode(line: bytes) -> Event:
     """The event that ``encode`` wrote; raises ``ValueError`` for anything else."""
-    fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except RecursionError as error:
+        raise ValueError("nested too deep for an event") from error
     kind = _BY_TAG.get(str(fields.pop("event", None)))
     if kind is None:
         raise ValueError("not an event of this program")

@@ -82,6 +82,6 @@ def _is_whole(line: bytes) -> bool:
     """Whether a line is JSON to its end."""
     try:
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True

@@ -205,7 +205,7 @@ def holder_of(path: Path) -> Holder | None:
     """Who the lock file ``path`` says holds it, or held it when killed; None if it says nothing readable."""
     try:
         return Holder(**json.loads(read_ordinary(path, limit_bytes=10_000)))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -174,7 +174,7 @@ class Approvals:
             ) from error
         try:
             file = msgspec.json.decode(data, type=_Decisions)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EnvironmentMissing(
                 f"The file of your approvals, {self.path}, is damaged: {error}.",
                 hint=f"move it away, mv {self.path} {self.path}.damaged, and decide anew: cdd trust",

@@ -110,7 +110,7 @@ def _toml(path: Path) -> dict[str, object]:
     """The content of ``path``, empty if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -77,7 +77,7 @@ class Probe:
             return result
         try:
             answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=Answer)
-        except (IndexError, msgspec.DecodeError):
+        except (IndexError, msgspec.DecodeError, RecursionError):
             return _why(result)
         private_folder(self._project)
         write_atomic(self._file, msgspec.json.encode(self._known(python, answer)))
@@ -112,7 +112,7 @@ class Probe:
         """The answer on file, if it can be read."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=_Kept)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return None
 
     def _known(self, python: Path, answer: Answer) -> _Kept:
