@@ -1,0 +1,44 @@
+"""docs/security.md against the tests: each known weakness and each fault has its row, and each row its test."""
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "security.md"
+WEAKNESSES = tuple(f"W{number}" for number in range(1, 49))
+FAULTS = tuple(f"F{number}" for number in range(1, 38))
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def rows() -> dict[str, str]:
+    """Name of a row -> its last column, which names the tests."""
+    found: dict[str, str] = {}
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and re.fullmatch(r"[WF]\d+", cells[0]):
+            assert cells[0] not in found, f"{cells[0]} has two rows"
+            found[cells[0]] = cells[-1]
+    return found
+
+
+@lru_cache
+def functions(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def test_each_weakness_and_each_fault_has_one_row() -> None:
+    assert set(rows()) == {*WEAKNESSES, *FAULTS}
+
+
+@pytest.mark.parametrize("row", [*WEAKNESSES, *FAULTS])
+def test_a_row_names_tests_that_exist(row: str) -> None:
+    named = TEST.findall(rows()[row])
+    assert named
+    for file, function in named:
+        assert (ROOT / file).is_file(), file
+        assert function in functions(file), f"{file} has no {function}"
