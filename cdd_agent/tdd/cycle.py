@@ -118,8 +118,7 @@ class Cycle:
 
     def _lay_ground(self, phase: Phase) -> Ground:
         """The ground of ``phase``; from here on, files and history may be half-done."""
-        self._position = at = recovery.position(self._bench.repository)
-        recovery.mark_running(self._item.ticket, self._step, at=at, bench=self._bench)
+        self._position = at = recovery.note_position(self._item.ticket, self._step, bench=self._bench)
         laid = ground.lay(self._item, phase, step=self._step, at=at, bench=self._bench)
         self._keep(enter_phase(self._state, self._item.number, phase=phase, baseline=laid.baseline_path))
         return laid
@@ -139,6 +138,7 @@ class Cycle:
             self._close(phase, laid, why=error.happened)
             return False
         _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
+        self._position = recovery.note_position(self._item.ticket, self._step, bench=bench)  # going back leads here now
         self._keep(record_commit(self._state, self._item.number, phase=phase, commit=commit))
         return True
 

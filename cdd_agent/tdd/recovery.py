@@ -97,6 +97,16 @@ def hold_ignored(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
     bench.snapshots.hold_ignored(checkpoint_ref(ticket, step, name="ignored"))
 
 
+def note_position(ticket: str, step: StepExecution, *, bench: Workbench) -> Position:
+    """Where an interruption or a kill goes back to from now on: what is committed and staged now, until ``clear_mark``.
+
+    To be renewed after each commit, before the state knows of it: the index of before would miss what was committed.
+    """
+    at = position(bench.repository)
+    mark_running(ticket, step, at=at, bench=bench)
+    return at
+
+
 def mark_running(ticket: str, step: StepExecution, *, at: Position, bench: Workbench) -> None:
     """Note, until ``clear_mark``, that files and history may be half-done, and what was staged before."""
     kept = at.index or at.head

@@ -1,5 +1,7 @@
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.policy import Kind
+from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import (
@@ -446,6 +449,32 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     assert project.git("symbolic-ref", "--short", "HEAD") == "main"
     (kept,) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
     assert project.git("show", f"{kept}:README.md") == "half"
+
+
+@pytest.mark.parametrize("end", ["kill", "ctrl-c"])
+def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
+    end: str, *, project: Project, tmp_path: Path
+) -> None:
+    kept = tmp_path / "state.json"
+
+    def save(state: RunState) -> None:
+        state_file.save(kept, state)
+        if "red" in state.execution(1).commits:
+            if end == "kill":
+                os._exit(9)
+            raise KeyboardInterrupt
+
+    bench = project.bench(ScriptedModel([red()]), refactor=False)
+    if end == "kill" and (process := os.fork()):
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            project.run(item(), bench=bench, save=save)
+    state = state_file.load(kept)
+    assert state is not None
+    step, why = project.run(item(), bench=project.bench(ScriptedModel([green()]), refactor=False), state=state)
+    assert (why, len(step.attempts), project.status) == (None, 2, "")
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
 def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
