@@ -83,6 +83,6 @@ def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], t
         if bench.snapshots.leaves_out(bench.in_repository(f"{place}/{folder.name}/"))
     ]
     named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
-    locked = protected_tests(root, with_sections=False) if phase != "red" else ()
+    locked = protected_tests(root) if phase != "red" else ()
     access = access_for(root, bench.suite.interpreter, locked=(*tickets, *locked, *named[:MOST_NAMED]))
     return replace(access, kept=(*access.kept, *tickets))

@@ -15,8 +15,9 @@ ASIDE = Path(".cdd") / "aside"
 
 _SECTIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 """Files of which a section configures pytest."""
-_MOST_FILES = 40
-"""So many test files are protected one by one, which costs a mount each; with more of them, their folders are."""
+_CONFIGURATION = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
+_MOST_FILES = 120
+"""So many files are protected one by one: the time for their mounts grows with the square, to 50 ms for these."""
 _OF_GIT = ("config", "config.worktree", "hooks", "info")
 """What in git's folder can make git run a program."""
 
@@ -93,11 +94,27 @@ def _looked_after(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
             yield path
 
 
-def protected_tests(root: Path, *, with_sections: bool) -> tuple[Path, ...]:
-    """The test files and pytest's configuration below ``root``; folders of tests in their place if there are many.
+def protected_tests(root: Path) -> tuple[Path, ...]:
+    """The test files, their data and pytest's own configuration below ``root``: what no command has to change.
 
-    ``with_sections``: also the files that configure pytest among other things.
+    Folders of tests stand in their place if there are many.
     """
+    files, folders = _protected_files(root)
+    if len(files) > _MOST_FILES:
+        files = [*folders, *(path for path in files if not any(known in path.parents for known in folders))]
+    return tuple(files[:_MOST_FILES])
+
+
+def code_of_tests(root: Path) -> tuple[Path, ...]:
+    """Test modules and what configures pytest: what no test run has to change. A test may write data beside it."""
+    files, _ = _protected_files(root)
+    code = [path for path in files if path.suffix == ".py" or path.name in _CONFIGURATION]
+    configuration = [root / name for name in _SECTIONS if (root / name).is_file()]
+    return (*configuration, *code[:_MOST_FILES])
+
+
+def _protected_files(root: Path) -> tuple[list[Path], list[Path]]:
+    """The protected files below ``root``, and the topmost folders that hold nothing else."""
     files: list[Path] = []
     folders: list[Path] = []
     for folder, subfolders, names in os.walk(root):
@@ -107,8 +124,5 @@ def protected_tests(root: Path, *, with_sections: bool) -> tuple[Path, ...]:
         found = [here / name for name in names if is_protected(f"{inside}{name}") and not (here / name).is_symlink()]
         if inside and is_protected(f"{inside}any") and not any(known in here.parents for known in folders):
             folders.append(here)
-        files += found
-    if len(files) > _MOST_FILES:
-        files = [*folders, *(path for path in files if not any(known in path.parents for known in folders))]
-    sections = [root / name for name in _SECTIONS if (root / name).is_file()] if with_sections else []
-    return (*files[:_MOST_FILES], *sections)
+        files += sorted(found)
+    return files, folders

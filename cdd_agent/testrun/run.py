@@ -19,7 +19,7 @@ import pytest_tdd_agent
 from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun import diagnosis
-from cdd_agent.testrun.access import access_for, protected_tests
+from cdd_agent.testrun.access import access_for, code_of_tests
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.reach import user_base
 from pytest_tdd_agent.codec import ReportError, dump, load
@@ -151,7 +151,7 @@ class Suite:
             self.interpreter,
             read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
             read_only=(private / "plugins", private / "launcher.py", *self.reads),
-            locked=protected_tests(self.root, with_sections=True),
+            locked=code_of_tests(self.root),
         )
 
     def _drop_dated_bytecode(self, cache: Path) -> None:

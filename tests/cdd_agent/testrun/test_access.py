@@ -1,9 +1,10 @@
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.sandbox.port import Access
-from cdd_agent.testrun.access import access_for, git_folders, protected_tests
+from cdd_agent.testrun.access import access_for, code_of_tests, git_folders, protected_tests
 from cdd_agent.testrun.detect import Interpreter
 
 PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
@@ -85,18 +86,23 @@ def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert access(tmp_path / "p").read_only == (tmp_path / "p/lib", tmp_path / "elsewhere")
 
 
-def names(root: Path, *, with_sections: bool = True) -> list[str]:
-    return sorted(path.relative_to(root).as_posix() for path in protected_tests(root, with_sections=with_sections))
+def names(root: Path, paths: Iterable[Path]) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
 def test_tests_and_configuration_are_named_one_by_one(tmp_path: Path) -> None:
     write(tmp_path, "tests/test_a.py", "tests/data.json", "src/test_b.py", "src/c.py", "conftest.py", "pytest.ini")
     write(tmp_path, "pyproject.toml", ".venv/test_x.py", ".hidden/test_x.py")
-    found = ["conftest.py", "pytest.ini", "src/test_b.py", "tests/data.json", "tests/test_a.py"]
-    assert names(tmp_path, with_sections=False) == found
-    assert names(tmp_path) == sorted([*found, "pyproject.toml"])
+    code = ["conftest.py", "pytest.ini", "src/test_b.py", "tests/test_a.py"]
+    assert names(tmp_path, protected_tests(tmp_path)) == sorted([*code, "tests/data.json"])
+    assert names(tmp_path, code_of_tests(tmp_path)) == sorted([*code, "pyproject.toml"])
 
 
-def test_of_many_tests_the_folders_are_named(tmp_path: Path) -> None:
-    write(tmp_path, *(f"tests/unit/test_{number}.py" for number in range(50)), "src/test_b.py", "conftest.py")
-    assert names(tmp_path) == ["conftest.py", "src/test_b.py", "tests"]
+def test_of_many_tests_commands_find_the_folders_locked_and_test_runs_as_many_files_as_are_cheap(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, *(f"tests/unit/test_{number}.py" for number in range(130)), "src/test_b.py", "conftest.py")
+    assert names(tmp_path, protected_tests(tmp_path)) == ["conftest.py", "src/test_b.py", "tests"]
+    assert tmp_path / "conftest.py" in code_of_tests(tmp_path)
+    assert tmp_path / "tests" not in code_of_tests(tmp_path)
+    assert len(code_of_tests(tmp_path)) == 120
