@@ -1,6 +1,7 @@
 """What every test may use."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,10 @@ from hypothesis import settings
 from tests.fakes.lean import lean_python
 
 pytest_plugins = ["pytester"]
+
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
+        signal.signal(_number, _usual)
 
 settings.register_profile("repeatable", derandomize=True)  # a change is judged by the same examples everywhere
 settings.register_profile("searching", max_examples=500)

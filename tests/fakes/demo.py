@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-import filelock
 import pytest
 
 from cdd_agent.cli.example import examples, play
@@ -19,6 +18,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
+from cdd_agent.storage import exclusive
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -45,7 +45,7 @@ def build_finished(temporary: pytest.TempPathFactory) -> Path:
     base = temporary.getbasetemp()
     home = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = home / "finished-example"
-    with filelock.FileLock(home / "finished-example.lock"):
+    with exclusive(home / "finished-example.lock", purpose="Playing the example", wait_s=300.0):
         if not (home / "finished-example.done").exists():
             invocation = Invocation(options=Options(), assume_yes=True, as_json=False, color=False)
             with redirect_stdout(io.StringIO()):

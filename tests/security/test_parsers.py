@@ -4,18 +4,24 @@ The same readers are tried with 100,000 inputs each by ``python -m tests.soak``.
 """
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cdd_agent import settings
-from cdd_agent.errors import CddError, DocumentError, RecordingError
+from cdd_agent import events, journal, settings
+from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
 from cdd_agent.model import recorded
+from cdd_agent.storage import holder_of
+from cdd_agent.testrun.environments import candidates
+from cdd_agent.testrun.probe import Probe
 from cdd_agent.tickets import plan_markdown, spec
+from cdd_agent.trust import Approvals, Offer
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
+from tests.fakes.approval import users_folder
 from tests.fuzz import large
 from tests.fuzz.trial import CORPUS, Broken, Target
 from tests.soak.table import PARTS
@@ -25,6 +31,8 @@ QUICK = 300
 SEED = 20_260_131
 
 EXAMPLE = Path(__file__).parents[2] / "tickets.example" / "csv-export" / "recording.yaml"
+
+NESTED = '{"x":' + "[" * 100_000
 
 DEEP = """
 import sys
@@ -154,3 +162,40 @@ def test_every_prefix_of_a_settings_file_is_read_or_refused() -> None:
             continue
 
     assert 0 < fit < len(whole)
+
+
+def test_a_pyproject_names_no_environment(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("a = " + "[" * 5_000)
+    assert list(candidates(tmp_path, {"PATH": ""})) == []
+
+
+def test_the_answer_of_an_interpreter_is_asked_for_anew(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    (tmp_path / ".cdd" / "interpreter.json").write_text(NESTED)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho '" + NESTED[:10_000] + "'\n")
+    python.chmod(0o755)
+    assert isinstance(Probe(tmp_path, environment=os.environ).ask(python), str)
+
+
+def test_an_event_is_none_of_this_program(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="too deep"):
+        events.decode(NESTED.encode())
+    (tmp_path / "events.jsonl").write_text(NESTED + "\n")
+    assert list(journal.read(tmp_path / "events.jsonl")) == []
+
+
+def test_a_lock_names_no_holder(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("[" * 9_999)
+    assert holder_of(tmp_path / "lock") is None
+
+
+def test_a_file_of_approvals_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    approvals = Approvals(project, environment=users_folder(tmp_path))
+    offer = Offer(subject="settings", source=".cdd/config.yaml", shown=(), content=b"model: x\n")
+    approvals.record(offer, approved=True)
+    approvals.path.write_text(NESTED)
+    with pytest.raises(EnvironmentMissing, match="is damaged"):
+        approvals.decision(offer)

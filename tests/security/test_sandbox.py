@@ -31,7 +31,7 @@ from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.run import Suite
-from tests.cdd_agent.sandbox.rungs import ALL, CONFINED, Ground, at
+from tests.cdd_agent.sandbox.conftest import ALL, CONFINED, Ground, at
 from tests.fakes.project import QUICK
 from tests.security.corpus.commands import COMMANDS
 
@@ -358,7 +358,7 @@ def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from tests.cdd_agent.sandbox.rungs import Ground\n"
+        "from tests.cdd_agent.sandbox.conftest import Ground\n"
         f"ground = Ground.lay(Path({str(tmp_path / 'own')!r}), level='none')\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "result = ground.run('head', '-c', '300M', '/dev/zero', timeout_s=60)\n"

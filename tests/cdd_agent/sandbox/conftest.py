@@ -1,10 +1,80 @@
-"""A ground on each rung."""
+"""The rungs that this machine has, each with a folder to work in and one outside it."""
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.cdd_agent.sandbox.rungs import ALL, Ground
+from cdd_agent.sandbox import ladder
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Access, Command, Limits, Result, Sandbox
+
+ALL = ("none", "landlock", "bwrap")
+CONFINED = ("landlock", "bwrap")
+PYTHON = tuple(dict.fromkeys(Path(prefix) for prefix in (sys.prefix, sys.base_prefix)))
+
+
+def at(level: str) -> Sandbox:
+    """The sandbox of this level; the test is skipped, and says why, where there is none."""
+    if level == "none":
+        return PlainSandbox()
+    trials = tuple(ladder.climb(level))
+    for trial in trials:
+        if trial.sandbox is not None:
+            return trial.sandbox
+    pytest.skip(f"{level}: {'; '.join(trial.why_not for trial in trials)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """A project, and what lies beside it."""
+
+    sandbox: Sandbox
+    project: Path
+    outside: Path
+
+    @classmethod
+    def lay(cls, folder: Path, *, level: str) -> "Ground":
+        """The two folders, the project with git's in it."""
+        made = cls(sandbox=at(level), project=folder / "project", outside=folder / "outside")
+        (made.project / ".git" / "hooks").mkdir(parents=True)
+        (made.project / ".git" / "config").write_text("[core]\n")
+        made.outside.mkdir()
+        return made
+
+    def run(
+        self,
+        *argv: str,
+        timeout_s: float = 20,
+        limits: Limits | None = None,
+        kept: tuple[str, ...] = (),
+        output_cap: int = 64_000,
+    ) -> Result:
+        """Run a program in the project, with git's folder read-only."""
+        return self.sandbox.run(
+            Command(
+                argv=argv,
+                cwd=self.project,
+                access=Access(
+                    read_write=(self.project,),
+                    read_only=(self.project / ".git", *PYTHON),
+                    kept=tuple(self.project / name for name in kept),
+                    aside=self.project / ".cdd" / "aside",
+                ),
+                timeout_s=timeout_s,
+                limits=limits or Limits(),
+                output_cap=output_cap,
+            )
+        )
+
+    def python(self, code: str, *arguments: str, timeout_s: float = 20, limits: Limits | None = None) -> Result:
+        """Run Python code in the project."""
+        return self.run(sys.executable, "-I", "-S", "-c", code, *arguments, timeout_s=timeout_s, limits=limits)
+
+    def bash(self, command: str, *, kept: tuple[str, ...] = ()) -> Result:
+        """Run a shell command in the project."""
+        return self.run("bash", "-c", command, kept=kept)
 
 
 @pytest.fixture(params=ALL)

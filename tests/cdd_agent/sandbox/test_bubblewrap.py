@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.sandbox.bubblewrap import binds
 from cdd_agent.sandbox.port import Access, Command
-from tests.cdd_agent.sandbox.rungs import Ground, at
+from tests.cdd_agent.sandbox.conftest import Ground, at
 
 PATHS = st.lists(st.sampled_from([Path("/a"), Path("/a/b"), Path("/a/b/c"), Path("/d"), Path("/d/e")]), max_size=5)
 

@@ -9,7 +9,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.containers import IMAGE, ContainerSandbox
 from cdd_agent.sandbox.port import Access, Command, Limits
-from tests.cdd_agent.sandbox.rungs import Ground
+from tests.cdd_agent.sandbox.conftest import Ground
 
 LIMITS = Limits(memory_bytes=6, cpu_s=7, file_bytes=8, open_files=9, processes=10)
 

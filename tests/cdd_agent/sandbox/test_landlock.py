@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.sandbox.landlock import NOT_STOPPED
 from cdd_agent.sandbox.warden.kernel import landlock_version
-from tests.cdd_agent.sandbox.rungs import Ground
+from tests.cdd_agent.sandbox.conftest import Ground
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.sandbox.selftest import Proof, prove
-from tests.cdd_agent.sandbox.rungs import CONFINED, at
+from tests.cdd_agent.sandbox.conftest import CONFINED, at
 
 ACTS = ["write outside the project", "read a secret outside", "open a connection"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.sandbox.port import Limits
-from tests.cdd_agent.sandbox.rungs import ALL, Ground
+from tests.cdd_agent.sandbox.conftest import ALL, Ground
 
 
 def state(pid: int) -> str:
@@ -84,7 +84,7 @@ def test_the_limits_in_force_are_told(ground: Ground) -> None:
 ENDLESS = """
 import sys, time
 from pathlib import Path
-from tests.cdd_agent.sandbox.rungs import Ground
+from tests.cdd_agent.sandbox.conftest import Ground
 Ground.lay(Path(sys.argv[1]), level=sys.argv[2]).run(
     "bash", "-c", "echo $$ > started; (setsid sleep 1000 &) ; sleep 1000", timeout_s=1000
 )

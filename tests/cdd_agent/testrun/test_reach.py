@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.testrun.probe import Probe
 from cdd_agent.testrun.reach import QUESTION, before_asked, fit, user_base
-from tests.cdd_agent.sandbox.rungs import CONFINED, at
+from tests.cdd_agent.sandbox.conftest import CONFINED, at
 
 
 @pytest.fixture

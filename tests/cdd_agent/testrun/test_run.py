@@ -1,15 +1,21 @@
+import ast
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.testrun import launcher, run_plugin
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import summary
 from tests.cdd_agent.testrun.conftest import outcomes, problem
+
+STANDARD = {"__future__", "importlib", "os", "pathlib", "sys", "typing"}
+"""Modules that the launcher and its plugin may use besides pytest."""
 
 
 def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: Suite) -> None:
@@ -269,3 +275,11 @@ def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(
     interpreter = find_interpreter(tmp_path / "project", environment={})
     project = replace(suite, root=tmp_path / "project", interpreter=interpreter)
     assert outcomes(replace(project, root=tmp_path / "copy").run()) == {"test_a.py::test_one": "passed"}
+
+
+@pytest.mark.parametrize("module", [launcher, run_plugin])
+def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_but_pytest(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"), feature_version=(3, 8))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {str(name).partition(".")[0] for name in modules} - STANDARD == {"pytest"}

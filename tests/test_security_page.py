@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "security.md"
 WEAKNESSES = tuple(f"W{number}" for number in range(1, 49))
 FAULTS = tuple(f"F{number}" for number in range(1, 38))
