@@ -1,7 +1,6 @@
 """The tools of one attempt, with the locks of its phase."""
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.completion import completion_tool
@@ -70,19 +69,11 @@ def _require_test(target: str, bench: Workbench) -> None:
 
 
 def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]) -> Access:
-    """What a command may reach in this phase: tests can be written in RED only, tickets and the user's changes never.
+    """What a command may reach in this phase: tests can be written in RED only, the user's changes never.
 
-    Tickets are looked after on every rung: they are in no snapshot, so no verdict would find them changed. What else
-    is locked and cannot be protected, because it does not exist or is one of too many, the verdict finds.
+    What is locked and cannot be protected, because it does not exist or is one of too many, the verdict finds.
     """
     root = bench.suite.root
-    tickets = [
-        folder
-        for place in ("tickets", "specs/tickets")
-        for folder in (root / place).glob("*")
-        if bench.snapshots.leaves_out(bench.in_repository(f"{place}/{folder.name}/"))
-    ]
     named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
     locked = protected_tests(root) if phase != "red" else ()
-    access = access_for(root, bench.suite.interpreter, locked=(*tickets, *locked, *named[:MOST_NAMED]))
-    return replace(access, kept=(*access.kept, *tickets))
+    return access_for(root, bench.suite.interpreter, locked=(*locked, *named[:MOST_NAMED]))

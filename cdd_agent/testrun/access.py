@@ -8,6 +8,7 @@ from cdd_agent.guarded.protected import ENVIRONMENT_MARK, must_not_appear, prote
 from cdd_agent.sandbox.port import Access
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.reach import fit
+from cdd_agent.tickets.ticket import all_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 
 ASIDE = Path(".cdd") / "aside"
@@ -30,10 +31,12 @@ def access_for(
     read_only: tuple[Path, ...] = (),
     locked: tuple[Path, ...] = (),
 ) -> Access:
-    """Read and write in ``root`` and ``read_write``; read-only inside it ``locked``, git's and our folder, settings.
+    """Read and write in ``root`` and ``read_write``; read-only in it ``locked``, tickets, settings, git's and our folder.
 
-    ``root`` may be a folder in a git work tree: the rest of that can be read.
+    ``root`` may be a folder in a git work tree: the rest of that can be read. Tickets are looked after on every rung:
+    they are in no snapshot, so no verdict would find them changed.
     """
+    tickets = tuple(ticket.folder for ticket in all_tickets(root))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = protected_paths(root)
     environment = [path for path in _read_by(interpreter, root) if path != root and path not in root.parents]
@@ -50,13 +53,14 @@ def access_for(
                     *environment,
                     *(path for path in python_path if path != root),
                     *protected,
+                    *tickets,
                     *locked,
                     *read_only,
                 )
                 if path in environment or (path.exists() and not path.is_symlink())
             )
         ),
-        kept=tuple(dict.fromkeys((*must_not_appear(root), *_looked_after(root, protected)))),
+        kept=tuple(dict.fromkeys((*must_not_appear(root), *_looked_after(root, protected), *tickets))),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
     )
 

@@ -79,6 +79,13 @@ def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
     assert reach.read_only == ()
 
 
+def test_tickets_are_read_only_and_looked_after_where_that_cannot_be(tmp_path: Path) -> None:
+    write(tmp_path, "tickets/sale/plan.md", "specs/tickets/tax/spec.yaml", "tickets/notes/ideas.md")
+    reach = access(tmp_path)
+    assert set(reach.read_only) == {tmp_path / "tickets/sale", tmp_path / "specs/tickets/tax"}
+    assert set(reach.read_only) <= set(reach.kept)
+
+
 def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "p/lib").mkdir(parents=True)
