@@ -145,10 +145,15 @@ def _asked(order: "Order", *, program: str) -> tuple[list[int], tuple[str, ...],
             raise EnvironmentMissing(
                 f"The process that watches over {program} ended early: {why}", hint="run the command again"
             )
-    *head, rest = answer.split(b"\0", FIELDS + 1)
-    numbers = [int(number) for number in head]
-    count = numbers.pop()
-    *remarks, output = rest.split(b"\0", count)
+    try:
+        *head, rest = answer.split(b"\0", FIELDS + 1)
+        *numbers, count = [int(number) for number in head]
+        *remarks, output = rest.split(b"\0", count)
+    except ValueError as error:
+        raise EnvironmentMissing(
+            f"The process that watches over {program} does not say how it ended: something wrote in its place.",
+            hint="look at what was run; at level none nothing keeps it from that, see: cdd doctor",
+        ) from error
     if numbers[0]:
         raise OSError(numbers[0], os.strerror(numbers[0]), program)
     return numbers, tuple(os.fsdecode(remark) for remark in remarks), output

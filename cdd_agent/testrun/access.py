@@ -31,7 +31,7 @@ def access_for(
     read_only: tuple[Path, ...] = (),
     locked: tuple[Path, ...] = (),
 ) -> Access:
-    """Read and write in ``root`` and ``read_write``; read-only in it ``locked``, tickets, settings, git's and our folder.
+    """Read and write in ``root`` and ``read_write``; read-only in it ``locked``, tickets, settings, git's and our own.
 
     ``root`` may be a folder in a git work tree: the rest of that can be read. Tickets are looked after on every rung:
     they are in no snapshot, so no verdict would find them changed.

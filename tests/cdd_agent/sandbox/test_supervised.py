@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Limits
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
 
@@ -23,6 +24,12 @@ def test_output_and_status_are_those_of_the_program(ground: Ground) -> None:
     result = ground.python("import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)")
     assert (result.exit_status, result.output, result.timed_out) == (3, "out\nerr\n", False)
     assert (result.level, result.survivors, result.dropped_bytes) == (ground.sandbox.level, 0, 0)
+
+
+def test_an_end_that_the_program_wrote_itself_is_no_end(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    with pytest.raises(EnvironmentMissing, match="does not say how it ended"):
+        ground.python("import os; open(f'/proc/{os.getppid()}/fd/1', 'wb').write(b'well\\0')")
 
 
 def test_the_signal_that_ended_the_program_is_told(ground: Ground) -> None:
