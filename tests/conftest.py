@@ -10,9 +10,9 @@ from tests.fakes.lean import lean_python
 
 pytest_plugins = ["pytester"]
 
-for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
-        signal.signal(_number, _usual)
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 settings.register_profile("repeatable", derandomize=True)  # a change is judged by the same examples everywhere
 settings.register_profile("searching", max_examples=500)

@@ -11,11 +11,15 @@ KILL = 9
 """SIGKILL; the module ``signal`` takes long to import."""
 
 
-def descendants(root: int) -> list[int]:
-    """The processes below ``root``, parents before children; zombies too."""
-    found = _children(root)
+def descendants(root: int, *, exactly: bool = False) -> list[int]:
+    """The processes below ``root``, parents before children; zombies too.
+
+    The kernel's own lists of children are quick, but may lack one while another ends; ``exactly``: without them.
+    """
+    listed = _by_parents if exactly else _children
+    found = listed(root)
     for pid in found:
-        found.extend(_children(pid))
+        found.extend(listed(pid))
     return found
 
 
@@ -59,12 +63,13 @@ def is_alive(pid: int) -> bool:
 def end_all(root: int, deadline: float, *, reap: bool) -> int:
     """End everything below ``root`` again and again until nothing is left; how many are, at the ``deadline``.
 
-    With ``reap``, ``root`` is this process, and nothing is left when the kernel says that it has no child.
+    With ``reap``, ``root`` is this process, and nothing is left when the kernel says that it has no child. Without, a
+    process that is overlooked in one round could be nobody's child in the next.
     """
     pause_s = 0.0
     while True:
         living = []
-        for pid in descendants(root):
+        for pid in descendants(root, exactly=not reap):
             if reap or is_alive(pid):
                 living.append(pid)
                 _kill(pid)
