@@ -30,6 +30,8 @@ from cdd_agent.repl.display.screen import Screen
 _PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
 
 WAITING = "waiting for the model"
+COMMAND_WENT_WELL = "exit status 0"
+"""What Bash answers first, and nobody needs to see."""
 
 
 def reason_text(reason: str) -> Text:
@@ -79,8 +81,9 @@ class Renderer:
                 self._screen.say(f"{name} {' '.join(subject.split())}")
             case ToolReturned(ok=ok, summary=summary):
                 self._is_in_tool = False
-                if not ok:
-                    self._screen.line(summary, style="red", indent=self._screen.indent + 2, hang=2)
+                if not ok or (event.name == "Bash" and summary != COMMAND_WENT_WELL):
+                    style = "dim" if ok else "red"
+                    self._screen.line(summary, style=style, indent=self._screen.indent + 2, hang=2)
                 self._screen.say(WAITING)
             case SuiteStarted(purpose=purpose):
                 self._screen.say(f"pytest: {purpose}")

@@ -11,6 +11,8 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 
 OUTPUT_CAP_BYTES = 30_000
+LAST_LINE_CAP = 200
+"""Characters of what a command said last before it failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,10 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
 
 
 def _ending(result: Result) -> str:
-    """The first line of the answer: how the command ended."""
+    """The first line of the answer: how the command ended, and, if it failed, what it said last."""
     if result.timed_out:
         return f"ended after {result.duration_s:.0f} s: the time limit was reached"
     if result.exit_status < 0:
         return f"ended by signal {-result.exit_status}"
-    return f"exit status {result.exit_status}"
+    last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
+    return f"exit status {result.exit_status}" + (f": {last[:LAST_LINE_CAP]}" if last and result.exit_status else "")

@@ -27,6 +27,8 @@ CASES: list[tuple[Event, str]] = [
     (events.ThinkingDelta(text="hm"), ""),
     (CALL, "→ RunTests tests/test_a.py\n"),
     (events.ToolReturned(call_id="1", name="Read", ok=True, summary="fine"), ""),
+    (events.ToolReturned(call_id="1", name="Bash", ok=True, summary="exit status 0"), ""),
+    (events.ToolReturned(call_id="1", name="Bash", ok=True, summary="exit status 4: no"), "  exit status 4: no\n"),
     (events.ToolReturned(call_id="1", name="Read", ok=False, summary="a.py is not there"), "  a.py is not there\n"),
     (events.SuiteStarted(purpose="tests", targets=()), ""),
     (SUITE, "→ pytest, all tests for the gate: 3 passed, 1 failed in 1.2 s\n"),

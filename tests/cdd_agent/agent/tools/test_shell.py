@@ -20,7 +20,7 @@ def test_a_command_runs_in_the_project_and_shows_its_output(tmp_path: Path) -> N
 
 def test_a_failing_command_shows_its_status_and_its_error_output(tmp_path: Path) -> None:
     output = bash(tmp_path).run({"command": "echo wrong >&2; exit 3"})
-    assert output.text == "exit status 3\nwrong"
+    assert output.text == "exit status 3: wrong\nwrong"
 
 
 def test_a_command_that_takes_too_long_is_ended_and_its_output_kept(tmp_path: Path) -> None:
