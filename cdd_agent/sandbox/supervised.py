@@ -175,7 +175,7 @@ def _answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes:
             if not more:
                 return answer
             answer += more
-    survivors = tree.end_all(warden.pid, time.monotonic() + 0.1, reap=False)
+    survivors = tree.end_all(warden.pid, time.monotonic() + 0.1)
     warden.kill()
     return b"0\0" + b"-9\0" + b"0\0" + b"1\0" + str(survivors).encode() + b"\0" + b"0\0"
 
@@ -188,7 +188,7 @@ def _end(warden: subprocess.Popen[bytes]) -> None:
     try:
         warden.wait(timeout=LATE_S)
     except subprocess.TimeoutExpired:
-        tree.end_all(warden.pid, time.monotonic() + LATE_S, reap=False)
+        tree.end_all(warden.pid, time.monotonic() + LATE_S)
         warden.kill()
         warden.wait()
     out.close()

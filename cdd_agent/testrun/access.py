@@ -36,7 +36,7 @@ def access_for(
     ``root`` may be a folder in a git work tree: the rest of that can be read. Tickets are looked after on every rung:
     they are in no snapshot, so no verdict would find them changed.
     """
-    tickets = tuple(ticket.folder for ticket in all_tickets(root))
+    tickets = tuple(sorted({ticket.folder.parent for ticket in all_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = protected_paths(root)
     environment = [path for path in _read_by(interpreter, root) if path != root and path not in root.parents]

@@ -105,9 +105,9 @@ class Run:
             self._ask_to_end()
         deadline = time.monotonic() + SWEEP_S
         self._reap()
-        self.survivors = tree.end_all(os.getpid(), deadline, reap=False)
+        self.survivors = tree.end_all(os.getpid(), deadline)
         while not self._reap() and time.monotonic() < deadline:
-            self.survivors = tree.end_all(os.getpid(), deadline, reap=False)
+            self.survivors = tree.end_all(os.getpid(), deadline)
         while self._take():
             pass
 

@@ -60,37 +60,23 @@ def is_alive(pid: int) -> bool:
     return _state_and_parent(pid)[0] not in ("", "Z", "X")
 
 
-def end_all(root: int, deadline: float, *, reap: bool) -> int:
+def end_all(root: int, deadline: float) -> int:
     """End everything below ``root`` again and again until nothing is left; how many are, at the ``deadline``.
 
-    With ``reap``, ``root`` is this process, and nothing is left when the kernel says that it has no child. Without, a
-    process that is overlooked in one round could be nobody's child in the next.
+    What is overlooked in one round is found in the next if it is ``root``'s then: a caller who is not ``root`` itself
+    cannot know, so no process is overlooked for it.
     """
     pause_s = 0.0
     while True:
-        living = []
-        for pid in descendants(root, exactly=not reap):
-            if reap or is_alive(pid):
-                living.append(pid)
-                _kill(pid)
-        if reap and not has_children():
-            return 0
-        if not (reap or living):
+        living = [pid for pid in descendants(root, exactly=root != os.getpid()) if is_alive(pid)]
+        for pid in living:
+            _kill(pid)
+        if not living:
             return 0
         if time.monotonic() > deadline:
             return sum(map(is_alive, living))
         time.sleep(pause_s)
         pause_s = min(pause_s + 0.0002, 0.005)
-
-
-def has_children() -> bool:
-    """Reap the children that have ended; whether others are left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _kill(pid: int) -> None:

@@ -1,3 +1,5 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,23 @@ def test_the_network_is_there_only_if_it_is_asked_for(ground: Ground) -> None:
     assert interfaces(network=False).split() == ["lo"]
     here = [line.partition(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     assert interfaces(network=True).split() == here
+
+
+def test_what_a_user_changes_meanwhile_in_a_folder_that_programs_can_only_read_stays(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="bwrap")
+    plan = ground.project / "tickets" / "plan.md"
+    plan.parent.mkdir()
+    plan.write_text("old\n")
+    command = Command(
+        argv=("sh", "-c", "touch begun; until grep -q new tickets/plan.md; do sleep 0.05; done"),
+        cwd=ground.project,
+        access=Access(read_write=(ground.project,), read_only=(plan.parent,), kept=(plan.parent,)),
+        timeout_s=20,
+    )
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(ground.sandbox.run, command)
+        while not (ground.project / "begun").exists() and not running.done():
+            time.sleep(0.01)
+        plan.write_text("new\n")
+        assert (running.result().exit_status, running.result().remarks) == (0, ())
+    assert plan.read_text() == "new\n"

@@ -22,7 +22,7 @@ def test_all_below_a_process_is_found_and_ended(
     while len(found := tree.descendants(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(found) == 2
-    assert tree.end_all(process.pid, time.monotonic() + 5, reap=False) == 0
+    assert tree.end_all(process.pid, time.monotonic() + 5) == 0
     assert not any(map(tree.is_alive, found))
     assert tree.is_alive(process.pid)
     process.kill()
@@ -36,6 +36,6 @@ def test_a_deadline_is_kept_and_survivors_are_counted(monkeypatch: pytest.Monkey
     deadline = time.monotonic() + 10
     while len(tree.descendants(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert tree.end_all(process.pid, time.monotonic() + 0.1, reap=False) == 2
+    assert tree.end_all(process.pid, time.monotonic() + 0.1) == 2
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
