@@ -104,8 +104,6 @@ class Run:
         if not self._has_ended:
             self._ask_to_end()
         deadline = time.monotonic() + SWEEP_S
-        self._reap()
-        self.survivors = tree.end_all(os.getpid(), deadline)
         while not self._reap() and time.monotonic() < deadline:
             self.survivors = tree.end_all(os.getpid(), deadline)
         while self._take():
