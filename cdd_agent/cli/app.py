@@ -18,6 +18,7 @@ from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
+from cdd_agent.sandbox.warden import tree
 
 
 class Commands(click.Group):
@@ -142,7 +143,7 @@ class _Interruption:
     def __call__(self, number: int, _frame: object) -> None:
         now = time.monotonic()
         if self._last is not None and now - self._last < _SECOND_WITHIN_S:
-            _end_descendants()
+            tree.end_all(os.getpid(), now + _SECOND_WITHIN_S)
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)
             os._exit(int(ExitCode.INTERRUPTED))
@@ -162,28 +163,6 @@ def _end(number: int, _frame: object) -> None:
     if number == signal.SIGHUP:
         drop_output(hung_up=True)
     raise SystemExit(128 + number)
-
-
-def _end_descendants() -> None:
-    """Kill what this process has started and what that has started, as long as there is any of it."""
-    while living := _descendants(os.getpid()):
-        for process in living:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-
-
-def _descendants(ancestor: int) -> list[int]:
-    """The living processes below ``ancestor``; none where the system does not list processes under ``/proc``."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state not in {"Z", "X"}:
-                children.setdefault(int(parent), []).append(int(path.parent.name))
-    found = list(children.get(ancestor, ()))
-    for process in found:
-        found += children.get(process, ())
-    return found
 
 
 def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:

@@ -9,38 +9,9 @@ import time
 
 _DEAD = ("", "Z", "X")
 """States of what does nothing any more."""
-KILL = 9
+_ENOUGH_LOOKS = 2
+_KILL = 9
 """SIGKILL; the module ``signal`` takes long to import."""
-
-
-def descendants(root: int) -> list[int]:
-    """The processes below ``root``, parents before children; zombies too."""
-    found = _children(root)
-    for pid in found:
-        found.extend(_children(pid))
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    """The children of all threads of a process; none if it has ended."""
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as stream:
-                found.extend(map(int, stream.read().split()))
-    except FileNotFoundError:
-        return found if _KERNEL_LISTS_CHILDREN else _by_parents(pid)
-    except (OSError, ValueError):
-        return found
-    return found
-
-
-_KERNEL_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-
-
-def _by_parents(parent: int) -> list[int]:
-    """The children of a process where the kernel does not list them."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _stat(int(name))[1] == parent]
 
 
 def _stat(pid: int) -> tuple[str, int, int]:
@@ -62,24 +33,35 @@ def end_all(root: int, deadline: float) -> int:
     """End everything below ``root`` again and again until nothing is left; how many are, at the ``deadline``.
 
     Whole process groups are ended: one signal of the kernel's reaches all of a group, however quickly it forks.
+    Nothing is left once two looks in a row find nothing. Only a parent can be sure, by having no child to wait for:
+    a process may fork after the look has passed the child and end before the look comes to it.
     """
     pause_s = 0.0
     spared = {os.getpgrp(), _stat(root)[2]}
-    while True:
-        living = _living_below(root)
+    empty_looks = 0
+    while empty_looks < _ENOUGH_LOOKS:
+        living = living_below(root)
+        empty_looks = 0 if living else empty_looks + 1
         for pid, group in living.items():
             _kill(-group if group not in spared else pid)
-        if not living:
-            return 0
         if time.monotonic() > deadline:
             return sum(map(is_alive, living))
-        time.sleep(pause_s)
-        pause_s = min(pause_s + 0.0002, 0.005)
+        if living:
+            time.sleep(pause_s)
+            pause_s = min(pause_s + 0.0002, 0.005)
+    return 0
 
 
-def _living_below(root: int) -> dict[int, int]:
-    """Process and process group of whatever does anything yet below ``root``, from one look at all processes."""
-    table = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+def living_below(root: int) -> dict[int, int]:
+    """Process and process group of whatever does anything yet below ``root``, from one look at all processes.
+
+    Empty where the system does not list processes under ``/proc``.
+    """
+    try:
+        listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return {}
+    table = {pid: _stat(pid) for pid in listed}
     below = {root}
     found = [root]
     for known in found:
@@ -91,6 +73,6 @@ def _living_below(root: int) -> dict[int, int]:
 
 def _kill(pid: int) -> None:
     try:
-        os.kill(pid, KILL)
+        os.kill(pid, _KILL)
     except OSError:
         return

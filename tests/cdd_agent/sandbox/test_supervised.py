@@ -9,6 +9,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Limits
+from cdd_agent.sandbox.warden import tree
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
 
 
@@ -111,7 +112,7 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     while not (tmp_path / "project" / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     (warden,) = wardens_of(process.pid)
-    below = [warden, *_below(warden)]
+    below = [warden, *tree.living_below(warden)]
     assert len(below) >= 3
     process.kill()
     process.wait()
@@ -119,12 +120,6 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     while any(state(pid) not in ("", "Z") for pid in below) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert [pid for pid in below if state(pid) not in ("", "Z")] == []
-
-
-def _below(pid: int) -> list[int]:
-    from cdd_agent.sandbox.warden import tree
-
-    return tree.descendants(pid)
 
 
 def test_a_warden_that_is_stopped_is_not_waited_for(tmp_path: Path) -> None:
