@@ -35,10 +35,10 @@ def every_write(limit: int | None) -> Figures:
         tally = _Tally(stage)
         for point in picked:
             trial = stage.trial("trial")
-            with tally.timed(), trial.start(*point.fails_with("signal=SIGKILL")) as process:
+            with trial.start(*point.fails_with("signal=SIGKILL")) as process:
                 _, errors = process.communicate()
-                problems = _after_end(trial, process.returncode, errors, sent=signal.SIGKILL)
-                problems += _after_resume(trial, stage)
+            problems = _after_end(trial, process.returncode, errors, sent=signal.SIGKILL)
+            problems += _after_resume(trial, stage)
             tally.count(problems, example=str(point))
             trial.drop()
         return tally.figures(kind="kills", notes=(f"points of a run: {len(points)}, killed at {len(picked)} of them",))
@@ -66,10 +66,9 @@ def _ended_at_random(count: int, seed: int, *, signals: tuple[signal.Signals, ..
                 sent = chance.choice(signals)
                 after_s = 0.1 + chance.random() * chance.random() * stage.whole_s
                 moments.append(f"{sent.name} {after_s:.2f} s")
-                with tally.timed():
-                    code, errors = _ended(trial, after_s=after_s, sent=sent)
-                    problems += _after_end(trial, code, errors, sent=sent)
-                tally.count([], example="")
+                code, errors, took_s = _ended(trial, after_s=after_s, sent=sent)
+                problems += _after_end(trial, code, errors, sent=sent)
+                tally.count([], example="", took_s=took_s)
                 if code == 0 or problems:
                     break
             problems += _after_resume(trial, stage)
@@ -89,14 +88,10 @@ class _Tally:
         self._began = time.monotonic()
         self._whole_s = stage.whole_s
 
-    @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        started = time.monotonic()
-        yield
-        self._durations_s.append(time.monotonic() - started)
-
-    def count(self, problems: list[str], *, example: str) -> None:
+    def count(self, problems: list[str], *, example: str, took_s: float = 0.0) -> None:
+        """Count one end, which came ``took_s`` after the signal."""
         self.tried += 1
+        self._durations_s.append(took_s)
         self.spoil(problems, example=example)
 
     def spoil(self, problems: list[str], *, example: str) -> None:
@@ -129,23 +124,30 @@ def _staged() -> Iterator[Stage]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ended(trial: Trial, *, after_s: float, sent: signal.Signals) -> tuple[int, bytes]:
-    """Exit code and errors of a run that gets a signal after some time, unless it has ended by then."""
+def _ended(trial: Trial, *, after_s: float, sent: signal.Signals) -> tuple[int, bytes, float]:
+    """Exit code and errors of a run that gets a signal after some time, unless it has ended by then.
+
+    And the seconds from the signal to the end.
+    """
+    took_s = 0.0
     with trial.start() as process:
         try:
             _, errors = process.communicate(timeout=after_s)
         except subprocess.TimeoutExpired:
+            sent_at = time.monotonic()
             process.send_signal(sent)
-            _, errors = process.communicate(timeout=LONGEST_S)
-    return process.returncode, errors
+            process.wait(timeout=LONGEST_S)
+            took_s = time.monotonic() - sent_at
+            _, errors = process.communicate()
+    return process.returncode, errors, took_s
 
 
 def _after_end(trial: Trial, code: int, errors: bytes, *, sent: signal.Signals) -> list[str]:
-    """What is wrong with the way a run ended, and with the files it left."""
+    """What is wrong with the way a run ended, with the files it left and with what it had started."""
     in_order = code == 128 + sent and b"Traceback" not in errors
     untold = code == -sent  # killed, or before the program has heard of signals
     said = [] if code == 0 or in_order or untold else [f"exit {code}: {errors.decode(errors='replace')}"]
-    return said + trial.torn()
+    return said + trial.torn() + trial.survivors()
 
 
 def _after_resume(trial: Trial, stage: Stage) -> list[str]:

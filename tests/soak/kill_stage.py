@@ -4,7 +4,9 @@ Two steps: a feature with RED and GREEN, and a document. Everything is played fr
 is not disturbed ends in the same tree.
 """
 
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -64,6 +66,8 @@ _FILES = {
 }
 LONGEST_S = 120.0
 """Of a run to its end; several times what one takes on a busy machine."""
+_SETTLED_S = 2.0
+"""Nothing that a run has started may live longer than it by more than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +199,19 @@ class Trial:
         ours = [path for path in self.project.rglob("*") if path.name.endswith(".tmp") or is_leftover(path.name)]
         locks = [path for path in (self.project / ".git").rglob("*.lock") if not path.name.startswith("cdd-")]
         return [str(path.relative_to(self.folder)) for path in (*ours, *locks, *self.temporary.iterdir())]
+
+    def survivors(self) -> list[str]:
+        """The processes that still work in the copy's folders some time after its end."""
+        deadline = time.monotonic() + _SETTLED_S
+        while (found := list(self._working())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    def _working(self) -> Iterator[str]:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if Path(os.readlink(process / "cwd")).is_relative_to(self.folder):
+                    yield f"still running: {(process / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}"
 
     def drop(self) -> None:
         """Remove the copy."""
