@@ -29,8 +29,9 @@ def require_identity(repository: Repository) -> None:
 def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) -> CommitId:
     """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
 
-    Returns HEAD as it is if none of them differs from it. The user's commit hooks and signing take part; their
-    refusal is a ``GateClosed`` with their words. Raises ``GitUnable`` for a file that would be committed unconverted.
+    Returns HEAD as it is if none of them differs from it; what is staged of them follows, as after a commit. The user's
+    commit hooks and signing take part; their refusal is a ``GateClosed`` with their words. Raises ``GitUnable`` for a
+    file that would be committed unconverted.
     """
     named = tuple(paths)
     _require_convertible(repository, named)
@@ -42,6 +43,7 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
         repository.git(*add, stdin=_listed(named), variables=index)
         tree = repository.git("write-tree", variables=index).strip()
         if head is not None and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
+            refresh_index(repository, named)
             return head
         try:
             repository.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
@@ -76,7 +78,8 @@ def remarks(repository: Repository) -> Iterator[str]:
 
 def refresh_index(repository: Repository, paths: Iterable[str]) -> None:
     """Make the user's index agree with HEAD for ``paths``, and only for them."""
-    repository.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=_listed(paths))
+    if listed := _listed(paths):  # git takes none as all
+        repository.git("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=listed)
 
 
 def move_head(repository: Repository, to: CommitId, *, expected: CommitId, why: str) -> None:

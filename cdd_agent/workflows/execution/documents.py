@@ -93,8 +93,10 @@ def commit_documents(repository: Repository, ticket: Ticket, *, documents: Docum
         return
     subject = f"plan: {in_one_line(documents.plan.title)}"
     message = f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n"
+    before = repository.head()
     commit = commit_paths(repository, message, paths=uncommitted)
-    emit(Committed(phase="plan", commit=commit, subject=subject))
+    if commit != before:
+        emit(Committed(phase="plan", commit=commit, subject=subject))
 
 
 def step_key(step: Step) -> StepKey:

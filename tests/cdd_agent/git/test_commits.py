@@ -40,6 +40,26 @@ def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> Non
     assert commit_paths(repository, "nothing", paths=["a.txt"]) == repository.head()
 
 
+def test_a_commit_of_what_head_holds_already_leaves_it_staged_so(repository: Repository) -> None:
+    repository.git("rm", "--quiet", "--cached", "a.txt")
+    assert commit_paths(repository, "again", paths=["a.txt"]) == repository.head()
+    assert repository.uncommitted() == ()
+
+
+def test_without_any_path_nothing_that_is_staged_is_touched(repository: Repository) -> None:
+    head = repository.head()
+    assert head is not None
+    repository.git("commit", "--quiet", "--allow-empty", "-m", "empty")
+    empty = repository.head()
+    assert empty is not None
+    (repository.root / "staged.txt").write_text("the user's\n")
+    repository.git("add", "staged.txt")
+
+    move_head(repository, head, expected=empty, why="try")
+    assert commit_paths(repository, "nothing", paths=[]) == head
+    assert repository.git("status", "--porcelain") == "A  staged.txt\n"
+
+
 def test_a_hook_that_refuses_closes_the_gate_with_its_words(repository: Repository) -> None:
     hook = repository.root / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)

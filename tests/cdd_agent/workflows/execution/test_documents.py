@@ -84,6 +84,15 @@ def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Proj
     assert [event.phase for event in project.seen if isinstance(event, Committed)] == ["plan"]
 
 
+def test_a_run_that_was_killed_right_after_its_first_commit_leaves_nothing_staged(project: Project, one: Work) -> None:
+    documents = Documents.read(one.ticket)
+    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    project.git("rm", "--quiet", "--cached", "tickets/.gitignore", "tickets/sale/plan.md")
+    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    assert (project.log, project.status) == (["plan: A sale"], "")
+    assert [event.phase for event in project.seen if isinstance(event, Committed)] == ["plan"]
+
+
 def test_the_state_of_a_ticket_made_by_hand_is_not_committed(project: Project, one: Work) -> None:
     (one.ticket.folder.parent / ".gitignore").unlink(missing_ok=True)
     project.write({"tickets/sale/execution-state.json": "{}", "tickets/sale/sketch.txt": "mine\n"})
