@@ -78,6 +78,7 @@ def _head(report: SuiteReport) -> dict[str, object]:
         "audited": report.audited,
         "signs": [{"code": sign.code, "nodeid": sign.nodeid, "message": sign.message} for sign in report.signs],
         "fingerprints": dict(report.fingerprints),
+        "sandbox": report.sandbox,
     }
 
 
@@ -249,6 +250,7 @@ def from_json(value: object) -> SuiteReport:
         warnings=document.get("warnings", 0).integer(),
         audited=document.get("audited", False).flag(),
         signs=tuple(_sign(sign) for sign in document.get("signs", []).items()),
+        sandbox=document.get("sandbox", "").text(),
     )
     for name, count in summary(report).items():
         if counts[name].integer() != count:

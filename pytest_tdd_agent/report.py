@@ -141,6 +141,8 @@ class SuiteReport:
     audited: bool = False
     """Signs of tampering were looked for."""
     signs: tuple[Sign, ...] = ()
+    sandbox: str = ""
+    """What the tests were shut into, as the program says that ran pytest; empty if it says nothing."""
 
 
 def summary(report: SuiteReport) -> dict[str, int]:

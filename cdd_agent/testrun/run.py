@@ -12,7 +12,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest_tdd_agent
@@ -44,8 +44,6 @@ class SuiteRun:
     duration_s: float
     notices: tuple[str, ...] = ()
     """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
-    sandbox: str = "none"
-    """What the tests were shut into."""
 
     def finished(self, purpose: str) -> SuiteFinished:
         """The event that tells of it."""
@@ -105,7 +103,6 @@ class Suite:
             output=result.output,
             duration_s=time.monotonic() - started,
             notices=notices,
-            sandbox=result.level,
         )
 
     def _equip(self, private: Path, nonce: str) -> None:
@@ -192,7 +189,7 @@ class Suite:
         if not report.complete:
             why = diagnosis.stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
-        return report, None
+        return replace(report, sandbox=result.level), None
 
     def _no_report(self, result: Result, running: str) -> str:
         """Why there is none: pytest refused to run, or its process died."""

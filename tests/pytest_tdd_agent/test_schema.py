@@ -83,6 +83,7 @@ FULL = SuiteReport(
     warnings=1,
     audited=True,
     signs=tuple(Sign(code, "a::x", "what") for code in SIGNS),
+    sandbox="bwrap",
 )
 
 

@@ -31,6 +31,7 @@ from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.run import Suite
+from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import ALL, CONFINED, Ground, at
 from tests.fakes.project import QUICK
 from tests.security.corpus.commands import COMMANDS
@@ -405,8 +406,7 @@ def test_a_test_that_deletes_everything_deletes_nothing_outside(boxed: Ground, i
         "        shutil.rmtree(folder, ignore_errors=True)\n"
         "    os.chdir('/')\n"
     )
-    run = suite(boxed, interpreter).run()
-    assert run.sandbox == "bwrap"
+    suite(boxed, interpreter).run()
     assert (boxed.outside / "mine").read_text() == "mine"
     assert (boxed.project / ".git" / "config").exists()
     assert (boxed.project / "test_delete.py").exists()
@@ -425,9 +425,11 @@ def test_a_test_cannot_change_the_tests_that_judge_it(boxed: Ground, interpreter
         "    with pytest.raises(OSError): open(name, 'a')\n"
         "def test_beside(): open('tests/output.txt', 'w')\n"
     )
-    report = judged.run().report
-    assert report is not None
+    kept = boxed.outside / "report.json"
+    judged.run(keep=kept)
+    report = load(kept)
     assert {case.outcome for case in report.tests} == {"passed"}
+    assert report.sandbox == "bwrap"
 
 
 @pytest.mark.parametrize("level", CONFINED)
