@@ -60,9 +60,13 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def read_ordinary(path: Path, *, limit_bytes: int) -> bytes:
-    """The bytes of an ordinary file; ``OSError`` for anything else, and for more than ``limit_bytes``. Never waits."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) -> bytes:
+    """The bytes of an ordinary file; ``OSError`` for anything else, and for more than ``limit_bytes``. Never waits.
+
+    A link is something else too, except with ``through_links``.
+    """
+    nofollow = 0 if through_links else os.O_NOFOLLOW
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | nofollow | os.O_CLOEXEC)
     try:
         _require_ordinary(os.fstat(handle).st_mode, path)
         with os.fdopen(handle, "rb", closefd=False) as stream:
