@@ -1,13 +1,18 @@
 """Where a repository lies, from what git prints, and what is said where there is none that will do."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.git.failure import GitUnable
+from cdd_agent.storage import read_ordinary
 
 _GITFILE = re.compile(r"gitdir: (?P<path>.+?)\n*", re.DOTALL)
+_PATH_BYTES = 100_000
+"""A file that holds one path is smaller than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,25 @@ class Place:
                 hint=f"take that setting out: git --git-dir={place.git_dir} config --unset core.worktree",
             )
         return place
+
+    def require_own_common_dir(self) -> None:
+        """Raise ``GitUnable`` if the repository has come to say that its shared folder is another than it was.
+
+        git takes refs from there whatever ``GIT_COMMON_DIR`` says.
+        """
+        said = self.git_dir / "commondir"
+        try:
+            named = read_ordinary(said, limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape").rstrip("\r\n")
+            shared = (self.git_dir / named).resolve()
+        except FileNotFoundError:
+            shared = self.git_dir
+        except (OSError, ValueError, RuntimeError):  # no ordinary file, no path, a ring of links
+            shared = None
+        if shared != self.common_dir:
+            raise GitUnable(
+                f"{said} names another repository than when the program started.",
+                hint=f"see who wrote it: ls -l {said}; if this is no linked work tree, remove it: rm {said}",
+            )
 
 
 def missing(said: str, *, folder: Path) -> EnvironmentMissing | None:
@@ -82,7 +106,8 @@ def _leads_to(entry: Path) -> Path | None:
     if entry.is_dir():
         return entry.resolve()
     try:
-        named = _GITFILE.fullmatch(entry.read_text(encoding="utf-8", errors="surrogateescape"))
+        text = read_ordinary(Path(os.path.realpath(entry)), limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return None
+    named = _GITFILE.fullmatch(text)
     return None if named is None else (entry.parent / named["path"]).resolve()

@@ -1,7 +1,8 @@
 """The one way to call git: hardened, in a process group of its own, with a time limit.
 
-The repository is looked up once, and every later call names it: what is put in the place of ``.git`` afterwards is
-never asked. Its configuration is read by a call that runs nothing, again whenever one of its files has changed.
+The repository is looked up once, and every later call names it, with the folder that holds what its work trees
+share: what is put in the place of ``.git`` afterwards, or named in it, is never asked. Its configuration is read by a
+call that runs nothing, again whenever one of its files has changed, come or gone.
 """
 
 import contextlib
@@ -82,6 +83,7 @@ class Runner:
 
     def run(self, call: Call) -> str:
         """What git prints; raises ``GitError`` with its words if it fails."""
+        self.place.require_own_common_dir()
         settings = hardening.settings_for(self.configuration(), hooks=call.hooks, signs=call.signs)
         if call.hooks:
             # A hook must not inherit these variables: the tests that it runs may use git in folders of their own.
@@ -100,9 +102,7 @@ class Runner:
 
     def _probed(self) -> _Configuration:
         """The configuration, read by a call that runs nothing; the state of its files is noted before."""
-        watched = {
-            path: _state(path) for path in (self.place.common_dir / "config", self.place.git_dir / "config.worktree")
-        }
+        watched = {path: _state(path) for path in (*_files_of(self.place), *_files_of_the_user())}
         call = Call(arguments=_PROBE, variables=self._pinned())
         found = hardening.parse_listing(run_once(call, folder=self._folder, settings=_ONLY_OURS))
         if not any(setting.scope == "command" for setting in found):
@@ -115,7 +115,11 @@ class Runner:
 
     def _pinned(self) -> dict[str, str]:
         """The variables that name the repository."""
-        return {"GIT_DIR": str(self.place.git_dir), "GIT_WORK_TREE": str(self.place.root)}
+        return {
+            "GIT_DIR": str(self.place.git_dir),
+            "GIT_COMMON_DIR": str(self.place.common_dir),
+            "GIT_WORK_TREE": str(self.place.root),
+        }
 
     def _require_same_place(self) -> None:
         """Raise ``GitUnable`` if git, left to look for itself, would find another repository than before."""
@@ -154,6 +158,22 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -
         if index_lock(said) is None or time.monotonic() >= deadline:
             raise refused(call.arguments[0], said, status=status, hooks=call.hooks)
         time.sleep(_LOCK_PAUSE_S)
+
+
+def _files_of(place: Place) -> tuple[Path, ...]:
+    """The files of a repository that its configuration depends on, whether they are there or not."""
+    own, shared = place.git_dir, place.common_dir
+    return own / "commondir", own / "config", own / "config.worktree", shared / "config", shared / "config.worktree"
+
+
+def _files_of_the_user() -> tuple[Path, ...]:
+    """The files of the user's own configuration, whether they are there or not; those of the machine are found."""
+    if named := os.environ.get("GIT_CONFIG_GLOBAL"):
+        return (Path(named),)
+    home = os.environ.get("HOME")
+    if home is None:
+        return ()
+    return Path(home, ".gitconfig"), Path(os.environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
 
 
 def _state(path: Path) -> _State:

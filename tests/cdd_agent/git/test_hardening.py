@@ -1,5 +1,11 @@
+import os
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 
+from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.hardening import (
     Setting,
     configured_hooks,
@@ -10,6 +16,8 @@ from cdd_agent.git.hardening import (
     parse_listing,
     settings_for,
 )
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.snapshot import Snapshots
 
 
 def of(scope: str, key: str, value: str) -> Setting:
@@ -130,3 +138,67 @@ def test_hooks_inherit_nothing_that_would_bend_the_git_they_use() -> None:
     assert not {"GIT_DIR", "GIT_WORK_TREE", "GIT_LITERAL_PATHSPECS", "GIT_ALLOW_PROTOCOL", "GIT_NO_LAZY_FETCH"} & set(
         made
     )
+
+
+def armed(root: Path, configuration: Path) -> Path:
+    """A filter in ``configuration``, files that it is for, and the mark that it leaves when it is run."""
+    mark = root / "mark"
+    with configuration.open("a") as stream:
+        stream.write(f'[filter "x"]\n\tclean = "touch {mark}; cat"\n\trequired = true\n')
+    (root / "d").mkdir()
+    (root / "d" / ".gitattributes").write_text("*.txt filter=x\n")
+    (root / "d" / "b.txt").write_text("b\n")
+    return mark
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_common_folder_that_is_named_later_is_never_asked(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, *, is_seen: bool
+) -> None:
+    """What is in a file ``.git/commondir`` would make git read another folder's configuration, and write its refs."""
+    if not is_seen:  # it comes in the moment between the look and the call
+        monkeypatch.setattr("cdd_agent.git.place.Place.require_own_common_dir", lambda _: None)
+    root = repository.root
+    snapshots = Snapshots(repository)
+    snapshots.take("refs/cdd/a", message="before")
+    shutil.copytree(root / ".git", root / "evil")
+    mark = armed(root, root / "evil" / "config")
+    (root / ".git" / "commondir").write_text("../evil\n")
+    with pytest.raises(GitUnable, match="commondir names another repository") if is_seen else nullcontext():
+        snapshots.take("refs/cdd/b", message="after")
+    assert not mark.exists()
+    assert not (is_seen and (root / "evil" / "refs" / "cdd" / "b").exists())
+
+
+def test_a_common_folder_that_cannot_be_read_is_another(repository: Repository) -> None:
+    assert repository.head() is not None
+    os.mkfifo(repository.root / ".git" / "commondir")
+    with pytest.raises(GitUnable, match="commondir names another repository"):
+        repository.head()
+
+
+def test_a_configuration_of_the_work_tree_that_comes_later_is_read_first(repository: Repository) -> None:
+    root = repository.root
+    repository.git("config", "extensions.worktreeConfig", "true")
+    snapshots = Snapshots(repository)
+    snapshots.take("refs/cdd/a", message="before")
+    mark = armed(root, root / ".git" / "config.worktree")
+    snapshots.take("refs/cdd/b", message="after")
+    assert not mark.exists()
+
+
+def test_a_configuration_of_the_users_that_comes_later_is_heard(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "gitconfig"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    snapshots = Snapshots(repository)
+    snapshots.take("refs/cdd/a", message="before")
+    mark = armed(repository.root, repository.place.common_dir / "config")
+    snapshots.take("refs/cdd/b", message="the repository's filter is not run")
+    assert not mark.exists()
+    own.write_text('[filter "x"]\n\tclean = tr b c\n')
+    (repository.root / "d" / "b.txt").write_text("bb\n")
+    kept = snapshots.take("refs/cdd/c", message="the user's is")
+    assert repository.git("cat-file", "blob", f"{kept.commit}:d/b.txt") == "cc\n"

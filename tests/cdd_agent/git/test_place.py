@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_a_file_leads_to_the_folder_it_names(tmp_path: Path) -> None:
     (root / ".git").write_text("gitdir: ../main/worktrees/work\n")
     place = Place.read(answer(root, tmp_path / "main" / "worktrees" / "work"), folder=root)
     assert place.git_dir == tmp_path / "main" / "worktrees" / "work"
+
+
+def test_a_pipe_in_the_place_of_a_git_file_is_no_git_file(tmp_path: Path) -> None:
+    (tmp_path / "project.git").mkdir()
+    os.mkfifo(tmp_path / ".git")
+    with pytest.raises(EnvironmentMissing, match="says that its work tree is"):
+        Place.read(answer(tmp_path, tmp_path / "project.git"), folder=tmp_path)
 
 
 @pytest.mark.parametrize("content", [None, "", "gitdir: elsewhere\n", "not a git file"])
