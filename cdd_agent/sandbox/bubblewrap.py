@@ -41,6 +41,7 @@ class BubblewrapSandbox:
             level=self.level,
             argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
             environment=environment,
+            rules={"paths": None, "network": True},
             confined=confined(access),
             is_told_as_by_a_shell=True,
             bound=frozenset(path for path in access.read_only if path.parent in access.read_write),

@@ -1,7 +1,8 @@
 """The Landlock rung: the kernel refuses what no rule allows, where no namespace can be had.
 
-It does not stop datagrams (UDP, and so DNS) nor sockets with a file, shows other processes, and cannot except a
-folder from one that may be written to: what stays as it is inside the project is looked after when a run has ended.
+A filter of system calls refuses the sockets that Landlock does not see. Neither stops sockets with a file, shared
+memory, nor a change of the mode, owner and times of a file outside; other processes are shown; and no folder can be
+excepted from one that may be written to: what stays as it is inside the project is looked after when a run has ended.
 """
 
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
+from cdd_agent.sandbox.warden import seccomp
 
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 CONFIGURATION = (
@@ -28,10 +30,20 @@ CONFIGURATION = (
 """What programs look up in ``/etc`` and may: no passwords, no keys."""
 MACHINE = ("/sys/devices/system/cpu",)
 """Where numerical libraries look for processors."""
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/shm")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
+"""No terminal: those of the user could be read. ``/dev/shm`` is the machine's; semaphores between processes need it."""
 
-NOT_STOPPED = "not stopped: UDP, socket files"
+_SOCKETS_ARE_REFUSED = seccomp.is_available()
+NOT_STOPPED = ", ".join(
+    (
+        "not stopped: socket files",
+        "shared memory (/dev/shm)",
+        "chmod, chown and touch of your files outside",
+        *(() if _SOCKETS_ARE_REFUSED else ("UDP and MPTCP, listening on a port that the kernel picks, kernel keys",)),
+    )
+)
 """What the level does not say."""
+_NO_NETWORK = "no network" if _SOCKETS_ARE_REFUSED else "no plain TCP"
 
 
 class LandlockSandbox:
@@ -45,7 +57,7 @@ class LandlockSandbox:
             home, temporary = Path(folder) / "home", Path(folder) / "tmp"
             home.mkdir()
             temporary.mkdir()
-            own = {"HOME": str(home), "TMPDIR": str(temporary)}
+            own = {"HOME": str(home), "TMPDIR": str(temporary), "GIT_CONFIG_NOSYSTEM": "1"}
             environment = environment_for(command) | own | dict(command.variables)
             access = command.access
             read = (*_PROGRAMS, *CONFIGURATION, *MACHINE, "/proc", *map(str, access.read_only))
@@ -54,10 +66,10 @@ class LandlockSandbox:
                 level=self.level,
                 argv=(program(command, environment), *command.argv[1:]),
                 environment=environment,
-                rules={"read": list(read), "write": list(write), "network": access.network},
+                rules={"paths": {"read": list(read), "write": list(write)}, "network": access.network},
                 confined=(
                     "no files outside the project",
-                    *(() if access.network else ("no TCP",)),
+                    *(() if access.network else (_NO_NETWORK,)),
                     NOT_STOPPED,
                 ),
             )

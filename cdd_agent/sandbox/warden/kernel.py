@@ -1,11 +1,11 @@
-"""What only the kernel can do for a run, by ``prctl`` and the three calls of Landlock."""
+"""What only the kernel can do for a run, by ``prctl`` and the three calls of Landlock; ``seccomp`` has the rest."""
 
 import ctypes
 import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cdd_agent.sandbox.warden.order import Rules
+    from cdd_agent.sandbox.warden.order import Paths
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,21 +60,21 @@ def landlock_version() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
-def restrict(rules: "Rules") -> None:
-    """Take from this process, for good, all that ``rules`` do not allow; raises ``OSError``.
+def restrict(paths: "Paths", *, network: bool) -> None:
+    """Take from this process, for good, what ``paths`` do not allow, and TCP without ``network``; raises ``OSError``.
 
     Of each version of Landlock everything is used: rights to files, TCP from 4 on, sockets without a file and signals
     to others from 6 on.
     """
     version = landlock_version()
     handled = sum(rights for since, rights in _FILE_RIGHTS_SINCE if version >= since)
-    network = 0 if rules["network"] else _BIND_AND_CONNECT_TCP
-    fields = [handled, *([network] if version >= 4 else []), *([_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else [])]
+    ports = 0 if network else _BIND_AND_CONNECT_TCP
+    fields = [handled, *([ports] if version >= 4 else []), *([_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else [])]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _called(_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
-    for path in rules["read"]:
+    for path in paths["read"]:
         _allow(ruleset, path, rights=handled & _READ)
-    for path in rules["write"]:
+    for path in paths["write"]:
         _allow(ruleset, path, rights=handled)
     _called(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)

@@ -11,14 +11,14 @@ import select
 import sys
 import time
 
-from cdd_agent.sandbox.warden import kernel, tree
+from cdd_agent.sandbox.warden import kernel, seccomp, tree
 from cdd_agent.sandbox.warden.guard import Guard
 from cdd_agent.sandbox.warden.order import GRACE_S, SWEEP_S
 from cdd_agent.sandbox.warden.output import Ring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cdd_agent.sandbox.warden.order import Order
+    from cdd_agent.sandbox.warden.order import Order, Rules
 
 _TICK_S = 0.25
 """How often orphans are reaped that have ended meanwhile."""
@@ -174,13 +174,21 @@ def _become(order: "Order", output: int, *, saying: int, warden: int) -> None:
         for kind, most in order["limits"]:
             _limit(kind, most)
         if order["rules"] is not None:
-            kernel.restrict(order["rules"])
-            kernel.give_up_capabilities()
+            _submit(order["rules"])
         os.execve(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:
         os.write(saying, str(error.errno or 1).encode())
     finally:
         os._exit(127)
+
+
+def _submit(rules: "Rules") -> None:
+    """Give up what the rules do not allow."""
+    if rules["paths"] is not None:
+        kernel.restrict(rules["paths"], network=rules["network"])
+        kernel.give_up_capabilities()
+    seccomp.leave_keys()
+    seccomp.refuse_calls(network=rules["network"])
 
 
 def _limit(kind: int, most: int) -> None:

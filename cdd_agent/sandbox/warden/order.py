@@ -6,12 +6,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    class Rules(TypedDict):
-        """What Landlock allows; everything else is refused."""
+    class Paths(TypedDict):
+        """The files that Landlock allows; every other is refused."""
 
         read: list[str]
         write: list[str]
+
+    class Rules(TypedDict):
+        """What the kernel refuses the program; by any rules, what ``seccomp.instructions`` names first."""
+
+        paths: Paths | None
+        """None: no Landlock, since something else keeps files and network away."""
         network: bool
+        """Whether every socket is left to the program."""
 
     class Order(TypedDict):
         """One run; passed as ``marshal`` does, which both ends have at no cost."""

@@ -1,4 +1,5 @@
 import os
+import pty
 import socket
 from pathlib import Path
 
@@ -51,11 +52,50 @@ def test_sockets_without_a_file_cannot_be_reached(ground: Ground) -> None:
         assert "PermissionError" in ground.python(code).output
 
 
+@pytest.mark.skipif(os.path.ismount("/dev/shm") is False, reason="no /dev/shm")
 def test_what_it_does_not_stop_is_told_and_is_so(ground: Ground) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", 0))
+    secret, shared = ground.outside / "f", Path(f"/dev/shm/cdd-test-{os.getpid()}")
+    secret.touch(mode=0o600)
+    path = str(ground.outside / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
         listener.settimeout(5)
-        code = f"import socket; socket.socket(2, 2).sendto(b'out', {listener.getsockname()!r})"
-        result = ground.python(code)
-        assert NOT_STOPPED in result.limits
-        assert listener.recv(10) == b"out"
+        code = "import os, socket, sys; os.chmod(sys.argv[1], 0o644); open(sys.argv[2], 'w').close()\n"
+        code += "socket.socket(socket.AF_UNIX).connect(sys.argv[3])"
+        try:
+            result = ground.python(code, str(secret), str(shared), path)
+            assert NOT_STOPPED in result.limits
+            assert result.output == ""
+            assert secret.stat().st_mode & 0o777 == 0o644
+            assert shared.exists()
+            listener.accept()[0].close()
+        finally:
+            shared.unlink(missing_ok=True)
+
+
+def test_git_works_whatever_the_system_has_configured(ground: Ground) -> None:
+    who = "-c user.name=a -c user.email=a@example.org"
+    told = ground.bash(
+        f"git init -q r && cd r && touch a && git add a && git {who} commit -qm one && git log --format=%s"
+    )
+    assert told.output == "one\n"
+
+
+def test_a_terminal_of_the_user_can_be_neither_written_nor_read(ground: Ground) -> None:
+    master, slave = pty.openpty()
+    try:
+        os.write(master, b"an answer\n")
+        told = ground.bash(f"echo FAKE > {os.ttyname(slave)}; timeout 2 head -c 9 {os.ttyname(slave)}; echo > /dev/tty")
+        assert "an answer" not in told.output
+        os.set_blocking(master, False)
+        shown = b""
+        try:
+            while more := os.read(master, 1000):
+                shown += more
+        except BlockingIOError:
+            pass
+        assert b"FAKE" not in shown
+    finally:
+        os.close(master)
+        os.close(slave)
