@@ -60,18 +60,22 @@ class Socrates:
 
     def open(self, *, somebody_answers: bool) -> str:
         """What Socrates says first: a question, or, with nobody there, what was inferred."""
-        lacks = (
-            "".join(f"\n- {item}" for item in self.missing) or "\n- nothing: ask only if it cannot be tested as it is"
-        )
-        text = self.ticket.spec_path.read_text(encoding="utf-8-sig")
-        given = Marks(self._conversation.token).around(text, source="spec.yaml")
-        parts = [f"The ticket `{self.ticket.slug}`:\n\n{given}", f"What it lacks:{lacks}"]
+        marks = Marks(self._conversation.token)
+        text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
+        parts = [f"The ticket `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}", self._lacks(marks)]
         return self.hear("\n\n".join(parts if somebody_answers else [*parts, _NOBODY]))
 
     def hear(self, words: str) -> str:
         """What Socrates answers to the developer's words; the spec may be saved on the way."""
         self._conversation.say(words)
         return self._desk.ask(self._conversation, self._update_tool(), agent="socrates").text
+
+    def _lacks(self, marks: Marks) -> str:
+        """What the spec lacks; it is told in words of the spec, its open questions, and so between marks too."""
+        listed = "\n".join(f"- {item}" for item in self.missing)
+        if not listed:
+            return "It lacks nothing: ask only if it cannot be tested as it is."
+        return f"What it lacks:\n\n{marks.around(listed, source='what spec.yaml lacks')}"
 
     def _update_tool(self) -> Tool:
         """UpdateSpec: changes single keys of the file, keeps the rest as it is."""
