@@ -103,6 +103,11 @@ class Approvals:
         """The file that holds the decisions about all projects."""
         return self._folder / "approvals.json"
 
+    @property
+    def folder(self) -> Path | None:
+        """The user's folder, for what else belongs to the user; None if the project holds it."""
+        return None if self._folder.resolve().is_relative_to(top_of(self._project)) else self._folder
+
     def decision(self, offer: Offer) -> bool | None:
         """What the user said about this very content here; None if nothing."""
         said = [kept.approved for kept in self._here(offer.subject) if kept.sha256 == offer.digest]
@@ -188,10 +193,10 @@ class Approvals:
 
     def _require_outside(self) -> None:
         """Raise ``EnvironmentMissing`` if the project itself holds the user's folder, and so could vote for itself."""
-        top = top_of(self._project)
-        if self._folder.resolve().is_relative_to(top):
+        if self.folder is None:
             raise EnvironmentMissing(
-                f"Your approvals would lie in {self._folder}, inside the project {top}, which could bring its own.",
+                f"Your approvals would lie in {self._folder}, inside the project {top_of(self._project)}, "
+                "which could bring its own.",
                 hint="set XDG_STATE_HOME to a folder outside the project",
             )
 
@@ -251,7 +256,7 @@ def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool 
     top, here = top_of(project), project.absolute()
     path = Path(os.path.abspath(python))
     named, target = path.parent.resolve() / path.name, path.resolve()
-    is_inside = any(place.is_relative_to(folder) for place in (path, named, target) for folder in (top, here))
+    is_inside = is_reached_through(here, path)
     if not (is_inside or is_named_by_project) or named.parent.parent == Path(sys.prefix).resolve():
         return None
     source = os.path.relpath(path, here) if is_inside else str(path)
@@ -268,6 +273,13 @@ def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool 
             (os.fsencode(source), os.fsencode(os.path.relpath(named, top)), os.fsencode(program), about)
         ),
     )
+
+
+def is_reached_through(project: Path, python: Path) -> bool:
+    """Whether ``python`` lies in the work tree of ``project``, or a link in it leads there, or one leads into it."""
+    path = Path(os.path.abspath(python))
+    places = (path, path.parent.resolve() / path.name, path.resolve())
+    return any(place.is_relative_to(folder) for place in places for folder in (top_of(project), project.absolute()))
 
 
 def _digest_of(path: Path) -> str:

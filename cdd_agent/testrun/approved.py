@@ -27,7 +27,13 @@ def approved_interpreter(
                 hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
             )
 
-    return find_interpreter(project, environment=_users_own(project, environment), require=require, sandbox=sandbox)
+    return find_interpreter(
+        project,
+        environment=_users_own(project, environment),
+        require=require,
+        sandbox=sandbox,
+        kept_in=trust.approvals.folder,
+    )
 
 
 def offered(project: Path, *, environment: Mapping[str, str]) -> Offer | None:

@@ -39,6 +39,7 @@ def find_interpreter(
     environment: Mapping[str, str] = os.environ,
     require: Callable[[Candidate], None] = lambda _: None,
     sandbox: Sandbox | None = None,
+    kept_in: Path | None = None,
 ) -> Interpreter:
     """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first.
 
@@ -47,9 +48,9 @@ def find_interpreter(
     ``python`` that the user would get by typing so, and if that has no pytest, the interpreter that runs cdd.
 
     ``require`` is called with each candidate before that is run for the first time; it raises for one that must not be.
-    One that lies in the project is asked in ``sandbox``.
+    One of the work tree is asked in ``sandbox``; the answer is remembered in ``kept_in``, a folder of the user's.
     """
-    probe = Probe(project, environment, sandbox=sandbox)
+    probe = Probe(project, environment, sandbox=sandbox, kept_in=kept_in)
     for candidate in environments.candidates(project, environment):
         require(candidate)
         answer = probe.ask(candidate.path)

@@ -1,6 +1,11 @@
-"""Asking an interpreter whether it has pytest, and remembering the answer in the project's private folder."""
+"""Asking an interpreter whether it has pytest, and remembering the answer in the user's folder.
 
+No file of the project answers for an interpreter: what one says of itself decides what a sandbox lets be read.
+"""
+
+import contextlib
 import os
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +13,18 @@ from pathlib import Path
 
 import msgspec
 
+from cdd_agent.errors import UsageError
 from cdd_agent.sandbox.port import Access, Command, Sandbox
-from cdd_agent.settings import private_folder
-from cdd_agent.storage import scratch, write_atomic
+from cdd_agent.storage import exclusive, read_ordinary, scratch, write_atomic
 from cdd_agent.testrun import reach
+from cdd_agent.trust import is_reached_through
 
 TIMEOUT_S = 30.0
-SCHEMA = 2
+SCHEMA = 3
+MAX_SIZE_BYTES = 1_000_000
+"""Of the file of answers."""
+MOST_KEPT = 100
+"""Answers, one for a project; the oldest go first."""
 _QUESTION = f"""\
 {reach.QUESTION}
 import pytest
@@ -44,30 +54,51 @@ class Answer:
 class _Kept:
     """An answer on file, and by what to know that it still holds."""
 
-    schema: int
+    project: str
+    device: int
+    inode: int
     path: str
     stamp: str
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """The file, oldest first."""
+
+    schema: int
+    answers: tuple[_Kept, ...] = ()
+
+
 class Probe:
     """Asks interpreters on behalf of one project."""
 
-    def __init__(self, project: Path, environment: Mapping[str, str], *, sandbox: Sandbox | None = None) -> None:
-        """Nothing is asked yet. Interpreters inside the project are asked in ``sandbox`` if there is one."""
+    def __init__(
+        self,
+        project: Path,
+        environment: Mapping[str, str],
+        *,
+        sandbox: Sandbox | None = None,
+        kept_in: Path | None = None,
+    ) -> None:
+        """Nothing is asked yet. Interpreters of the work tree are asked in ``sandbox`` if there is one.
+
+        Answers are remembered in the folder ``kept_in``, which is the user's and outside of the project, or nowhere.
+        """
         self._project = project
         self._sandbox = sandbox
+        self._kept_in = kept_in
         self._environment = environment
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
         self._python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
 
     def ask(self, python: Path) -> Answer | str:
         """What ``python`` says, or why it does not; asked outside the project so that no file of it is imported."""
-        kept = self._kept()
-        if kept is not None and kept == self._known(python, kept.answer):
-            return kept.answer
+        for kept in self._kept():
+            if kept.path == str(python) and kept == self._known(python, kept.answer):
+                return kept.answer
         variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
-        if self._sandbox is not None and python.is_relative_to(self._project.absolute()):
+        if self._sandbox is not None and is_reached_through(self._project, python):
             result = self._shut_in(python, self._sandbox, variables=variables)
         else:
             result = _ran(
@@ -79,8 +110,8 @@ class Probe:
             answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=Answer)
         except (IndexError, msgspec.DecodeError, RecursionError):
             return _why(result)
-        private_folder(self._project)
-        write_atomic(self._file, msgspec.json.encode(self._known(python, answer)))
+        if self._kept_in is not None:
+            self._keep(self._known(python, answer), folder=self._kept_in)
         return answer
 
     def _shut_in(
@@ -104,22 +135,52 @@ class Probe:
             return f"it did not answer within {TIMEOUT_S:g} seconds"
         return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
-    @property
-    def _file(self) -> Path:
-        return self._project / ".cdd" / "interpreter.json"
-
-    def _kept(self) -> _Kept | None:
-        """The answer on file, if it can be read."""
+    def _kept(self) -> tuple[_Kept, ...]:
+        """The answers on file, of all projects; none of a file that is damaged or that others may have written."""
+        if self._kept_in is None:
+            return ()
+        path = self._kept_in / "interpreters.json"
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_Kept)
-        except (OSError, msgspec.DecodeError, RecursionError):
-            return None
+            data = read_ordinary(path, limit_bytes=MAX_SIZE_BYTES)
+            about = path.lstat()
+            file = msgspec.json.decode(data, type=_Answers)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ()
+        is_own = about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o022
+        return file.answers if is_own and file.schema == SCHEMA else ()
+
+    def _keep(self, made: _Kept, *, folder: Path) -> None:
+        """Put an answer on file in the place of what was known of this project; where that fails, it is not kept."""
+        with contextlib.suppress(OSError, UsageError, UnicodeEncodeError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with exclusive(folder / "interpreters.lock", purpose="Another look at an interpreter", wait_s=2):
+                others = [kept for kept in self._kept() if kept.project != made.project]
+                answers = (*others[1 - MOST_KEPT :], made)
+                while len(data := msgspec.json.encode(_Answers(schema=SCHEMA, answers=answers))) > MAX_SIZE_BYTES:
+                    answers = answers[1:]
+                write_atomic(folder / "interpreters.json", data, mode=0o600)
 
     def _known(self, python: Path, answer: Answer) -> _Kept:
         """What is on file if ``python`` answered so, and no other Python or pytest has been put there since."""
-        times = [path.stat().st_mtime_ns if path.exists() else 0 for path in (python, Path(answer.packages))]
-        stamp = f"{times[0]} {times[1]} {self._python_path}"
-        return _Kept(schema=SCHEMA, path=str(python), stamp=stamp, answer=answer)
+        project = self._project.resolve()
+        here = project.stat()
+        looked_at = (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages))
+        return _Kept(
+            project=str(project),
+            device=here.st_dev,
+            inode=here.st_ino,
+            path=str(python),
+            stamp=" ".join((*map(_time_of, looked_at), self._python_path)),
+            answer=answer,
+        )
+
+
+def _time_of(path: Path) -> str:
+    """When what is at ``path`` was changed last."""
+    try:
+        return str(path.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return "0"
 
 
 def printed(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """A hostile repository, opened: nothing of it runs, and nothing of it counts, before its user said yes."""
 
+import json
 import os
 import re
 import shutil
@@ -18,8 +19,10 @@ from cdd_agent.events import Event, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.testrun.access import access_for
+from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.tickets.ticket import find
-from cdd_agent.trust import Approvals, NotApproved, Offer
+from cdd_agent.trust import Approvals, NotApproved, Offer, Trust
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_hooks import EVERY_HOOK
 from tests.fakes.approval import Answers, trust_in, users_folder
@@ -256,6 +259,35 @@ def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> No
     result = hostile.cdd("--replay", str(RECORDING), "exec", SLUG, "--yes")
     assert result.returncode == 2
     assert "approved" in result.stderr
+
+
+def test_no_file_of_a_repository_answers_for_the_interpreter(tmp_path: Path) -> None:
+    project, private = tmp_path / "project", tmp_path / "private"
+    for folder in (project / ".cdd", private):
+        folder.mkdir(parents=True)
+    python = Path(sys.executable)
+    told = {"python": "3.99.0", "pytest": "9.0.0", "packages": "/nowhere", "reads": [str(private)], "user_base": ""}
+    for schema in (2, 3):
+        stamp = f"{python.stat().st_mtime_ns} 0 "
+        kept = {"schema": schema, "path": str(python), "stamp": stamp, "answer": told}
+        (project / ".cdd" / "interpreter.json").write_text(json.dumps(kept))
+        (project / ".cdd" / "interpreters.json").write_text(json.dumps({"schema": schema, "answers": [kept]}))
+        trust, _ = trust_in(project, temporary=tmp_path)
+        found = approved_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
+        assert found.python != "3.99.0"
+        assert private not in found.reads
+        assert private not in access_for(project, found).read_only
+
+
+@pytest.mark.parametrize("folder", [".cdd", "state", "."])
+def test_a_user_s_folder_inside_the_project_answers_for_nothing(tmp_path: Path, *, folder: str) -> None:
+    (tmp_path / ".git").mkdir()
+    project = tmp_path / "sub"
+    project.mkdir()
+    for place in (tmp_path / folder, project / folder):
+        trust = Trust(Approvals(project, environment={"XDG_STATE_HOME": str(place)}), ask=None, tell=lambda _: None)
+        approved_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
+        assert not (place / "cdd").exists()
 
 
 def test_nothing_a_user_may_forget_to_say_approves(hostile: Hostile) -> None:
