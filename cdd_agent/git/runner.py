@@ -27,6 +27,10 @@ HOOKS_TIMEOUT_S = 1800.0
 LOCK_WAIT_S = 2.0
 """How long another process may hold the user's index before a call gives up; an editor does so for a moment."""
 _LOCK_PAUSE_S = 0.05
+HANDED_ON_S = 1.0
+"""How long what git or a hook left behind may go on writing into git's output."""
+_LOOK_S = 0.1
+"""How often it is looked whether git has ended while its pipes stay open."""
 
 _State: TypeAlias = tuple[int, ...] | None
 
@@ -198,7 +202,8 @@ def _run(
 ) -> tuple[int, bytes, bytes]:
     """Exit status, output and errors of ``argv``, run in a session of its own that does not outlive the call.
 
-    Raises ``GitTimeout`` if it takes too long, and ``EnvironmentMissing`` if there is no git.
+    The call lasts as long as git itself, and for ``HANDED_ON_S`` longer if something that git or a hook left behind
+    can still write. Raises ``GitTimeout`` if it takes too long, and ``EnvironmentMissing`` if there is no git.
     """
     limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
@@ -211,17 +216,36 @@ def _run(
             "git is not installed.", hint="install git, for example: apt-get install git"
         ) from error
     try:
-        out, err = process.communicate(stdin, timeout=limit_s)
-    except BaseException as error:
+        out, err = _said_by(process, stdin=stdin, limit_s=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise GitTimeout(
+            f"{' '.join(argv)} did not end within {limit_s:g} seconds and was stopped.",
+            hint="see what holds it, a hook or a lock for example, by running it yourself, then try again",
+        ) from error
+    finally:
         end_group(process)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise GitTimeout(
-                f"{' '.join(argv)} did not end within {limit_s:g} seconds and was stopped.",
-                hint="see what holds it, a hook or a lock for example, by running it yourself, then try again",
-            ) from error
-        raise
     return process.returncode, out, err
+
+
+def _said_by(process: "subprocess.Popen[bytes]", *, stdin: bytes, limit_s: float) -> tuple[bytes, bytes]:
+    """Output and errors of ``process`` once it has ended, however long what it left behind holds its pipes.
+
+    Raises ``subprocess.TimeoutExpired`` if it does not end within ``limit_s``.
+    """
+    deadline = time.monotonic() + limit_s
+    given: bytes | None = stdin
+    while True:
+        has_ended = process.poll() is not None
+        left = deadline - time.monotonic()
+        try:
+            return process.communicate(given, timeout=HANDED_ON_S if has_ended else max(0.0, min(_LOOK_S, left)))
+        except subprocess.TimeoutExpired as error:
+            if has_ended:
+                return error.output or b"", error.stderr or b""
+            if left <= 0:
+                raise
+        given = None

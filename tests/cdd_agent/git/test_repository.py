@@ -1,4 +1,5 @@
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,33 @@ def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, m
     monkeypatch.setattr("cdd_agent.git.runner.TIMEOUT_S", 0.2)
     with pytest.raises(GitError, match="did not end within"):
         repository.git("-c", "alias.slow=!sleep 30", "slow")
+
+
+@pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 5"])
+def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repository: Repository, rest: str) -> None:
+    hook = repository.root / ".git" / "hooks" / "post-commit"
+    hook.write_text(f"#!/bin/sh\necho said >&2\n{rest} &\necho $! > pid\n")
+    hook.chmod(0o755)
+    repository.may_run_hooks = lambda: True
+    before, begun = repository.head(), time.monotonic()
+    repository.git("commit", "--allow-empty", "-m", "quick", hooks=True)
+    assert time.monotonic() - begun < 4
+    assert repository.head() != before
+    state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
+    assert "setsid" in rest or not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_what_git_said_before_something_held_its_pipes_is_told(repository: Repository) -> None:
+    said = repository.git("-c", "alias.held=!echo said; sleep 62 &", "held")
+    assert said == "said\n"
+
+
+def test_git_starts_no_housekeeping_of_its_own(repository: Repository, tmp_path: Path) -> None:
+    """It would go on in the background, in a session of its own."""
+    trace = tmp_path / "trace"
+    repository.may_run_hooks = lambda: True
+    repository.git("config", "gc.auto", "1")
+    repository.git("commit", "--allow-empty", "-m", "more", hooks=True, variables={"GIT_TRACE": str(trace)})
+    assert "git commit" in trace.read_text()
+    assert "git gc" not in trace.read_text()
+    assert "git maintenance" not in trace.read_text()
