@@ -5,6 +5,7 @@ Whether an act was refused is looked at from outside; what the program inside sa
 
 import os
 import secrets
+import select
 import socket
 import sys
 from dataclasses import dataclass
@@ -29,11 +30,18 @@ def write(path):
 def read(path):
     with open(path, "rb") as stream:
         return stream.read().hex()
-project, outside, secret, port, parent = sys.argv[1:]
+def reach(port, kind, protocol):
+    with socket.socket(socket.AF_INET, kind, protocol) as caller:
+        caller.settimeout(2)
+        caller.connect(("127.0.0.1", int(port)))
+        caller.send(b"out")
+project, outside, secret, port, port_of_datagrams, parent = sys.argv[1:]
 tried("inside", lambda: write(project + "/allowed"))
 tried("write", lambda: write(outside))
 tried("read", lambda: read(secret))
-tried("connect", lambda: socket.create_connection(("127.0.0.1", int(port)), 2).close())
+tried("connect", lambda: reach(port, socket.SOCK_STREAM, 0))
+tried("multipath", lambda: reach(port, socket.SOCK_STREAM, 262))
+tried("datagram", lambda: reach(port_of_datagrams, socket.SOCK_DGRAM, 0))
 tried("git", lambda: write(project + "/.git/config"))
 tried("environment", lambda: str(len(read("/proc/" + parent + "/environ")) // 2) + " bytes")
 """
@@ -53,10 +61,11 @@ class Proof:
 def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
     """Try four forbidden acts in ``sandbox``: write outside, read a secret outside, open a connection, change ``.git``.
 
-    Landlock cannot except ``.git`` from the project; there the fourth is reading the environment of cdd. Where even
-    the allowed act fails, or nothing runs at all, that is told for each.
+    A connection counts as open if TCP, MPTCP or a datagram gets out. Landlock cannot except ``.git`` from the project;
+    there the fourth is reading the environment of cdd. Where even the allowed act fails, or nothing runs at all, that
+    is told for each.
     """
-    with scratch() as folder, socket.socket() as listener:
+    with scratch() as folder, socket.socket() as listener, socket.socket(type=socket.SOCK_DGRAM) as letter_box:
         here = Path(folder).resolve()
         project, secret = here / "project", here / "secret"
         (project / ".git").mkdir(parents=True)
@@ -64,18 +73,20 @@ def prove(sandbox: Sandbox) -> tuple[Proof, ...]:
         config.write_text("as it was")
         word = secrets.token_hex(16)
         secret.write_text(word)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        listener.setblocking(False)
-        arguments = (str(project), str(here / "written"), str(secret), str(listener.getsockname()[1]))
+        for ear in (listener, letter_box):
+            ear.bind(("127.0.0.1", 0))
+        listener.listen()
+        ports = (listener.getsockname()[1], letter_box.getsockname()[1])
+        arguments = (str(project), str(here / "written"), str(secret), *map(str, ports))
         result = _run(sandbox, arguments, project=project)
         if isinstance(result, str) or not (project / "allowed").exists():
             return _nothing_runs(result)
         told = {line.partition(" ")[0]: line.partition(" ")[2] for line in result.output.splitlines()}
+        is_reached = _is_reached(listener, letter_box)
         proofs = (
             _proof("write outside the project", refused=not (here / "written").exists(), told=told["write"]),
             _proof("read a secret outside", refused=word.encode().hex() not in result.output, told=told["read"]),
-            _proof("open a connection", refused=not _has_caller(listener), told=told["connect"]),
+            _proof("open a connection", refused=not is_reached, told="done" if is_reached else told["connect"]),
         )
         if sandbox.level == _CANNOT_PROTECT_GIT:
             refused = not told["environment"].startswith("done")
@@ -108,12 +119,12 @@ def _nothing_runs(result: Result | str) -> tuple[Proof, ...]:
     return (Proof(act="run a program that may write to the project", refused=False, told=said[:_SHOWN]),)
 
 
-def _has_caller(listener: socket.socket) -> bool:
-    try:
-        listener.accept()[0].close()
-    except BlockingIOError:
-        return False
-    return True
+def _is_reached(*ears: socket.socket) -> bool:
+    """Whether anybody has connected to one of these sockets, or sent something to it."""
+    poll = select.poll()
+    for ear in ears:
+        poll.register(ear, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _proof(act: str, *, refused: bool, told: str) -> Proof:

@@ -1,3 +1,6 @@
+import socket
+from pathlib import Path
+
 import pytest
 
 from cdd_agent.sandbox.plain import PlainSandbox
@@ -38,6 +41,36 @@ class Missing(Broken):
 
     def run(self, command: Command) -> Result:
         raise FileNotFoundError(2, "No such file", "bwrap")
+
+
+class Leaky:
+    """A sandbox that refuses all but one way into the network."""
+
+    level = "bwrap"
+
+    def __init__(self, *, kind: int, protocol: int) -> None:
+        self.kind, self.protocol = kind, protocol
+
+    def run(self, command: Command) -> Result:
+        port, port_of_datagrams, _ = command.argv[-3:]
+        (Path(command.cwd) / "allowed").touch()
+        with socket.socket(socket.AF_INET, self.kind, self.protocol) as caller:
+            caller.connect(("127.0.0.1", int(port_of_datagrams if self.kind == socket.SOCK_DGRAM else port)))
+            caller.send(b"out")
+        told = "".join(f"{name} failed Permission denied\n" for name in ("write", "read", "connect", "git"))
+        return Result(exit_status=0, output=told, dropped_bytes=0, timed_out=False, duration_s=0, level="x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"), [(socket.SOCK_STREAM, 0), (socket.SOCK_STREAM, 262), (socket.SOCK_DGRAM, 0)]
+)
+def test_every_way_into_the_network_counts_as_the_connection(kind: int, protocol: int) -> None:
+    try:
+        socket.socket(socket.AF_INET, kind, protocol).close()
+    except OSError as error:
+        pytest.skip(f"no such sockets here: {error}")
+    proofs = prove(Leaky(kind=kind, protocol=protocol))
+    assert [(proof.act, proof.told) for proof in proofs if not proof.refused] == [("open a connection", "it was done")]
 
 
 @pytest.mark.parametrize(
