@@ -85,6 +85,8 @@ class Sandbox(Protocol):
     def run(self, command: Command) -> Result:
         """Run the program to its end, or end it and all that it started when its time is up.
 
-        Raises ``OSError`` if the program cannot be started; ``KeyboardInterrupt`` ends it and passes through.
+        Raises ``OSError`` if the program cannot be started, and ``EnvironmentMissing`` if it is not known how it ended:
+        what watches over it was killed, or something answered in its place. ``KeyboardInterrupt`` ends it and passes
+        through.
         """
         ...
