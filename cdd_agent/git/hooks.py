@@ -5,8 +5,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.hardening import Setting, parse_listing
 from cdd_agent.git.repository import Repository
+from cdd_agent.storage import read_ordinary
 from cdd_agent.trust import Offer
 
 OF_A_COMMIT = (
@@ -34,6 +36,8 @@ _READ_BY_HOOKS = (
 
 _SHOWN_LINES = 6
 _SHOWN_BYTES = 4_000
+_LIMIT_BYTES = 200_000_000
+"""A hook may be a program of its own, with all it needs in it."""
 
 
 def offer(repository: Repository) -> Offer | None:
@@ -48,11 +52,11 @@ def offer(repository: Repository) -> Offer | None:
     named = [f"{each.key} = {each.value}" for each in settings if each.is_of_the_repository and _of_hook(each)]
     if not hooks and not named:
         return None
-    files = [*hooks, *_configuration(repository.root)]
-    names = [_shown_path(path, repository) for path in files]
-    shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_beginning(path))]
+    held = {path: _content(path) for path in (*hooks, *_configuration(repository.root))}
+    names = [_shown_path(path, repository) for path in held]
+    shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_beginning(held[path]))]
     told = names[len(hooks) :]
-    digests = [f"{name}\0{_digest(path)}" for path, name in zip(files, names, strict=True)]
+    digests = [f"{name}\0{hashlib.sha256(held[path]).hexdigest()}" for path, name in zip(held, names, strict=True)]
     return Offer(
         subject="hooks",
         source=_shown_path(folder, repository) if folder is not None and hooks else "git's configuration",
@@ -91,20 +95,20 @@ def _configuration(root: Path) -> list[Path]:
     return found
 
 
-def _digest(path: Path) -> str:
-    """sha256 of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _content(path: Path) -> bytes:
+    """The bytes of a file, or of what a link leads to; ``GitUnable`` if they cannot be had."""
+    try:
+        return read_ordinary(Path(os.path.realpath(path)), limit_bytes=_LIMIT_BYTES)
+    except OSError as error:
+        raise GitUnable(
+            f"The hook file {path} cannot be shown to you for approval: {error.strerror or error}.",
+            hint=f"see what it is: ls -lL {path}; then make it an ordinary file, or remove it",
+        ) from error
 
 
-def _beginning(path: Path) -> list[str]:
+def _beginning(content: bytes) -> list[str]:
     """The first lines that do something, indented, and how many more there are."""
-    with path.open("rb") as stream:
-        head = stream.read(_SHOWN_BYTES)
-    size = path.stat().st_size
+    head, size = content[:_SHOWN_BYTES], len(content)
     if b"\0" in head:
         return [f"  a program of {size:,} bytes"]
     lines = [line.strip() for line in head.decode("utf-8", "replace").splitlines()]

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from cdd_agent.git.failure import GitUnable, index_locked
 from cdd_agent.git.place import Place
+from cdd_agent.storage import read_ordinary
 
 LOCK_WAIT_S = 2.0
 """How long another process may hold the index: an editor's own calls of git do so for a moment."""
 _LOCK_PAUSE_S = 0.05
+_LIMIT_BYTES = 500_000_000
+"""``packed-refs`` holds a line for each ref."""
 
 _UNFINISHED = (
     ("MERGE_HEAD", "a merge", "git merge --continue, or git merge --abort"),
@@ -38,16 +41,18 @@ def in_progress(place: Place) -> tuple[str, str] | None:
 def is_unborn(place: Place) -> bool:
     """Whether HEAD names a branch without a commit, rather than one whose file is damaged."""
     try:
-        head = (place.git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").strip()
+        head = _text(place.git_dir / "HEAD").strip()
     except OSError:
         return False
     branch = head.removeprefix("ref: ")
     if not branch.startswith("refs/heads/") or os.path.lexists(place.common_dir / branch):
         return False
     try:
-        packed = (place.common_dir / "packed-refs").read_text(encoding="utf-8", errors="surrogateescape")
+        packed = _text(place.common_dir / "packed-refs")
     except FileNotFoundError:
         return True
+    except OSError:
+        return False
     return f" {branch}\n" not in packed
 
 
@@ -77,7 +82,12 @@ def _borrowed_from(common_dir: Path) -> tuple[Path, ...]:
     """The folders of objects that the repository shares with others."""
     objects = common_dir / "objects"
     try:
-        text = (objects / "info" / "alternates").read_text(encoding="utf-8", errors="surrogateescape")
+        text = _text(objects / "info" / "alternates")
     except OSError:
         return ()
     return tuple(objects / line for line in text.splitlines() if line and not line.startswith(("#", '"')))
+
+
+def _text(path: Path) -> str:
+    """What is in one of git's own files; ``OSError`` if it is none."""
+    return read_ordinary(Path(os.path.realpath(path)), limit_bytes=_LIMIT_BYTES).decode("utf-8", "surrogateescape")

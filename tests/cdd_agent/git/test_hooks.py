@@ -1,5 +1,6 @@
 """The hooks that a commit would run, as the user is shown them."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 
 from cdd_agent.git import hooks
 from cdd_agent.git.commits import commit_paths
+from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.states import is_unborn, require_usable
 from cdd_agent.trust import Offer
 
 EVERY_HOOK = [
@@ -169,3 +172,31 @@ def test_no_hook_runs_unless_it_may(repository: Repository, tmp_path: Path) -> N
     assert hooks.offer(repository) is not None
     commit_paths(repository, "change", paths=["a.txt"])
     assert list(tmp_path.glob("ran-*")) == []
+
+
+def test_a_pipe_where_hooks_or_their_runners_are_read_is_waited_for_by_nobody(repository: Repository) -> None:
+    plant(repository.root / ".git" / "hooks" / "commit-msg")
+    (repository.root / ".husky").mkdir()
+    for name in (".git/hooks/pre-commit", ".husky/pre-commit", ".pre-commit-config.yaml"):
+        os.mkfifo(repository.root / name, 0o755)
+    assert offered(repository).shown[0] == ".git/hooks/commit-msg"
+
+
+def test_a_file_that_turns_into_a_pipe_after_the_look_is_an_error(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(repository.root / ".git" / "hooks" / "pre-commit")
+    monkeypatch.setattr("cdd_agent.git.hooks._can_run", lambda path: path.name == "pre-commit")
+    with pytest.raises(GitUnable, match="cannot be shown to you for approval"):
+        hooks.offer(repository)
+
+
+@pytest.mark.parametrize("name", ["HEAD", "packed-refs", "objects/info/alternates"])
+def test_a_pipe_in_the_place_of_a_file_of_gits_is_waited_for_by_nobody(repository: Repository, name: str) -> None:
+    place, path = repository.place, repository.root / ".git" / name
+    if name == "packed-refs":
+        (place.git_dir / "refs" / "heads" / "main").unlink()
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert not is_unborn(place)
+    require_usable(place)
