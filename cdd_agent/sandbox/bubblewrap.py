@@ -5,15 +5,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdd_agent.sandbox.landlock import CONFIGURATION, MACHINE
 from cdd_agent.sandbox.port import Access, Command, Result
+from cdd_agent.sandbox.reachable.machine import CONFIGURATION, PROCESSORS
+from cdd_agent.sandbox.reachable.mounts import HOME, confined, existing
 from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
 
 _ROOT_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr``, or, on older systems, folders."""
 _STORES = ("/nix/store", "/gnu/store", "/run/current-system")
 _NETWORK = ("/etc/resolv.conf", "/run/systemd/resolve")
-HOME = "/home/sandbox"
 _HELP_TIMEOUT_S = 10
 
 
@@ -63,18 +63,13 @@ class BubblewrapSandbox:
                 yield from ("--symlink", os.readlink(folder), folder)
             elif os.path.isdir(folder):
                 yield from ("--ro-bind", folder, folder)
-        for path in (*_STORES, *CONFIGURATION, *MACHINE, *(_NETWORK if access.network else ())):
+        for path in (*_STORES, *CONFIGURATION, *PROCESSORS, *(_NETWORK if access.network else ())):
             if os.path.exists(path):
                 yield from ("--ro-bind", path, path)
         yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", HOME)
         for bound, is_writable in binds(access):
             yield from ("--bind" if is_writable else "--ro-bind", str(bound), str(bound))
         yield from ("--remount-ro", "/")
-
-
-def confined(access: Access) -> tuple[str, ...]:
-    """What a program in namespaces of its own has not, in words."""
-    return ("no files outside the project", *(() if access.network else ("no network",)), "no other processes")
 
 
 def binds(access: Access) -> list[tuple[Path, bool]]:
@@ -87,12 +82,3 @@ def binds(access: Access) -> list[tuple[Path, bool]]:
 
 def _is_there_anyway(path: Path) -> bool:
     return path == Path("/usr") or path.is_relative_to("/usr")
-
-
-def existing(access: Access) -> Access:
-    """What is there to be bound: a link is not, since it could be replaced, only what it leads to."""
-    return Access(
-        read_write=tuple(path for path in access.read_write if path.exists()),
-        read_only=tuple(path for path in access.read_only if path.exists()),
-        network=access.network,
-    )

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.bubblewrap import HOME, binds, confined, existing
-from cdd_agent.sandbox.landlock import CONFIGURATION
+from cdd_agent.sandbox.bubblewrap import binds
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
+from cdd_agent.sandbox.reachable.machine import CONFIGURATION, PROGRAMS
+from cdd_agent.sandbox.reachable.mounts import HOME, confined, existing
 from cdd_agent.sandbox.supervised import Launch, bounds_of, carry_out, environment_for, program
 
 IMAGE = "cdd-sandbox:empty"
 _TIMEOUT_S = 20.0
 _EMPTY_ARCHIVE = bytes(10_240)
 """An archive in tar's format without any file."""
-_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _VARIABLES = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST")
 """What the client needs to find its server; the program gets none of it."""
 
@@ -69,7 +69,7 @@ class ContainerSandbox:
             yield from ("--userns", "keep-id")
         for folder in ("/tmp", "/run", HOME):
             yield from ("--tmpfs", f"{folder}:rw,exec,mode=1777")
-        for path in (*_PROGRAMS, *CONFIGURATION):
+        for path in (*PROGRAMS, *CONFIGURATION):
             if os.path.exists(path):
                 yield from ("--volume", f"{path}:{path}:ro")
         for bound, is_writable in binds(access):

@@ -9,27 +9,10 @@ import tempfile
 from pathlib import Path
 
 from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.sandbox.reachable.machine import CONFIGURATION, PROCESSORS, PROGRAMS
 from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
 from cdd_agent.sandbox.warden import seccomp
 
-_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-CONFIGURATION = (
-    *(
-        "/etc/alternatives",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf",
-        "/etc/ld.so.conf.d",
-        "/etc/localtime",
-        "/etc/timezone",
-    ),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/protocols"),
-    *("/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates"),
-    *("/etc/pki/ca-trust", "/etc/mime.types", "/etc/magic", "/etc/fonts", "/etc/os-release", "/etc/debian_version"),
-    *("/etc/locale.alias", "/etc/terminfo", "/etc/papersize", "/etc/gai.conf", "/etc/ethertypes", "/etc/rpc"),
-)
-"""What programs look up in ``/etc`` and may: no passwords, no keys."""
-MACHINE = ("/sys/devices/system/cpu",)
-"""Where numerical libraries look for processors."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 """No terminal: those of the user could be read. ``/dev/shm`` is the machine's; semaphores between processes need it."""
 
@@ -60,7 +43,7 @@ class LandlockSandbox:
             own = {"HOME": str(home), "TMPDIR": str(temporary), "GIT_CONFIG_NOSYSTEM": "1"}
             environment = environment_for(command) | own | dict(command.variables)
             access = command.access
-            read = (*_PROGRAMS, *CONFIGURATION, *MACHINE, "/proc", *map(str, access.read_only))
+            read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
             write = (*_DEVICES, folder, *map(str, access.read_write))
             launch = Launch(
                 level=self.level,
