@@ -1,8 +1,9 @@
 """Tool calls that a server sent in a form that could not be carried out or sent back to it. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 
 from cdd_agent.model.conversation import JSON, AssistantBlock, AssistantMessage, Message, ToolCall, Turn
 
@@ -36,12 +37,13 @@ def mended(turn: Turn, said: Iterable[Message]) -> Turn:
         if isinstance(block, ToolCall)
     }
     seen: set[str] = set()
+    numbers: dict[str, Iterator[int]] = {}
     content: list[AssistantBlock] = []
     for block in turn.content:
         if not isinstance(block, ToolCall):
             content.append(block)
             continue
-        call = replace(block, id=_free(block.id, taken), name=_fit(block.name))
+        call = replace(block, id=_free(_fit(block.id), taken, numbers=numbers), name=_fit(block.name))
         if block.id in seen:
             call = replace(call, input=unusable(f"its id {block.id[:_LONGEST_NAME]} is that of another call"))
         seen.add(block.id)
@@ -50,11 +52,12 @@ def mended(turn: Turn, said: Iterable[Message]) -> Turn:
     return replace(turn, content=tuple(content))
 
 
-def _free(call_id: str, taken: set[str]) -> str:
-    """``call_id``, with a number behind it if it is taken."""
-    wanted = _fit(call_id)
-    candidates = (wanted, *(f"{wanted}-{number}" for number in range(2, len(taken) + 3)))
-    return next(candidate for candidate in candidates if candidate not in taken)
+def _free(wanted: str, taken: set[str], *, numbers: dict[str, Iterator[int]]) -> str:
+    """``wanted``, with a number behind it if it is taken; ``numbers`` holds those not tried yet, for each id."""
+    free = wanted
+    while free in taken:
+        free = f"{wanted}-{next(numbers.setdefault(wanted, count(2)))}"
+    return free
 
 
 def _fit(name: str) -> str:

@@ -23,6 +23,9 @@ _USAGE_FIELDS = {
     "cache_creation_input_tokens": "cache_write_tokens",
 }
 
+MOST_BLOCKS = 500
+"""Pieces of text, thoughts and calls of one answer; a model writes a few."""
+
 _SHOWN = 100
 """Characters of what a server says that get into a sentence of ours."""
 
@@ -52,6 +55,8 @@ class StreamedTurn:
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)} if index == len(
                 self._blocks
             ):
+                if index == MOST_BLOCKS:
+                    raise _malformed(f"it has more than {MOST_BLOCKS} content blocks")
                 self._blocks.append(dict(block))
                 self._inputs.append([])
                 return _shown(str(block.get("type")), block.get("text") or block.get("thinking"))

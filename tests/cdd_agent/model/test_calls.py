@@ -1,4 +1,5 @@
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,15 @@ def test_the_second_call_with_one_id_is_not_run() -> None:
 def test_an_id_of_an_earlier_turn_is_replaced_and_the_call_is_run() -> None:
     (again,) = mended(turn(call("call_0")), [AssistantMessage(content=(call("call_0"),))]).calls
     assert (again.id, again.input) == ("call_0-2", {"file_path": "a"})
+
+
+@pytest.mark.parametrize("ids", [[""] * 5_000, [f"call_{number}" for number in range(5_000)]], ids=["one", "all"])
+def test_thousands_of_calls_take_no_longer_than_they_must(ids: list[str]) -> None:
+    many = turn(*map(call, ids))
+    began_s = time.process_time()
+    calls = mended(many, ()).calls
+    assert time.process_time() - began_s < 1
+    assert len({one.id for one in calls}) == 5_000
 
 
 @pytest.mark.parametrize(("name", "sent"), [("", "unnamed"), ("read file!", "read_file_"), ("x" * 300, "x" * 64)])

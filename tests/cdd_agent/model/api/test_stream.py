@@ -112,6 +112,16 @@ def test_a_block_that_begins_twice_is_refused() -> None:
         arrived.feed(begin)
 
 
+def test_an_answer_of_more_blocks_than_a_model_writes_is_refused() -> None:
+    block: dict[str, JSON] = {"type": "tool_use", "id": "", "name": "Read", "input": {}}
+    begin: list[dict[str, JSON]] = [
+        {"type": "content_block_start", "index": index, "content_block": block} for index in range(501)
+    ]
+    arrived = assembled(begin[:500])
+    with pytest.raises(ModelError, match="it has more than 500 content blocks"):
+        arrived.feed(begin[500])
+
+
 def test_a_turn_that_ends_to_call_a_tool_and_calls_none_is_refused() -> None:
     assert "it calls no tool but ends with tool_use" in str(error_of("- content: [hm]", Fault(stop_reason="tool_use")))
 
