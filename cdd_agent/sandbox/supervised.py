@@ -23,7 +23,8 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox import limits
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
 from cdd_agent.sandbox.warden import tree
-from cdd_agent.sandbox.warden.order import FIELDS
+from cdd_agent.sandbox.warden.guard import Guard
+from cdd_agent.sandbox.warden.order import FIELDS, MENDED
 
 if TYPE_CHECKING:
     from cdd_agent.sandbox.warden.order import Order, Rules
@@ -35,6 +36,8 @@ PYTHONPATH is added by ``testrun.run`` for test runs."""
 
 LATE_S = 1.9
 """After so much more than its time a run is ended from here: its warden has been stopped."""
+
+_STOPPED = "the process that watched over the program was stopped; what it printed is lost"
 
 _SIGNALS = frozenset(map(int, signal.Signals))
 _WARDEN = "import sys; sys.path.append(sys.argv[1]); from cdd_agent.sandbox.warden.main import main; main()"
@@ -100,6 +103,9 @@ def carry_out(command: Command, launch: Launch) -> Result:
     started = time.monotonic()
     answer, remarks, output = _asked(order, program=command.argv[0])
     _, status, dropped, timed_out, survivors = answer
+    if survivors:
+        left = "1 process that it started is" if survivors == 1 else f"{survivors} processes that it started are"
+        remarks.append(f"{left} still alive and could not be ended")
     return Result(
         exit_status=128 - status if launch.is_told_as_by_a_shell and status - 128 in _SIGNALS else status,
         output=output.decode("utf-8", "replace"),
@@ -109,23 +115,26 @@ def carry_out(command: Command, launch: Launch) -> Result:
         level=launch.level,
         limits=(*launch.confined, *limits.in_words(bounds, timeout_s=command.timeout_s)),
         survivors=survivors,
-        remarks=remarks,
+        remarks=tuple(remarks),
     )
 
 
 def kept_below(access: Access, *, bound: frozenset[Path]) -> list[tuple[str, str]]:
-    """The paths to be looked after, each as a folder that may be written to and a name below it."""
+    """The paths to be looked after, each as the topmost folder that may be written to and a name below it."""
     found = []
     for path in access.kept:
         tops = [top for top in access.read_write if path != top and path.is_relative_to(top)]
         if tops and path not in bound:
-            top = max(tops, key=lambda folder: len(folder.parts))
+            top = min(tops, key=lambda folder: len(folder.parts))
             found.append((str(top), path.relative_to(top).as_posix()))
     return found
 
 
-def _asked(order: "Order", *, program: str) -> tuple[list[int], tuple[str, ...], bytes]:
-    """The numbers, the remarks and the output that a warden answers with."""
+def _asked(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes]:
+    """The numbers that a warden answers with, what was put back, and the output.
+
+    What stays as it is we compare ourselves, as a warden can be killed or answered for; it does only if we are.
+    """
     with tempfile.TemporaryFile() as complaint:
         warden = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WARDEN, _SOURCES],
@@ -135,32 +144,45 @@ def _asked(order: "Order", *, program: str) -> tuple[list[int], tuple[str, ...],
             stderr=complaint,
             start_new_session=True,
         )
+        guard = None
         try:
+            guard = Guard(order["kept"], order["aside"])
             answer = _answer(warden, order)
-        finally:
+        except BaseException:
             _end(warden)
+            if guard is not None:
+                guard.mend()
+            raise
+        if answer is None:
+            survivors = tree.end_all(warden.pid, time.monotonic() + 0.1)
+            warden.kill()
+        remarks = guard.mend()
+        _end(warden, is_mended=True)
+        if answer is None:
+            return [0, -signal.SIGKILL, 0, 1, survivors], [_STOPPED, *remarks], b""
         if not answer:
             complaint.seek(0)
             why = (complaint.read().decode("utf-8", "replace").strip().splitlines() or ["it was killed"])[-1]
-            raise EnvironmentMissing(
-                f"The process that watches over {program} ended early: {why}", hint="run the command again"
-            )
+            happened = f"The process that watches over {program} ended early: {why}"
+            raise EnvironmentMissing("; ".join((happened, *remarks)), hint="run the command again")
     try:
-        *head, rest = answer.split(b"\0", FIELDS + 1)
-        *numbers, count = [int(number) for number in head]
-        *remarks, output = rest.split(b"\0", count)
+        *head, output = answer.split(b"\0", FIELDS)
+        numbers = [int(number) for number in head]
+        if len(numbers) < FIELDS:
+            raise ValueError
     except ValueError as error:
+        happened = f"The process that watches over {program} does not say how it ended: something wrote in its place."
         raise EnvironmentMissing(
-            f"The process that watches over {program} does not say how it ended: something wrote in its place.",
+            " ".join((happened, *remarks)),
             hint="look at what was run; at level none nothing keeps it from that, see: cdd doctor",
         ) from error
     if numbers[0]:
         raise OSError(numbers[0], os.strerror(numbers[0]), program)
-    return numbers, tuple(os.fsdecode(remark) for remark in remarks), output
+    return numbers, remarks, output
 
 
-def _answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes:
-    """What a warden answers; if it does not in time, what the run comes to without it."""
+def _answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes | None:
+    """What a warden answers, nothing at all if it was killed; None if it does not answer in time."""
     into, out = _pipes(warden)
     told = marshal.dumps(dict(order))
     with contextlib.suppress(BrokenPipeError):
@@ -175,15 +197,15 @@ def _answer(warden: subprocess.Popen[bytes], order: "Order") -> bytes:
             if not more:
                 return answer
             answer += more
-    survivors = tree.end_all(warden.pid, time.monotonic() + 0.1)
-    warden.kill()
-    return b"0\0" + b"-9\0" + b"0\0" + b"1\0" + str(survivors).encode() + b"\0" + b"0\0"
+    return None
 
 
-def _end(warden: subprocess.Popen[bytes]) -> None:
-    """Let the warden end all that is left, or do that in its place."""
+def _end(warden: subprocess.Popen[bytes], *, is_mended: bool = False) -> None:
+    """Let the warden end all that is left, and unless that is done mend; or end all in its place."""
     into, out = _pipes(warden)
     with contextlib.suppress(BrokenPipeError):
+        if is_mended:
+            into.write(MENDED)
         into.close()
     try:
         warden.wait(timeout=LATE_S)

@@ -1,141 +1,170 @@
 """Paths that stay as they are: looked at before a run and after it, when nothing of the run is alive any more.
 
 A sandbox can protect what is there; a file that is not there yet has nothing to be protected by. What came to be, or
-was changed, is set aside and never deleted where there is a place for it: a user may have made it in the meantime.
+was changed, is set aside and never deleted: a user may have made it in the meantime. Nothing of it is read, so that
+mending takes no longer for much than for little; and as this happens outside every sandbox, no link is followed that
+was not there before.
 """
 
 import os
 import stat
 
-_FILE_CAP_BYTES = 1 << 20
-_ENTRIES = 300
-"""Of a folder with more than that, folders inside it counted too, nothing more is looked at."""
+from cdd_agent.sandbox.warden.below import Spot, open_root, ways
+from cdd_agent.sandbox.warden.picture import Budget, Picture, names_in, take
 
-_Picture = tuple[object, ...] | None
-"""What a path was: None if missing, else its kind and what is needed to know it again and to put it back."""
+_KEPT_BYTES = 8 << 20
+"""Of all files together; of those beyond that a change is noticed, and cannot be put back."""
 
 
 class Guard:
     """Knows what its paths were, and puts them back."""
 
     def __init__(self, kept: list[tuple[str, str]], aside: str | None) -> None:
-        """Look at each path, given as a folder and a name below it."""
-        self._aside = aside
-        self._before = [
-            (root, name, _links_above(root, name), _picture(os.path.join(root, name))) for root, name in kept
-        ]
+        """Look at each path, given as a folder and a name below it; a link stands with what it leads to."""
+        self._aside = None if aside is None else os.path.realpath(aside)
+        self._remarks: list[str] = []
+        budget = Budget(_KEPT_BYTES)
+        names = dict.fromkeys((root, way) for root, name in kept for way in ways(root, name))
+        before = []
+        for root, name in names:
+            try:
+                before.append((root, name, _taken(root, name, budget=budget)))
+            except OSError:
+                continue  # nobody may look there
+        self._before = sorted(before, key=lambda seen: seen[2] is None or not stat.S_ISLNK(seen[2].kind))
 
     def mend(self) -> list[str]:
-        """Put back what is no more as it was; one remark each."""
-        remarks: list[str] = []
-        for root, name, links, before in self._before:
+        """Put back what is no more as it was, links first; one remark each."""
+        self._remarks = []
+        for root, name, before in self._before:
             try:
-                new_links = [link for link in _links_above(root, name) if link not in links]
-                if new_links:
-                    remarks.append(self._remove(new_links[0], shown=os.path.relpath(new_links[0], root)))
-                self._compare(os.path.join(root, name), before, shown=name, remarks=remarks)
+                folder = open_root(root)
+            except FileNotFoundError:
+                continue
+            try:
+                self._look(folder, name, before=before)
             except OSError as error:
-                remarks.append(f"{name} may have been changed by a program in the sandbox: {error}")
-        return remarks
+                self._remarks.append(f"{name} may have been changed by a program in the sandbox: {error}")
+            finally:
+                os.close(folder)
+        return self._remarks
 
-    def _compare(self, path: str, before: _Picture, *, shown: str, remarks: list[str]) -> None:
-        if before is not None and before[0] == "unwatched":
-            return
-        now = _picture(path)
-        if now == before:
-            return
-        if before is not None and now is not None and before[0] == now[0] == "folder":
-            old, new = dict(before[1]), dict(now[1])  # type: ignore[call-overload]
-            for entry in sorted({*old, *new}):
-                self._compare(os.path.join(path, entry), old.get(entry), shown=f"{shown}/{entry}", remarks=remarks)
-            return
-        if now is not None:
-            remarks.append(self._remove(path, shown=shown, was_there=before is not None))
-        else:
-            remarks.append(f"{shown} was removed by a program in the sandbox, and is put back")
-        if before is not None:
-            _put_back(path, before)
-
-    def _remove(self, path: str, *, shown: str, was_there: bool = False) -> str:
-        """Move a path out of the way; the remark that tells of it."""
-        what = "was changed" if was_there else "came to be"
-        place = self._place(os.path.basename(path))
-        if place is not None:
-            try:
-                os.rename(path, place)
-            except OSError:
-                pass  # on another file system
-            else:
-                return f"{shown} {what} while a program ran in the sandbox, and is set aside as {place}"
-        _delete(path)
-        return f"{shown} {what} while a program ran in the sandbox, and is removed"
-
-    def _place(self, name: str) -> str | None:
-        """A free name to set something aside; None if there is no folder for it, or only by way of a link."""
-        if self._aside is None:
-            return None
+    def _look(self, root: int, name: str, *, before: Picture | None) -> None:
+        """Compare what is at ``name``; a link that has come to be on the way is out of it first."""
+        folder = os.dup(root)
+        *above, last = name.split("/")
         try:
-            os.makedirs(self._aside, mode=0o700, exist_ok=True)
-        except OSError:
-            return None
-        if os.path.islink(self._aside) or os.path.islink(os.path.dirname(self._aside)):
-            return None
-        places = (os.path.join(self._aside, f"{number}-{name}") for number in range(1, 10_000))
-        return next((place for place in places if not os.path.lexists(place)), None)
+            for number, part in enumerate(above, start=1):
+                spot = Spot(folder, part, shown="/".join(above[:number]))
+                if not self._is_passable(spot, is_needed=before is not None):
+                    return
+                inner = _entered(spot)
+                os.close(folder)
+                folder = inner
+            self._compare(Spot(folder, last, shown=name), before)
+        finally:
+            os.close(folder)
+
+    def _is_passable(self, spot: Spot, *, is_needed: bool) -> bool:
+        """Whether a folder is at a spot on the way; one that is needed is made."""
+        status = spot.status()
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            if not is_needed and not stat.S_ISLNK(status.st_mode):
+                return False
+            self._remarks.append(self._set_aside(spot, was_there=False))
+            status = None
+        if status is None and is_needed:
+            os.mkdir(spot.name, dir_fd=spot.folder)
+        return status is not None or is_needed
+
+    def _compare(self, spot: Spot, before: Picture | None) -> None:
+        status = spot.status()
+        if before is None:
+            if status is not None:
+                self._remarks.append(self._set_aside(spot, was_there=False))
+            return
+        if status is not None and isinstance(before.content, dict) and stat.S_ISDIR(status.st_mode):
+            if self._compare_entries(spot, before.content):
+                return
+        elif status is not None and before.is_at(spot, status):
+            return
+        if status is None:
+            said, end = f"{spot.shown} was removed by a program in the sandbox", ", and is put back"
+        else:
+            said, end = self._set_aside(spot, was_there=True), ""
+        is_whole = before.put_back(spot)
+        self._remarks.append(said + (end if is_whole else "; not all of it could be kept to put it back"))
+
+    def _compare_entries(self, spot: Spot, before: dict[str, Picture]) -> bool:
+        """Compare each entry of a folder, unless there are so many new ones that it is no more the folder it was."""
+        folder = _entered(spot)
+        try:
+            names = names_in(folder, known=len(before))
+            for name in () if names is None else sorted({*names, *before}):
+                self._compare(spot.inside(folder, name), before.get(name))
+        finally:
+            os.close(folder)
+        return names is not None
+
+    def _set_aside(self, spot: Spot, *, was_there: bool) -> str:
+        """Move what is at a spot out of the way; the remark that tells of it."""
+        what = "was changed" if was_there else "came to be"
+        return f"{spot.shown} {what} while a program ran in the sandbox, and is set aside as {self._moved(spot)}"
+
+    def _moved(self, spot: Spot) -> str:
+        """Move what is at a spot to the folder for that; where there is none, give it a name that nobody obeys."""
+        if self._aside is not None:
+            try:
+                folder = _made(self._aside)
+                try:
+                    return os.path.join(self._aside, spot.move(folder, before="-"))
+                finally:
+                    os.close(folder)
+            except OSError:
+                pass  # it is a link now, or on another file system
+        return os.path.join(os.path.dirname(spot.shown), spot.move(spot.folder, after=".cdd-"))
 
 
-def _links_above(root: str, name: str) -> list[str]:
-    """The folders between ``root`` and the last part of ``name`` that are links."""
-    parts = name.split("/")[:-1]
-    above = [os.path.join(root, *parts[:end]) for end in range(1, len(parts) + 1)]
-    return [path for path in above if os.path.islink(path)]
-
-
-def _picture(path: str, left: list[int] | None = None) -> _Picture:
-    """What a path is; ``left`` holds how many more entries are looked at."""
-    left = [_ENTRIES] if left is None else left
+def _taken(root: str, name: str, *, budget: Budget) -> Picture | None:
+    """What is at a name; None if that, or a folder above it, is missing."""
+    *above, last = name.split("/")
     try:
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode):
-            return "link", os.readlink(path)
-        if stat.S_ISDIR(status.st_mode):
-            names = os.listdir(path)
-            left[0] -= len(names)
-            if left[0] < 0:
-                return ("unwatched",)
-            return "folder", tuple((name, _picture(os.path.join(path, name), left)) for name in sorted(names))
-        if stat.S_ISREG(status.st_mode) and status.st_size <= _FILE_CAP_BYTES:
-            with open(path, "rb") as stream:
-                return "file", stat.S_IMODE(status.st_mode), stream.read(_FILE_CAP_BYTES + 1)
+        folder = open_root(root)
     except FileNotFoundError:
         return None
-    except OSError:
-        return ("unwatched",)
-    return "unwatched" if stat.S_ISREG(status.st_mode) else "special", status.st_size
+    try:
+        for part in above:
+            inner = Spot(folder, part, shown=name).opened()
+            os.close(folder)
+            folder = inner
+        return take(Spot(folder, last, shown=name), budget)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    finally:
+        os.close(folder)
 
 
-def _put_back(path: str, before: tuple[object, ...]) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    match before:
-        case ("link", str(target)):
-            os.symlink(target, path)
-        case ("folder", tuple(entries)):
-            os.mkdir(path)
-            for name, picture in entries:
-                if picture is not None:
-                    _put_back(os.path.join(path, name), picture)
-        case ("file", int(mode), bytes(content)):
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-                stream.write(content)
-            os.chmod(path, mode)
-        case _:
-            pass
+def _entered(spot: Spot) -> int:
+    """A descriptor of the folder at a spot, even if the run took away the right to look into it."""
+    try:
+        return spot.opened()
+    except PermissionError:
+        spot.allow()
+        return spot.opened()
 
 
-def _delete(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        os.unlink(path)
+def _made(path: str) -> int:
+    """A descriptor of a folder, of which the last two parts are made if missing, and are no links."""
+    above, last = os.path.split(path)
+    top, middle = os.path.split(above)
+    folder = open_root(top)
+    for name in (middle, last):
+        try:
+            spot = Spot(folder, name, shown=name)
+            if spot.status() is None:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            inner = spot.opened()
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder

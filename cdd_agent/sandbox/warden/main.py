@@ -13,7 +13,7 @@ import time
 
 from cdd_agent.sandbox.warden import kernel, seccomp, tree
 from cdd_agent.sandbox.warden.guard import Guard
-from cdd_agent.sandbox.warden.order import GRACE_S, SWEEP_S
+from cdd_agent.sandbox.warden.order import GRACE_S, MENDED, SWEEP_S
 from cdd_agent.sandbox.warden.output import Ring
 
 TYPE_CHECKING = False
@@ -36,15 +36,20 @@ def main() -> None:
     run = Run(order)
     run.follow(order["timeout_s"])
     run.end()
-    remarks = [remark.encode("utf-8", "surrogateescape") for remark in guard.mend()]
+    if run.is_alone or not _is_heard(run):
+        guard.mend()
+
+
+def _is_heard(run: "Run") -> bool:
+    """Answer; whether somebody took it and compared in our place what stays as it is."""
     output, dropped = run.output.kept()
-    numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors, len(remarks))
-    answer = b"".join(part + b"\0" for part in (*(str(number).encode() for number in numbers), *remarks)) + output
+    numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors)
     try:
-        with open(1, "wb", closefd=False) as stream:
-            stream.write(answer)
+        with open(1, "wb") as stream:
+            stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + output)
     except BrokenPipeError:
-        os._exit(0)
+        return False
+    return os.read(0, len(MENDED)) == MENDED
 
 
 def _read(size: int) -> bytes:
@@ -62,14 +67,14 @@ class Run:
     """The program, its output and all that it starts."""
 
     def __init__(self, order: "Order") -> None:
-        """Start the program; ``errno`` says if it could not be."""
+        """Start the program; ``errno`` says if it could not be, ``is_alone`` when nobody waits for its end."""
         self.output = Ring(order["output_cap"])
         self.status = 0
         self.errno = 0
         self.timed_out = False
         self.survivors = 0
         self._order = order
-        self._has_ended = self._is_alone = False
+        self._has_ended = self.is_alone = False
         self._ender = 0
         self._out, write_end = os.pipe()
         said, saying = os.pipe()
@@ -92,7 +97,7 @@ class Run:
     def follow(self, time_s: float) -> None:
         """Take the output until the program has ended, its time is up or nobody waits for it any more."""
         deadline = time.monotonic() + time_s
-        while not (self._has_ended or self._is_alone):
+        while not (self._has_ended or self.is_alone):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 self.timed_out = True
@@ -129,7 +134,7 @@ class Run:
                 if not self._take():
                     self._poll.unregister(self._out)
             elif descriptor == 0:
-                self._is_alone = True
+                self.is_alone = True
                 self._poll.unregister(0)
         self._reap()
 

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 FIELDS = 5
 """Numbers at the head of an answer: errno of a start that failed, exit status, dropped bytes, time-out, survivors.
 
-After them the number of remarks, the remarks, and the output; all but the output end with a NUL."""
+Each ends with a NUL; after them comes the output."""
+
+MENDED = b"m"
+"""Said to a warden that has answered: what stays as it is has been compared; it does so itself unless it hears that."""
 
 GRACE_S = 0.5
 """From the polite signal to the one that cannot be caught."""

@@ -94,7 +94,7 @@ import sys, time
 from pathlib import Path
 from tests.cdd_agent.sandbox.conftest import Ground
 Ground.lay(Path(sys.argv[1]), level=sys.argv[2]).run(
-    "bash", "-c", "echo $$ > started; (setsid sleep 1000 &) ; sleep 1000", timeout_s=1000
+    "bash", "-c", "(setsid sleep 1000 &) ; echo $$ > started; sleep 1000", timeout_s=1000
 )
 """
 
@@ -144,3 +144,100 @@ def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=10)
     assert "KeyboardInterrupt" in said
     assert state(shell) in ("", "Z")
+
+
+KILLS = """
+import os, sys, time
+os.mkdir(".vscode")
+open(".git/config", "w").write("theirs")
+time.sleep(0.2)
+os.kill(os.getppid(), int(sys.argv[1]))
+time.sleep(60)
+"""
+
+
+def test_a_warden_that_is_stopped_leaves_nothing_unseen(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    result = ground.run(
+        sys.executable, "-c", KILLS, str(int(signal.SIGSTOP)), timeout_s=1, kept=(".vscode", ".git/config")
+    )
+    assert result.timed_out
+    assert "was stopped" in result.remarks[0]
+    assert [remark.split()[0] for remark in result.remarks[1:]] == [".vscode", ".git/config"]
+    assert (ground.project / ".git/config").read_text() == "[core]\n"
+    assert not (ground.project / ".vscode").exists()
+
+
+def test_a_warden_that_is_killed_leaves_nothing_unseen(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    with pytest.raises(EnvironmentMissing, match=r"it was killed; \.vscode came to be"):
+        ground.run(sys.executable, "-c", KILLS, str(int(signal.SIGKILL)), kept=(".vscode", ".git/config"))
+    assert (ground.project / ".git/config").read_text() == "[core]\n"
+    assert not (ground.project / ".vscode").exists()
+
+
+def test_an_answer_in_the_wardens_place_leaves_nothing_unseen(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    code = (
+        "import os; os.mkdir('.vscode'); open(f'/proc/{os.getppid()}/fd/1', 'wb').write(b'0\\0' * 5);"
+        "os.kill(os.getppid(), 9)"
+    )
+    result = ground.run(sys.executable, "-c", code, kept=(".vscode",))
+    assert [remark.split()[0] for remark in result.remarks] == [".vscode"]
+    assert not (ground.project / ".vscode").exists()
+
+
+def test_much_in_the_place_of_what_was_missing_takes_no_time(ground: Ground) -> None:
+    code = """
+import os, time
+for folder in range(14):
+    os.mkdir(f"new{folder}")
+    for number in range(290):
+        with open(f"new{folder}/{number}", "wb") as stream:
+            stream.truncate(1 << 20)
+print("made", flush=True)
+time.sleep(60)
+"""
+    started = time.monotonic()
+    result = ground.run(
+        sys.executable, "-c", code, timeout_s=3, kept=(*(f"new{number}" for number in range(14)), ".git/config")
+    )
+    assert time.monotonic() - started < 6
+    assert result.output == "made\n"
+    assert (result.timed_out, len(result.remarks)) == (True, 14)
+    assert not list(ground.project.glob("new*"))
+
+
+MENDED_WITHOUT_CDD = """
+import sys
+from pathlib import Path
+from tests.cdd_agent.sandbox.conftest import Ground
+Ground.lay(Path(sys.argv[1]), level="none").run(
+    "bash", "-c", "mkdir .vscode; echo $$ > started; sleep 1000", timeout_s=1000, kept=(".vscode",)
+)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_what_a_run_made_is_out_of_the_way_even_if_cdd_is_killed(tmp_path: Path, *, how: signal.Signals) -> None:
+    root = str(Path(__file__).parents[3])
+    process = subprocess.Popen([sys.executable, "-c", MENDED_WITHOUT_CDD, str(tmp_path)], cwd=root, stderr=-3)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "project/started").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(how)
+    process.wait()
+    deadline = time.monotonic() + 10
+    while (tmp_path / "project/.vscode").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not (tmp_path / "project/.vscode").exists()
+    assert (tmp_path / "project/.cdd/aside/1-.vscode").is_dir()
+
+
+def test_what_could_not_be_ended_is_told(tmp_path: Path) -> None:
+    ground = Ground.lay(tmp_path, level="none")
+    answer = b"0\0" * 4 + b"2\0"
+    code = f"import os; open(f'/proc/{{os.getppid()}}/fd/1', 'wb').write({answer!r}); os.kill(os.getppid(), 9)"
+    result = ground.python(code)
+    assert result.survivors == 2
+    assert result.remarks == ("2 processes that it started are still alive and could not be ended",)
