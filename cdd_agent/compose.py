@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cdd_agent import settings
 from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.disclosure import without_keys
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import UsageError
@@ -65,7 +66,7 @@ class Composition:
         """Nothing is read or run yet."""
         self._options = options
         self._environment = environment
-        self.emit = emit
+        self.emit = without_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
 
     @cached_property

@@ -7,6 +7,7 @@ journal tells what was done, and nothing is resumed from it.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,9 +23,14 @@ class Journal:
     """Appends events to a file; its ``write`` is an ``Emit``."""
 
     def __init__(self, path: Path, *, clock: Clock, tell: Emit = lambda _: None) -> None:
-        """Opens ``path`` for appending and makes its folder; ``tell`` hears once if an event could not be kept."""
+        """Opens ``path`` for appending and makes its folder; ``tell`` hears once if an event could not be kept.
+
+        Nobody but the user may read the file: it holds what the model said, and parts of the project.
+        """
         self._path = path
         self._descriptor, self._is_torn = open_log(path)
+        with suppress(OSError):  # somebody else's file, or a disk without permissions
+            os.fchmod(self._descriptor, 0o600)
         self._clock = clock
         self._tell = tell
         self._lost = 0

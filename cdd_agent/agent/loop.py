@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Literal, TypeAlias, assert_never
 
 from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.disclosure import Pieces
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.events import Emit, Notice, ToolCalled, ToolReturned, TurnEnded
@@ -64,7 +65,9 @@ def run_agent(
             tools=specs,
             max_tokens=budget.max_answer_tokens,
         )
-        turn = model.reply(request, emit=emit)
+        pieces = Pieces(emit)
+        turn = model.reply(request, emit=pieces.write)
+        pieces.end()
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
         emit(_turn_ended(turn, agent))
         if turn.stop_reason == "max_tokens":

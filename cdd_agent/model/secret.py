@@ -4,6 +4,8 @@ import base64
 import os
 from collections.abc import Iterator
 
+from cdd_agent.guarded.keys import mask
+
 VARIABLE = "ANTHROPIC_API_KEY"
 HIDDEN = "(the key)"
 """What stands in the place of the key."""
@@ -13,6 +15,9 @@ _SHORTEST = 8
 _START = 20
 """Characters of a key by which a service or a person would know it."""
 _PR_SET_DUMPABLE = 4
+
+_TAKEN: list["Secret"] = []
+"""The key of this process, once it is taken: a crash report has to leave it out, wherever the defect is."""
 
 
 class Secret:
@@ -75,7 +80,15 @@ def take() -> Secret | None:
         return None
     _overwrite(VARIABLE, len(os.fsencode(text)))
     del os.environ[VARIABLE]
-    return Secret(text)
+    _TAKEN[:] = [Secret(text)]
+    return _TAKEN[0]
+
+
+def hidden(text: str, *, key: Secret | None = None) -> str:
+    """``text`` as it may be shown or kept: without ``key``, the key of this process, and what is shaped like one."""
+    for known in (*_TAKEN, *([] if key is None else [key])):
+        text = known.hidden_in(text)
+    return mask(text).text
 
 
 def close_memory() -> None:

@@ -1,4 +1,7 @@
-"""What nobody expected: a defect of ours leaves its traceback in a file to report, and never on the screen."""
+"""What nobody expected: a defect of ours leaves its traceback in a file to report, and never on the screen.
+
+Neither the file nor the sentence on the screen holds a key.
+"""
 
 import errno
 import os
@@ -11,6 +14,7 @@ from pathlib import Path
 
 from cdd_agent import __version__
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.model.secret import hidden
 from cdd_agent.repl.display.clean import clean
 
 _NOWHERE = Path(os.devnull)
@@ -42,7 +46,7 @@ def keep(error: BaseException) -> Path:
         handle, name = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as report:
             report.write(f"cdd {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n")
-            report.write(clean("".join(traceback.format_exception(error))))
+            report.write(hidden(clean("".join(traceback.format_exception(error)))))
     except OSError:
         return _NOWHERE
     return Path(name)
@@ -52,7 +56,7 @@ def explain(error: BaseException, report: Path) -> tuple[str, str]:
     """What happened and what to do about it, in two sentences."""
     ask = "there was no room to keep what to report" if report == _NOWHERE else f"please report the file {report}"
     return (
-        clean(f"cdd met a defect of its own: {type(error).__name__}: {error}"),
+        hidden(clean(f"cdd met a defect of its own: {type(error).__name__}: {error}")),
         f"what was saved stays, and the same command goes on from there; {ask}",
     )
 

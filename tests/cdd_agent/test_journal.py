@@ -18,6 +18,14 @@ def test_events_are_appended_in_order_with_their_time(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b'{"time":"')
 
 
+def test_only_the_user_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch(mode=0o644)
+    with Journal(path, clock=FakeClock()) as journal:
+        journal.write(Notice(text="one"))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_an_unfinished_last_line_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     with Journal(path, clock=FakeClock()) as journal:

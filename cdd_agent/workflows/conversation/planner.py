@@ -9,6 +9,7 @@ from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import DocumentError, GateClosed, UsageError
 from cdd_agent.events import Notice, PlanDrafted
+from cdd_agent.model.secret import hidden
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
@@ -55,7 +56,7 @@ class Planner:
         accepted: Plan | None = self._accepted
         if accepted is None:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
-            said = f" It said: {run.text.strip()}" if run.text.strip() and not problems else ""
+            said = f" It said: {hidden(run.text.strip())}" if run.text.strip() and not problems else ""
             count = {0: "no draft", 1: "1 draft"}.get(len(self._drafts), f"{len(self._drafts)} drafts")
             raise GateClosed(
                 f"No plan was accepted: the Planner handed in {count}.{problems}{said}",
