@@ -6,7 +6,6 @@ module loads the SDK, which costs more than the rest of the program together.
 """
 
 import ssl
-import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +13,7 @@ import anthropic
 import httpx2
 
 from cdd_agent.model.api import failure as failures
+from cdd_agent.model.api.deadline import Deadline
 from cdd_agent.model.api.endpoint import Endpoint, shown_url
 from cdd_agent.model.api.failure import Failure, TryFailed
 from cdd_agent.model.api.patience import Patience
@@ -51,17 +51,19 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, *, key: Secret, patience: Patience) -> None:
         """Nothing is sent yet; raises ``TryFailed`` for an address, a proxy or a file that cannot be used."""
+        self._total_s = patience.total_s
         timeout = httpx2.Timeout(patience.idle_s, connect=min(_CONNECT_S, patience.idle_s))
         try:
             trusted = ssl.create_default_context(cafile=endpoint.certificates) if endpoint.certificates else True
             direct = httpx2.HTTPTransport(verify=trusted, proxy=endpoint.proxy, trust_env=False)
+            self._deadline = Deadline.put_under(direct)
             self._client = anthropic.Anthropic(
                 api_key=_STAND_IN,
                 base_url=endpoint.url,
                 max_retries=0,
                 timeout=timeout,
                 http_client=httpx2.Client(
-                    transport=_Signing(direct, key=key, total_s=patience.total_s),
+                    transport=_Signing(direct, key=key),
                     headers={"accept-encoding": "identity"},
                     follow_redirects=False,
                     trust_env=False,
@@ -73,6 +75,7 @@ class Connection:
 
     def answer(self, body: dict[str, JSON], *, now: str) -> Generator[bytes]:
         """The bytes of the answer to ``body`` as they come; whatever goes wrong is raised as ``TryFailed``."""
+        self._deadline.start(self._total_s)
         try:
             with self._client.messages.with_streaming_response.create(
                 model=cast("str", body["model"]),
@@ -90,7 +93,10 @@ class Connection:
                     raise ValueError("it is compressed, which was not asked for")
                 yield from response.iter_bytes()
         except _FOREIGN as error:
-            raise TryFailed(_failure(error, now=now)) from error
+            failure = _failure(error, now=now)
+            if failure.cause == "timeout" and self._deadline.is_over:
+                failure = Failure(cause="too_slow", message=f"{self._total_s:g} s are over")
+            raise TryFailed(failure) from error
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -100,10 +106,9 @@ class Connection:
 class _Signing(httpx2.BaseTransport):
     """Adds the key to a copy of each request, and cuts answers that are errors to a length that can be read."""
 
-    def __init__(self, inner: httpx2.BaseTransport, *, key: Secret, total_s: float) -> None:
+    def __init__(self, inner: httpx2.BaseTransport, *, key: Secret) -> None:
         self._inner = inner
         self._key = key
-        self._total_s = total_s
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         headers = httpx2.Headers(request.headers)
@@ -119,7 +124,7 @@ class _Signing(httpx2.BaseTransport):
         return httpx2.Response(
             response.status_code,
             headers=[(name, value) for name, value in response.headers.items() if name != "content-encoding"],
-            stream=_Beginning(response, most=0 if is_packed else _MOST_OF_AN_ERROR, total_s=self._total_s),
+            stream=_Beginning(response, most=0 if is_packed else _MOST_OF_AN_ERROR),
             extensions=response.extensions,
         )
 
@@ -130,19 +135,18 @@ class _Signing(httpx2.BaseTransport):
 class _Beginning(httpx2.SyncByteStream):
     """The first bytes of an answer, as far as they come in time."""
 
-    def __init__(self, response: httpx2.Response, *, most: int, total_s: float) -> None:
+    def __init__(self, response: httpx2.Response, *, most: int) -> None:
         self._response = response
         self._most = most
-        self._total_s = total_s
 
     def __iter__(self) -> Iterator[bytes]:
-        left, began_s = self._most, time.monotonic()
+        left = self._most
         stream = cast("httpx2.SyncByteStream", self._response.stream)
         try:
             for chunk in stream if left else ():
                 yield chunk[:left]
                 left -= len(chunk)
-                if left <= 0 or time.monotonic() - began_s > self._total_s:
+                if left <= 0:
                     return
         except (httpx2.HTTPError, OSError):
             return  # the status says enough
