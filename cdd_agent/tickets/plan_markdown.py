@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
+from cdd_agent.tickets import document
 from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
 from cdd_agent.tickets.plan_outline import Block, blocks, read_lines
 from cdd_agent.tickets.plan_step import MOST_STEPS, StepReader, trimmed
@@ -20,18 +21,15 @@ _MOST_LINES = 40_000
 
 def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
     """The plan in the file ``path``; ``UsageError`` if there is none."""
+    return parse(load_text(path), path=str(path), default_kind=default_kind)
+
+
+def load_text(path: Path) -> str:
+    """The text of the file ``path``, with its line ends as they are; ``UsageError`` if there is none."""
     try:
-        size = path.stat().st_size
-        if size > _LIMIT_BYTES:
-            raise ValueError(f"it has {size} bytes; a plan has at most {_LIMIT_BYTES}")
-        text = path.read_bytes().decode("utf-8")
+        return document.load_text(path, limit_bytes=_LIMIT_BYTES)
     except FileNotFoundError as error:
         raise UsageError(f"There is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
-    except ValueError as error:
-        raise DocumentError(
-            str(path), (Problem(line=0, message=str(error)),), hint="save the plan as UTF-8 text"
-        ) from error
-    return parse(text, path=str(path), default_kind=default_kind)
 
 
 def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import write_atomic
+from cdd_agent.tickets import document
 from cdd_agent.tickets.yaml_sentences import Layout
 from cdd_agent.tickets.yaml_splice import Edit, Item, apply, item_text, list_edits, text_edit
 from cdd_agent.tickets.yaml_text import LIMIT_BYTES, Document, Node, quoted, read
@@ -86,17 +87,12 @@ def load(path: Path) -> Spec:
 
 
 def load_text(path: Path) -> str:
-    """The text of the file ``path``, with its line ends as they are."""
+    """The text of the file ``path``, with its line ends as they are; ``UsageError`` if there is none."""
     try:
-        if path.stat().st_size > LIMIT_BYTES:
-            raise ValueError(f"it has {path.stat().st_size} bytes; at most {LIMIT_BYTES} are read")
-        return path.read_bytes().decode("utf-8")
+        return document.load_text(path, limit_bytes=LIMIT_BYTES)
     except FileNotFoundError as error:
         slug = path.parent.name
         raise UsageError(f"There is no spec at {path}.", hint=f"make one with: cdd new {slug}") from error
-    except ValueError as error:
-        problem = Problem(line=0, message=str(error))
-        raise DocumentError(str(path), (problem,), hint="save the spec as UTF-8 text") from error
 
 
 def save(path: Path, text: str) -> None:

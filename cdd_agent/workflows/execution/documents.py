@@ -30,8 +30,10 @@ class Documents:
     @classmethod
     def read(cls, ticket: Ticket) -> Self:
         """Both documents; raises ``UsageError`` if one is missing and ``DocumentError`` for what is wrong in them."""
-        wanted = spec.load(ticket.spec_path)
-        plan = plan_markdown.load(ticket.plan_path, default_kind=kind_of_ticket(wanted.type))
+        spec_text, plan_text = spec.load_text(ticket.spec_path), plan_markdown.load_text(ticket.plan_path)
+        wanted = spec.parse(spec_text, path=str(ticket.spec_path))
+        default = kind_of_ticket(wanted.type)
+        plan = plan_markdown.parse(plan_text, path=str(ticket.plan_path), default_kind=default)
         found = problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
         if found:
             raise DocumentError(
@@ -40,8 +42,8 @@ class Documents:
         return cls(
             spec=wanted,
             plan=plan,
-            spec_sha256=hashlib.sha256(ticket.spec_path.read_bytes()).hexdigest(),
-            plan_sha256=hashlib.sha256(ticket.plan_path.read_bytes()).hexdigest(),
+            spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest(),
+            plan_sha256=hashlib.sha256(plan_text.encode()).hexdigest(),
         )
 
 

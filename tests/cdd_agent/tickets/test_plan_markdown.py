@@ -1,5 +1,7 @@
 import dataclasses
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import KINDS, Plan, Step, problems
 from cdd_agent.tickets.plan_markdown import load, parse, render
 
@@ -341,8 +344,15 @@ def test_a_plan_that_nobody_could_read_is_refused(text: str, message: str) -> No
 def test_a_file_too_large_for_a_plan_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "plan.md").open("wb") as file:
         file.truncate(10**9)
-    with pytest.raises(DocumentError, match="it has 1000000000 bytes"):
+    with pytest.raises(DocumentError, match="at most 1000000 bytes are read"):
         load(tmp_path / "plan.md")
+
+
+@pytest.mark.parametrize("read", [load, spec.load])
+def test_a_pipe_in_the_place_of_a_document_is_refused_at_once(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "document")
+    with pytest.raises(DocumentError, match="a pipe or a device"):
+        read(tmp_path / "document")
 
 
 @pytest.mark.parametrize("line", ["  b\n", "--><!--", "[a](b"])
