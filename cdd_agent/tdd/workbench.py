@@ -1,6 +1,6 @@
 """Everything a cycle works with, gathered once by whoever starts it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.events import Emit, Notice, SuiteStarted
@@ -36,11 +36,13 @@ class Workbench:
     def run_suite(self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = ()) -> SuiteRun:
         """Run tests and say so before and after; files they leave behind, or change, are put back as they were.
 
-        Otherwise a database or a picture that a test writes would count as the agent's work, and be committed.
+        Otherwise a database or a picture that a test writes would count as the agent's work, and be committed. A run
+        whose report is kept is evidence: no compiled code that an earlier one may have planted takes part.
         """
         self.emit(SuiteStarted(purpose=purpose, targets=targets))
         before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
-        run = self.suite.run(targets, keep=keep)
+        suite = self.suite if keep is None else replace(self.suite, bytecode=None)
+        run = suite.run(targets, keep=keep)
         for notice in run.notices:
             self.emit(Notice(text=notice))
         if self.snapshots.changes_since(before):

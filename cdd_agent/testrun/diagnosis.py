@@ -1,12 +1,16 @@
 """Why a run has no report to judge, in words: what stopped it, in which test, and what to do about it."""
 
+import io
 import re
 import signal
 from pathlib import Path
 
+from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.recording.stream import in_flight
 
 SHOWN_TESTS = 5
+_STREAM_LIMIT_BYTES = 64 * 1024 * 1024
+"""Of a stream that is read: half a million tests."""
 REASON_CAP = 400
 
 _STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)
@@ -22,8 +26,7 @@ _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Wa
 def running_in(stream: Path) -> str:
     """`` while ... was running``, by the stream of a run; nothing where no test was."""
     try:
-        with stream.open("rb") as lines:
-            tests = in_flight(lines)
+        tests = in_flight(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
     except OSError:
         return ""
     if not tests:

@@ -72,7 +72,10 @@ class Suite:
     sandbox: Sandbox
     timeout_s: float
     bytecode: Path | None
-    """Folder for compiled code, kept between runs; None: none is kept, and what is installed is used as it is."""
+    """Folder for compiled code, kept between runs.
+
+    None: the project is compiled anew, whatever compiled code a test has left, and what is installed is used as it is.
+    """
     flaky: int = 0
     """How often a test that fails unexpectedly is run again."""
     reads: tuple[Path, ...] = ()
@@ -94,6 +97,8 @@ class Suite:
                 notices = (why,)
             notices += result.remarks
             report, problem = self._read_back(private / "report.json", nonce, result=result)
+            if self.bytecode is not None:
+                shutil.rmtree(self.bytecode / private.resolve().relative_to("/"), ignore_errors=True)
         if report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             dump(report, keep)
@@ -157,11 +162,9 @@ class Suite:
         prefixes = (python.parent.parent.absolute(), python.resolve().parent.parent)
         installed = tuple(str(prefix / "lib" / "python3") for prefix in prefixes)
         for path in cache.rglob("*.pyc"):
-            if f"/{path.relative_to(cache)}".startswith(installed):
+            if f"/{path.relative_to(cache)}".startswith(installed) or path.is_dir():
                 continue
-            with path.open("rb") as stream:
-                is_dated = stream.read(8)[4:] != _CHECKED_HASH
-            if is_dated:
+            if path.is_symlink() or not path.is_file() or _is_dated(path):
                 path.unlink()
 
     def _absent_plugin(self, report: Path, result: Result) -> str | None:
@@ -198,3 +201,9 @@ class Suite:
             return f"pytest refused to run: {reason}; {diagnosis.advice(reason, self.interpreter.path)}"
         last = (result.output.strip().splitlines() or ["no output"])[-1]
         return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"
+
+
+def _is_dated(path: Path) -> bool:
+    """Whether compiled code is told from its source by size and time."""
+    with path.open("rb") as stream:
+        return stream.read(8)[4:] != _CHECKED_HASH

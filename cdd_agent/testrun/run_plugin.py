@@ -5,6 +5,7 @@ imports it before pytest.
 
 Python tells bytecode from its source by size and whole seconds, so it can be of the version before an edit. In the
 processes that have this plugin it is told by a hash of the source; programs that tests start read it and write none.
+Without a cache of ours the project's sources are compiled anew: bytecode beside them may be anybody's.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class _ByContent(SourceFileLoader):
             _keep(self, path, data=data, mode=_mode)
 
 
+def _is_of_project(source: str) -> bool:
+    """Whether a source is the project's own."""
+    return source.startswith(_PROJECT) and not source.startswith(_INSTALLED)
+
+
 def _keep(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> None:
     """Write compiled code whole or not at all: Python keeps what a full disk cuts off, and fails on it ever after."""
     _write(loader, path, data, _mode=mode)
@@ -63,10 +69,33 @@ def _keep(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> Non
         pass
 
 
-if sys.pycache_prefix is not None:
+class _Anew(SourceFileLoader):
+    """What Python's own loader is made to do where there is no cache."""
+
+    def get_data(self, path: str) -> bytes:
+        """Read a file for an import, but no compiled code of the project's."""
+        if path != self.path and _is_of_project(str(self.path)):
+            raise FileNotFoundError(path)
+        return _read(self, path)
+
+
+if sys.pycache_prefix is None:
+    SourceFileLoader.get_data = _Anew.get_data  # type: ignore[method-assign, assignment]
+else:
     SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
     SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
     sys.dont_write_bytecode = False
+
+
+def pytest_addoption() -> None:
+    """Without a cache of ours, take no test module either that pytest, or whoever, has compiled before.
+
+    Pytest looks for it by a name, which is one of its own then.
+    """
+    if sys.pycache_prefix is None:
+        from _pytest.assertion import rewrite
+
+        rewrite.PYC_TAIL = f".{os.urandom(8).hex()}.pyc"
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
