@@ -124,6 +124,8 @@ class AnthropicModel:
                 if pause is None:
                     raise self._explained(failed.failure, tries=number) from self._harmless(failed.__cause__)
                 number = pause.number
+            except ModelError as error:
+                raise self._told(error) from self._harmless(error.__cause__)
             emit(replace(pause, withdrawn=bool(shown)))
             self._clock.sleep(pause.wait_s)
 
@@ -144,9 +146,15 @@ class AnthropicModel:
         return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=limit)
 
     def _explained(self, failure: Failure, *, tries: int) -> ModelError:
-        told = " ".join(self._key.hidden_in(failure.message).split())[:_SHOWN_CHARACTERS].rstrip(".")
-        cleaned = replace(failure, message=told)
+        cleaned = replace(failure, message=self._shown(failure.message).rstrip("."))
         return failures.explain(cleaned, model=self.name, url=self._endpoint.url, tries=tries)
+
+    def _told(self, error: ModelError) -> ModelError:
+        return ModelError(self._shown(error.happened), hint=error.hint)
+
+    def _shown(self, text: str) -> str:
+        """What a server said, on one line, without the key; it is cut last, as half a key is not found."""
+        return " ".join(self._key.hidden_in(text).split())[:_SHOWN_CHARACTERS]
 
     def _harmless(self, error: BaseException | None) -> BaseException | None:
         """``error`` unless it, or what led to it, repeats the key: its traceback may be printed."""

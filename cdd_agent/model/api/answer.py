@@ -50,7 +50,7 @@ def _heard(chunks: Iterable[bytes], *, patience: Patience, clock: Clock) -> Iter
         except StopIteration:
             return
         except ValueError as error:
-            raise TryFailed(Failure(cause="garbled", message=str(error)[:100])) from error
+            raise TryFailed(Failure(cause="garbled", message=str(error))) from error
         match event:
             case {"type": "ping"}:
                 if clock.monotonic() - heard_s > patience.pings_s:

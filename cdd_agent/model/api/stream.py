@@ -27,14 +27,17 @@ MOST_BLOCKS = 500
 """Pieces of text, thoughts and calls of one answer; a model writes a few."""
 
 _SHOWN = 100
-"""Characters of what a server says that get into a sentence of ours."""
+"""Characters of what is wrong with an input that the model is told."""
 
 _GROWING_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Kind of delta -> the field of the block, and of the delta, that it adds to."""
 
 
 class StreamedTurn:
-    """The part of an answer that has arrived."""
+    """The part of an answer that has arrived.
+
+    What its errors repeat of a server's words is whole: whoever knows the key looks for it first, and cuts then.
+    """
 
     def __init__(self) -> None:
         """Nothing has arrived."""
@@ -84,11 +87,11 @@ class StreamedTurn:
             )
         if stop is None:
             raise ModelError(
-                f"The model ended its turn for a reason this program does not know: {str(self._stop)[:_SHOWN]}.",
+                f"The model ended its turn for a reason this program does not know: {self._stop}.",
                 hint="run the same command again; if it happens every time, choose another model with --model ID",
             )
         if stop == "refusal":
-            why = f" ({self._refused_for[:_SHOWN]})" if self._refused_for else ""
+            why = f" ({self._refused_for})" if self._refused_for else ""
             raise ModelError(
                 f"The model refused to answer: stop reason refusal{why}.",
                 hint="reword the ticket or the step, or choose another model with --model ID",

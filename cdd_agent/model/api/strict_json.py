@@ -53,7 +53,7 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:40]!r} is there twice")
+        raise ValueError(f"the key {twice!r} is there twice")
     return value
 
 

@@ -1,10 +1,11 @@
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Timer
@@ -280,6 +281,30 @@ def test_a_lasting_failure_is_told_at_once(status: int, said: str, hint: str) ->
 
 def test_a_server_that_repeats_the_key_does_not_make_it_visible() -> None:
     assert "bad key (the key) given" in str(error_of(HI, Fault(status=401, message=f"bad key {KEY} given")))
+
+
+def ended(**delta: JSON) -> Fault:
+    """An answer whose end says ``delta``."""
+    events = ({"type": "message_delta", "delta": delta}, {"type": "message_stop"})
+    return Fault(raw_events=tuple(map(json.dumps, events)))
+
+
+@pytest.mark.parametrize("before", [0, 30, 90, 210])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda words: ended(stop_reason=words),
+        lambda words: ended(stop_reason="refusal", stop_details={"category": words}),
+        lambda words: Fault(raw_events=(json.dumps({words: 1})[:-1] + f', "{words}": 2}}',)),
+        lambda words: Fault(error_type="invalid_request_error", error_after=2, message=words),
+        lambda words: Fault(status=400, message=words),
+    ],
+)
+def test_the_key_is_in_no_error_wherever_the_server_repeats_it(fault: Callable[[str], Fault], before: int) -> None:
+    """Nor is a part of it, where what the server says is cut."""
+    told = str(error_of(HI, fault("x" * before + KEY)))
+    assert KEY[:8] not in told
+    assert "(the key)" in told
 
 
 def test_an_overload_in_the_middle_of_a_stream_is_tried_again() -> None:
