@@ -187,6 +187,8 @@ def _texts_in(value: JSON) -> Iterator[str]:
             for key, item in value.items():
                 yield key
                 yield from _texts_in(item)
+        case int() | float():
+            yield str(value)
         case _:
             pass
 

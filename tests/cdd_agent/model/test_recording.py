@@ -142,6 +142,13 @@ def test_the_key_itself_is_not_written_whatever_its_shape(tmp_path: Path, text: 
     assert not (tmp_path / "run.yaml").exists()
 
 
+def test_a_key_of_digits_is_not_written_as_a_number_either(tmp_path: Path) -> None:
+    inner = ScriptedModel([says(call("Pay", account=[471108154711]))])
+    model = RecordingModel(inner, tmp_path / "run.yaml", private=Private(key=Secret("471108154711")))
+    with pytest.raises(RecordingError, match="it holds the key of the model's service"):
+        ask(model)
+
+
 @pytest.mark.parametrize("name", ["run.yaml", "run.json"])
 def test_a_file_that_somebody_put_a_key_into_is_not_played(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('[{"content": ["sk-ant-api03-0123456789"]}]', encoding="ascii")
