@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import environments
 from cdd_agent.testrun.environments import Candidate
 from cdd_agent.testrun.probe import Answer, Probe
@@ -99,8 +100,9 @@ def _interpreter(candidate: Candidate, answer: Answer | str) -> Interpreter:
 
 def _install(python: Path) -> str:
     """The command that installs a package for ``python``; environments that uv makes have no pip."""
+    told = python.parent.parent / "pyvenv.cfg"
     try:
-        is_uvs = "\nuv = " in (python.parent.parent / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+        is_uvs = b"\nuv = " in read_ordinary(told, limit_bytes=environments.MAX_SIZE_BYTES, through_links=True)
     except OSError:
         is_uvs = False
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"

@@ -11,9 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.probe import printed
 
 FOLDERS = (".venv", "venv", "env")
+MAX_SIZE_BYTES = 4_000_000
+"""Of a file of the project that is looked into."""
+
+_READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,8 @@ def _plain(rule: str, folder: Path) -> Iterator[Candidate]:
 def _pdm(project: Path) -> Iterator[Candidate]:
     """What ``.pdm-python`` names, if by its name it is a Python: it is a file of the project like any other."""
     try:
-        python = Path((project / ".pdm-python").read_text(encoding="utf-8").strip())
+        told = read_ordinary(project / ".pdm-python", limit_bytes=MAX_SIZE_BYTES, through_links=True)
+        python = Path(told.decode("utf-8").strip())
     except (OSError, UnicodeDecodeError):
         return
     if python.is_absolute() and python.name.startswith("python") and python.is_file():
@@ -90,7 +96,9 @@ def _pdm(project: Path) -> Iterator[Candidate]:
 
 
 def _asked(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
-    """The environments that poetry, hatch and pipenv keep outside the project."""
+    """The environments that poetry, hatch and pipenv keep outside the project; nothing if one would wait for ever."""
+    if any(_is_special(project / name) for name in _READ_BY_TOOLS):
+        return
     tools = _table(_table(_toml(project / "pyproject.toml"), "tool"), "hatch") | _toml(project / "hatch.toml")
     poetry = "poetry" in _table(_toml(project / "pyproject.toml"), "tool")
     questions = (
@@ -109,9 +117,14 @@ def _asked(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]
 def _toml(path: Path) -> dict[str, object]:
     """The content of ``path``, empty if it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_ordinary(path, limit_bytes=MAX_SIZE_BYTES, through_links=True).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something at ``path`` that is neither a file nor a folder: a pipe, a device."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _table(table: Mapping[str, object], name: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ import msgspec
 
 from cdd_agent.errors import UsageError
 from cdd_agent.sandbox.port import Access, Command, Sandbox
+from cdd_agent.sandbox.processes import end_group
 from cdd_agent.storage import exclusive, read_ordinary, scratch, write_atomic
 from cdd_agent.testrun import reach
 from cdd_agent.trust import is_reached_through
@@ -190,23 +191,29 @@ def printed(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]
 
 
 def _ran(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str] | str:
-    """A program's end, or why there is none."""
+    """A program's end, or why there is none: what it started ends with it when its time is up."""
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             list(argv),
             cwd=folder,
             env=variables,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"it did not answer within {TIMEOUT_S:g} seconds"
     except OSError as error:
         return error.strerror or str(error)
+    with process:
+        try:
+            told = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=TIMEOUT_S)]
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            return f"it did not answer within {TIMEOUT_S:g} seconds"
+        except BaseException:
+            end_group(process)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, told[0], stderr=told[1])
 
 
 def _why(result: subprocess.CompletedProcess[str]) -> str:

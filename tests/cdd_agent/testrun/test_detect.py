@@ -1,11 +1,14 @@
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.detect import find_interpreter
 from tests.cdd_agent.testrun.conftest import program
+from tests.cdd_agent.testrun.test_environments import awake
 
 
 def test_the_interpreter_says_what_it_is_and_what_found_it(tmp_path: Path, full_environment: Path) -> None:
@@ -85,3 +88,22 @@ def test_pytest_on_the_users_path_is_found_as_in_a_run(tmp_path: Path, bare_envi
     (tmp_path / ".venv").symlink_to(bare_environment)
     (tmp_path / "lib").symlink_to(Path(pytest.__file__).parent.parent)
     assert find_interpreter(tmp_path, environment={"PYTHONPATH": "lib"}).pytest == pytest.__version__
+
+
+def test_pipes_in_place_of_an_environment_s_files_are_no_wait(tmp_path: Path) -> None:
+    python = program(
+        tmp_path / ".venv/bin/python", "echo \"ModuleNotFoundError: No module named 'pytest'\" >&2; exit 1"
+    )
+    os.mkfifo(tmp_path / ".venv/pyvenv.cfg")
+    with awake(), pytest.raises(EnvironmentMissing) as caught:
+        find_interpreter(tmp_path, environment={})
+    assert f"{python} -m pip install pytest" in caught.value.hint
+
+
+def test_a_pipe_in_place_of_the_configuration_is_no_wait(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "hatch.toml", ".pdm-python", "Pipfile"):
+        os.mkfifo(tmp_path / name)
+    with awake():
+        options = Options(project=tmp_path, attended=True)
+        suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).suite
+    assert suite.root == tmp_path

@@ -1,4 +1,7 @@
+import contextlib
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,22 @@ def found(project: Path, **variables: str) -> list[Candidate]:
 
 def rules(project: Path, **variables: str) -> list[str]:
     return [candidate.rule for candidate in found(project, **variables)]
+
+
+@contextlib.contextmanager
+def awake() -> Iterator[None]:
+    """Raise ``AssertionError`` out of whatever still waits after 5 seconds."""
+
+    def overslept(*_: object) -> None:
+        raise AssertionError("somebody waits for a pipe")
+
+    before = signal.signal(signal.SIGALRM, overslept)
+    signal.alarm(5)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_rules_count_in_their_order(tmp_path: Path) -> None:
@@ -123,3 +142,27 @@ def test_hatch_is_not_asked_where_it_has_no_environments_or_would_run_the_projec
     (tmp_path / "pyproject.toml").write_text(table)
     program(tmp_path / "bin/hatch", f"echo {environment(tmp_path / 'hatch').parent.parent}")
     assert rules(tmp_path, PATH=str(tmp_path / "bin")) == []
+
+
+@pytest.mark.parametrize("name", [".pdm-python", "Pipfile", "hatch.toml", "poetry.lock", "pyproject.toml"])
+@pytest.mark.parametrize("is_behind_a_link", [True, False])
+def test_a_pipe_in_place_of_a_file_is_no_wait_for_us_nor_for_a_tool(
+    tmp_path: Path, *, name: str, is_behind_a_link: bool
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for usual in ("Pipfile", "poetry.lock"):
+        (project / usual).touch()
+    (project / "pyproject.toml").write_text("[tool.hatch.envs.default]\n")
+    (project / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "pipe")
+    if is_behind_a_link:
+        (project / name).symlink_to(tmp_path / "pipe")
+    else:
+        os.mkfifo(project / name)
+    for tool in ("poetry", "hatch", "pipenv"):
+        program(tmp_path / f"bin/{tool}", f"cat {project / name} > {tmp_path / 'said'}; exit 1")
+
+    with awake():
+        tools = {} if name == ".pdm-python" else {"PATH": f"{tmp_path / 'bin'}:/bin"}
+        assert [rule for rule in rules(project, **tools) if "PATH" not in rule] == []

@@ -1,5 +1,6 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,15 @@ def test_no_answer_says_why_and_is_asked_again(tmp_path: Path) -> None:
     assert times_asked(tmp_path) == 2
     assert ask(tmp_path, program(tmp_path / "silent", "exit 3")) == "it ended with status 3"
     assert ask(tmp_path, tmp_path / "gone") == "No such file or directory"
+
+
+def test_what_an_interpreter_started_is_no_wait_when_its_time_is_up(
+    tmp_path: Path, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "TIMEOUT_S", 0.5)
+    python = program(tmp_path / "python", f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    started = time.monotonic()
+    assert ask(tmp_path, python) == "it did not answer within 0.5 seconds"
+    assert time.monotonic() - started < 20
+    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not state.exists() or state.read_text().rpartition(") ")[2].startswith("Z")
