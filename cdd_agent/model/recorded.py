@@ -19,6 +19,7 @@ from cdd_agent.bounds.unfit import UnfitError, check_size
 from cdd_agent.errors import RecordingError
 from cdd_agent.guarded import keys
 from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
+from cdd_agent.storage import read_ordinary
 
 RecordedStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence"]
 """The stop reasons that a turn in a recording may have."""
@@ -79,19 +80,26 @@ class _TurnShape(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def load(path: Path) -> tuple[RecordedTurn, ...]:
     """The turns in the file at ``path``: JSON if its name ends so, else YAML. Raises ``RecordingError``."""
+    return parse(read(path), source=str(path), is_json=path.suffix == ".json")
+
+
+def read(path: Path) -> str:
+    """The text of the file at ``path``; raises ``RecordingError`` for one that is none, and for one with a key in it.
+
+    A pipe or a device is never waited for.
+    """
     try:
-        size = path.stat().st_size
-        if size > LIMIT_BYTES:
-            raise _invalid(str(path), f"it has {size} bytes; at most {LIMIT_BYTES} are read")
-        text = path.read_bytes().decode("utf-8")
+        text = read_ordinary(path, limit_bytes=LIMIT_BYTES, through_links=True).decode("utf-8")
     except FileNotFoundError as error:
         raise RecordingError(
             f"There is no recording at {path}.",
             hint="check the path given to --replay, or record a run with --record FILE",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
-            f"The recording {path} cannot be read: {error}.", hint="a recording is a UTF-8 text file"
+            f"The recording {path} cannot be read: {why}.",
+            hint=f"a recording is an ordinary file of UTF-8 text with at most {LIMIT_BYTES} bytes",
         ) from error
     kind = keys.find(text)
     if kind is not None:
@@ -99,7 +107,7 @@ def load(path: Path) -> tuple[RecordedTurn, ...]:
             f"The recording {path} holds a text shaped like a key ({kind}).",
             hint="take it out, and make the key anew if it is one: whoever has the file has the key",
         )
-    return parse(text, source=str(path), is_json=path.suffix == ".json")
+    return text
 
 
 def parse(text: str, *, source: str, is_json: bool = False) -> tuple[RecordedTurn, ...]:

@@ -69,8 +69,8 @@ class RecordingModel:
         self._turns: list[RecordedTurn] = []
         self._printed = ""
         if path.exists():
-            self._turns += recorded.load(path)
-            self._printed = path.read_text(encoding="utf-8")
+            self._printed = recorded.read(path)
+            self._turns += recorded.parse(self._printed, source=str(path), is_json=self._is_json)
             self._check_form()
 
     def check(self) -> None:

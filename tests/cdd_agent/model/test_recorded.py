@@ -1,4 +1,5 @@
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -102,8 +103,21 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     with path.open("wb") as file:
         file.truncate(100 * recorded.LIMIT_BYTES)
-    with pytest.raises(RecordingError, match="it has 800000000 bytes"):
+    with pytest.raises(RecordingError, match="It has more than 8000000 bytes"):
         recorded.load(path)
+
+
+def test_a_pipe_or_a_device_is_refused_without_waiting_for_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for path in (tmp_path / "pipe.yaml", Path("/dev/zero")):
+        with pytest.raises(RecordingError, match=f"{path} cannot be read: It is a pipe or a device"):
+            recorded.load(path)
+
+
+def test_a_recording_may_be_named_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(EXAMPLE, encoding="utf-8")
+    (tmp_path / "link.yaml").symlink_to("run.yaml")
+    assert recorded.load(tmp_path / "link.yaml") == recorded.load(tmp_path / "run.yaml")
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:

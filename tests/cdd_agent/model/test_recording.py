@@ -1,3 +1,4 @@
+import os
 import re
 from pathlib import Path
 
@@ -189,6 +190,12 @@ def test_a_file_that_cannot_be_written_is_told_before_the_model_is_asked(tmp_pat
         ask(model)
     assert inner.requests == []
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.yaml")
+    with pytest.raises(RecordingError, match="It is a pipe or a device"):
+        recording(tmp_path / "run.yaml", says("one"))
 
 
 def test_a_recording_never_grows_beyond_what_can_be_read(tmp_path: Path) -> None:
