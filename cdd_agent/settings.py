@@ -16,7 +16,7 @@ import msgspec
 from cdd_agent.bounds import yaml_source
 from cdd_agent.bounds.unfit import UnfitError
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_ordinary
+from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.trust import Offer
 
 DEFAULT_MODEL = "claude-opus-5-5"
@@ -93,8 +93,8 @@ def private_folder(project: Path) -> Path:
             hint=f"see where it leads, ls -l {path}, then remove it",
         )
     ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n!config.yaml\n", encoding="ascii")
+    if not (ignore.exists() and ignore.stat().st_size):  # an empty one is what a full disk or a power cut leaves
+        write_atomic(ignore, b"*\n!config.yaml\n")
     return folder
 
 

@@ -1,6 +1,7 @@
 """The settings, wherever they come from, and the folder that the program keeps in a project."""
 
 import os
+import resource
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -75,6 +76,23 @@ def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
     (folder / ".gitignore").write_text("the user's\n")
     private_folder(tmp_path)
     assert (folder / ".gitignore").read_text() == "the user's\n"
+
+
+def test_an_empty_file_does_not_show_the_private_folder_to_git(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    (tmp_path / ".cdd" / ".gitignore").touch()
+    assert (private_folder(tmp_path) / ".gitignore").read_text() == "*\n!config.yaml\n"
+
+
+def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            private_folder(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path / ".cdd") == []
 
 
 def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
