@@ -5,8 +5,9 @@ Every hit is asked of the workspace again: by the time it is told, a folder may 
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.guarded.keys import mask
@@ -91,47 +92,101 @@ def _matching(workspace: Workspace, pattern: str) -> Iterator[str]:
         )
     anywhere = pattern if "/" in pattern else f"**/{pattern}"
     try:
-        expression = re.compile(_translated(anywhere.removeprefix("./")))
-    except re.error as error:
+        pieces = _read(anywhere.removeprefix("./"))
+    except (re.error, ValueError) as error:
         raise UsageError(
             f"The pattern {pattern!r} cannot be read: {error}.", hint="use one such as src/**/*.py"
         ) from error
-    return (path for path in workspace.listing() if expression.fullmatch(path))
+    return (path for path in workspace.listing() if len(path) in _followed(pieces, path, places={0}))
 
 
+Piece: TypeAlias = Callable[[str, set[int]], set[int]]
+"""Of a pattern: takes a path and the places in it where this piece may begin, gives those where it may end.
+
+All ways to match are followed at once, place by place, so the time grows with the length of the pattern and of the
+path; an expression would try them one after the other.
+"""
+
+_DEEPEST = 20
+"""Braces within braces."""
 _SET = r"\[(?:[!^][^/]|[^/!^])[^\]/]*\]"
-_TOKEN = re.compile(rf"\*\*/|\*\*|\*|\?|{_SET}|\{{|\}}|,|.", re.DOTALL)
-"""The pieces of a pattern; the first member of a set may be the bracket that would close it."""
-
+_TOKEN = re.compile(rf"\*\*/|\*\*|\*|\?|{_SET}|\{{|\}}|,|[^*?\[{{}},]+|\[")
+"""What a pattern is made of; the first member of a set may be the bracket that would close it."""
 _NOT_IN_A_RANGE = re.compile(r"[^\w-]|(?<!\w)-|-(?!\w)")
 """What has no meaning of its own in a set of characters."""
 
 
-def _translated(pattern: str) -> str:
-    """``pattern`` as a regular expression over a relative path."""
-    depth = 0
-    pieces: list[str] = []
+def _followed(pieces: Sequence[Piece], path: str, *, places: set[int]) -> set[int]:
+    """Where the pieces, one behind the other, may end in ``path``."""
+    for piece in pieces:
+        places = piece(path, places)
+    return places
+
+
+def _read(pattern: str) -> Sequence[Piece]:
+    """The pieces of ``pattern``; raises ``ValueError`` or ``re.error`` for one that cannot be read."""
+    nested: list[list[list[Piece]]] = [[[]]]  # for each open brace its alternatives, each a list of pieces
     for token in _TOKEN.findall(pattern):
-        depth += (token == "{") - (token == "}")
         match token:
-            case "**/":
-                pieces.append("(?:[^/]+/)*")
-            case "**":
-                pieces.append(".*")
-            case "*":
-                pieces.append("[^/]*")
-            case "?":
-                pieces.append("[^/]")
+            case "{" if len(nested) > _DEEPEST:
+                raise ValueError("braces are nested too deep")
             case "{":
-                pieces.append("(?:")
+                nested.append([[]])
+            case "}" if len(nested) == 1:
+                raise ValueError("a brace is closed that was not opened")
             case "}":
-                pieces.append(")")
-            case "," if depth:
-                pieces.append("|")
-            case _ if len(token) > 1:
-                inverted = token[1] in "!^"
-                members = _NOT_IN_A_RANGE.sub(r"\\\g<0>", token[1 + inverted : -1])
-                pieces.append(f"[{'^/' if inverted else ''}{members}]")
+                alternatives = _either(nested.pop())
+                nested[-1][-1].append(alternatives)
+            case "," if len(nested) > 1:
+                nested[-1].append([])
             case _:
-                pieces.append(re.escape(token))
-    return "".join(pieces)
+                nested[-1][-1].append(_piece(token))
+    if len(nested) > 1:
+        raise ValueError("a brace is not closed")
+    return nested[0][0]
+
+
+def _piece(token: str) -> Piece:
+    """The piece that a token stands for, braces excepted."""
+    match token:
+        case "**/":
+            return _folders
+        case "**":
+            return lambda path, places: set(range(min(places, default=len(path) + 1), len(path) + 1))
+        case "*":
+            return _rest_of_name
+        case "?":
+            return _one_of("[^/]")
+        case _ if token.startswith("[") and len(token) > 1:
+            inverted = token[1] in "!^"
+            members = _NOT_IN_A_RANGE.sub(r"\\\g<0>", token[1 + inverted : -1])
+            return _one_of(f"[{'^/' if inverted else ''}{members}]")
+        case _:
+            return lambda path, places: {at + len(token) for at in places if path.startswith(token, at)}
+
+
+def _one_of(members: str) -> Piece:
+    """One character of a set, written as in an expression."""
+    expression = re.compile(members)
+    return lambda path, places: {at + 1 for at in places if expression.match(path, at)}
+
+
+def _either(alternatives: Sequence[Sequence[Piece]]) -> Piece:
+    """Any of these."""
+    return lambda path, places: set().union(*(_followed(pieces, path, places=places) for pieces in alternatives))
+
+
+def _folders(path: str, places: set[int]) -> set[int]:
+    """Any number of folders, with the slash behind each."""
+    first = min((at for at in places if not path.startswith("/", at)), default=len(path))
+    return places | {slash.end() for slash in re.finditer("/", path) if slash.start() >= first}
+
+
+def _rest_of_name(path: str, places: set[int]) -> set[int]:
+    """Anything up to the next slash."""
+    ends: set[int] = set()
+    for at in sorted(places):
+        if at not in ends:
+            slash = path.find("/", at)
+            ends.update(range(at, (len(path) if slash < 0 else slash) + 1))
+    return ends

@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,33 @@ def test_an_expression_that_is_not_valid_is_refused_with_the_reason(workspace: W
 
 def test_an_expression_that_the_compiler_warns_of_is_searched_for(workspace: Workspace) -> None:
     assert grep(workspace, "[[]row").total == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [("*a" * 14 + "b", "a" * 60), ("**a" * 14 + "b", "a/" * 30 + "a"), ("{a,aa}" * 30 + "b", "a" * 45)],
+)
+def test_no_pattern_takes_longer_than_its_length_would_let_expect(tmp_path: Path, pattern: str, path: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).touch()
+    started = time.monotonic()
+    assert glob(Workspace(tmp_path), pattern) == ()
+    assert glob(Workspace(tmp_path), pattern[:-1]) == (path,)
+    assert time.monotonic() - started < 2
+
+
+def test_a_line_feed_in_a_name_is_a_character_like_others(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").mkdir()
+    (tmp_path / "a\nb" / "c\nd.py").write_text("def row\n")
+    for pattern in ("**", "*.py", "a?b/*", "a[\n]b/**", "a[!x]b/c*"):
+        assert glob(Workspace(tmp_path), pattern) == ("a\nb/c\nd.py",)
+    assert grep(Workspace(tmp_path), "def").total == 1
+
+
+@pytest.mark.parametrize("pattern", ["{" * 30 + "}" * 30, "a}", "{a,b"])
+def test_braces_that_do_not_match_or_are_too_many_are_refused(workspace: Workspace, pattern: str) -> None:
+    with pytest.raises(UsageError, match="brace"):
+        glob(workspace, pattern)
 
 
 @given(st.text(alphabet="*?[]{},!^-ab/.\\", max_size=12))

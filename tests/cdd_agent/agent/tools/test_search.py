@@ -39,6 +39,22 @@ def test_many_hits_are_cut_and_counted(tmp_path: Path) -> None:
     assert grep.run({"pattern": "x"}).text.endswith("... and 50 more; narrow the pattern or the glob")
 
 
+def test_an_expression_that_would_take_years_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 40 + "!\n")
+    _, grep = search_tools(Workspace(tmp_path), limit_s=0.3)
+    answer = grep.run({"pattern": "(a+)+$"})
+    assert answer.is_error
+    assert answer.text.startswith("It was given up after 0.3 s. (use a simpler expression")
+
+
+def test_a_name_of_two_lines_is_one_row(tmp_path: Path) -> None:
+    (tmp_path / "a\nb.py").write_text("x = 1\n")
+    (tmp_path / "c  d.py").write_text("y = 1\n")
+    glob, grep = search_tools(Workspace(tmp_path))
+    assert glob.run({"pattern": "*"}).text == "a b.py\nc  d.py"
+    assert grep.run({"pattern": "x"}).text == "a b.py:1: x = 1"
+
+
 def test_keys_are_masked_and_files_of_secrets_passed_over(tmp_path: Path) -> None:
     key = f"AKIA{'Q' * 16}"
     (tmp_path / "a.py").write_text(f"KEY = '{key}'\n")
