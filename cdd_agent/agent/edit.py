@@ -6,6 +6,7 @@ similar. Pure: text in, text out.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
@@ -18,6 +19,12 @@ BOM = "\ufeff"
 SHOWN_LINES = 40
 SHOWN_PLACES = 20
 TAB_WIDTHS = (4, 2, 8)
+MOST_CHARACTERS = 16 * 1024 * 1024
+"""Of a text after its edit."""
+MOST_COMPARED_LINES = 100_000
+"""Lines of ``old_string`` times places where it nearly stands."""
+_MOST_PAIRS = 1_000_000
+"""Of equal lines, up to which the nearest place is looked for."""
 
 _LOOK_ALIKES = str.maketrans(
     {
@@ -94,6 +101,10 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
         raise _miss(body, exchange)
     if len(pieces) > 1 and (ignored or not replace_all):
         raise _ambiguous(body, pieces, ignored=ignored)
+    if len(body) + sum(len(piece.replacement) - piece.end + piece.start for piece in pieces) > MOST_CHARACTERS:
+        raise UsageError(
+            "The file would become too large, nothing was changed.", hint="replace fewer places, or by less"
+        )
     ends = [0, *(piece.end for piece in pieces)]
     kept = [body[end : piece.start] + piece.replacement for end, piece in zip(ends, pieces, strict=False)]
     return Edited(text="".join([mark, *kept, body[ends[-1] :]]), lines=_line_numbers(body, pieces), ignored=ignored)
@@ -147,26 +158,39 @@ def _relaxed(body: str, exchange: _Exchange) -> tuple[str | None, list[_Piece]]:
     sought, wanted = exchange.sought, exchange.wanted
     places = _places(contents, sought)
     for kind, fit in _KINDS.items():
-        pieces = []
-        for first in places:
-            last = first + len(sought)
-            fitted = fit(contents[first:last], exchange)
-            if fitted is not None:
-                changes = SequenceMatcher(None, sought, wanted, autojunk=False).get_opcodes()
-                replacement = _assemble(lines[first:last], fitted, changes=changes, usual=_ending_of(body) or "\n")
+        fitted = {first: fit(contents[first : first + len(sought)], exchange) for first in places}
+        fitting = {first: rows for first, rows in fitted.items() if rows is not None}
+        if fitting:
+            changes = SequenceMatcher(None, sought, wanted, autojunk=False).get_opcodes()
+            pieces = []
+            for first, rows in fitting.items():
+                last = first + len(sought)
+                replacement = _assemble(lines[first:last], rows, changes=changes, usual=_ending_of(body) or "\n")
                 pieces.append(_Piece(start=starts[first], end=starts[last], replacement=replacement))
-        if pieces:
             return kind, pieces
     return None, []
 
 
 def _places(contents: Lines, sought: Lines) -> list[int]:
-    """Where any fit may begin: every kind leaves the words of a line alone, so those of one line must agree."""
-    anchor = next((at for at, line in enumerate(sought) if _bare(line)), None)
-    if anchor is None:
+    """Where any fit may begin: every kind leaves the words of a line alone, so those of all lines must agree.
+
+    Raises ``UsageError`` if there are so many that to compare them would take long.
+    """
+    text, wanted = ("\n".join(["", *map(_bare, lines), ""]) for lines in (contents, sought))
+    if not wanted.strip():
         return []
-    words, last = _bare(sought[anchor]), len(contents) - len(sought)
-    return [at - anchor for at, line in enumerate(contents) if 0 <= at - anchor <= last and _bare(line) == words]
+    places: list[int] = []
+    number, before, at = 0, 0, text.find(wanted)
+    while at >= 0:
+        number, before = number + text.count("\n", before, at), at
+        places.append(number)
+        if len(places) * len(sought) > MOST_COMPARED_LINES:
+            raise UsageError(
+                f"old_string, {len(sought)} lines, nearly stands at {len(places)} places or more; nothing was changed.",
+                hint="give fewer lines, with one among them that is there only once",
+            )
+        at = text.find(wanted, at + 1)
+    return places
 
 
 def _bare(line: str) -> str:
@@ -298,6 +322,9 @@ def _miss(body: str, exchange: _Exchange) -> UsageError:
 def _nearest(contents: Lines, sought: Lines) -> int | None:
     """The index of the line where the block most like ``sought`` begins."""
     bare_file, bare_sought = ([line.strip() for line in lines] for lines in (contents, sought))
+    there = Counter(bare_file)
+    if sum(there[line] for line in bare_sought if line) > _MOST_PAIRS:
+        return None
     same = SequenceMatcher(lambda line: not line, bare_file, bare_sought, autojunk=False).find_longest_match()
     if same.size and any(bare_file[same.a : same.a + same.size]):
         return max(0, same.a - same.b)

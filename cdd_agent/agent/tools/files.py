@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 
 from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
+from cdd_agent.agent.timebox import within
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.agent.unseen import controls, require_seen, told_by_line
 from cdd_agent.errors import UsageError
@@ -25,6 +26,8 @@ from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace
 LINES_PER_READ = 2000
 SHOWN_LINE_LENGTH = 2000
 CONTEXT_LINES = 3
+EDIT_LIMIT_S = 10.0
+"""Of finding the place of one edit."""
 
 PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 """What pytest is configured by; on a file system that looks past case it finds them in any spelling."""
@@ -125,8 +128,9 @@ class _Files:
         data = inputs.content.encode()
         count = _counted(inputs.content)
         if self._workspace.exists(name):
-            self._require_known(name, self._workspace.digest(name))
+            self._require_read(name)
             before = self._workspace.read(name)
+            self._require_known(name, _digest(before))
             require_seen(inputs.content, before=decode(before))
             _require_no_mask(inputs.content, before=decode(before), where="content")
             _require_python(name, before=before, after=data)
@@ -146,7 +150,11 @@ class _Files:
         masked = mask(decode(before))
         for where, text in (("old_string", inputs.old_string), ("new_string", inputs.new_string)):
             _require_no_mask(text, before=decode(before), where=where)
-        edited = replace(masked.text, inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all)
+        edited = within(
+            EDIT_LIMIT_S,
+            lambda: replace(masked.text, inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all),
+            hint="give a shorter old_string, with a line that is there only once",
+        )
         known = self._seen.get(name) == _digest(before)
         if edited.ignored or len(edited.lines) > 1:
             self._require_known(name, _digest(before))
@@ -168,10 +176,14 @@ class _Files:
             raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
         return name
 
-    def _require_known(self, name: str, digest: str | None) -> None:
-        """Raise ``UsageError`` unless the agent has read the file as it is now."""
+    def _require_read(self, name: str) -> None:
+        """Raise ``UsageError`` unless the agent has read the file."""
         if name not in self._seen:
             raise UsageError(f"{name} is there and you have not read it.", hint="Read it first, then do this again")
+
+    def _require_known(self, name: str, digest: str) -> None:
+        """Raise ``UsageError`` unless the agent has read the file as it is now."""
+        self._require_read(name)
         if self._seen[name] != digest:
             raise UsageError(f"{name} has changed since you read it.", hint="Read it again, then do this again")
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -192,3 +194,29 @@ def test_lines_outside_a_loose_match_are_kept(*, lines: list[str], old: list[str
     assert split_lines(edited.text)[:first] == split_lines(text)[:first]
     assert edited.text.endswith(ending.join(kept))
     assert "\r\n" not in text or "\n" not in edited.text.replace("\r\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "said"),
+    [
+        ("x\n" * 130_000, "x\n" * 10_000 + "y\n", "is not in the file"),
+        ("x \n" * 3_000, "x\n" * 1_500, "nearly stands at 67 places or more"),
+        ("x \n" * 80_000, "x\n" * 2, "nearly stands at"),
+        ("\tx \n   x\n" * 20_000, " x\nx\n" * 5_000, "nearly stands at"),
+    ],
+    ids=["one line is missing", "long blocks", "many places", "unlike each other"],
+)
+def test_a_text_that_repeats_itself_is_no_work_for_hours(text: str, old: str, said: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=said):
+        replace(text, old, new="z\n")
+    assert time.monotonic() - started < 5
+
+
+def test_a_text_that_would_grow_beyond_all_measure_is_refused() -> None:
+    with pytest.raises(UsageError, match="too large"):
+        replace("x" * 200_000, "x", new="y" * 16_000, replace_all=True)
+
+
+def test_lines_that_nearly_stand_there_can_be_taken_out() -> None:
+    assert replace("a\n  b \nc\n", "  b\n", new="").text == "a\nc\n"

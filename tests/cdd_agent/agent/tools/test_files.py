@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -293,3 +294,17 @@ def test_pytest_configuration_is_locked_in_any_spelling(tmp_path: Path) -> None:
     _, write, _ = file_tools(Workspace(tmp_path), lambda path: "locked." if path.endswith("conftest.py") else None)
     assert write.run({"file_path": "src/ConfTest.py", "content": ""}).is_error
     assert not write.run({"file_path": "src/Conf.py", "content": ""}).is_error
+
+
+def test_a_file_of_any_size_is_refused_before_it_is_read(files: Files) -> None:
+    """The reading of it would end for want of memory."""
+    path = files.root / "big.bin"
+    path.touch()
+    os.truncate(path, 1 << 42)
+    assert "you have not read it" in files.write("big.bin", "x").text
+
+
+def test_a_file_that_has_grown_since_it_was_read_is_refused_too(files: Files) -> None:
+    files.read("src/table.py")
+    os.truncate(files.root / "src" / "table.py", 1 << 42)
+    assert "is larger than 256 KB" in files.write("src/table.py", "x").text
