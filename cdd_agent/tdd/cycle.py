@@ -40,12 +40,14 @@ class Cycle:
         self._bench = bench
         self._save = save
         self._position: Position | None = None
+        self._is_kept = True
         self._apart: frozenset[str] = frozenset()
 
     def run(self) -> tuple[RunState, str | None]:
         """The state after the cycle, and why the step failed and was rolled back; None if all its phases landed.
 
-        If the run is interrupted, files and history go back to the last checkpoint before the error passes through.
+        If the run is interrupted, files and history go back to the last checkpoint before the error passes through;
+        in the middle of keeping the state nobody knows which is the last, and they are left as by a kill.
         Raises ``UsageError`` if they are not as an interrupted run left them.
         """
         self._begin_or_resume()
@@ -56,6 +58,8 @@ class Cycle:
                     recovery.undo_step(self._item.ticket, self._step, why="the attempts are used up", bench=self._bench)
                     return self._state, self._why_failed(phase)
         except BaseException:
+            if not self._is_kept:
+                raise
             recovery.return_to_checkpoint(self._item.ticket, self._step, at=self._position, bench=self._bench)
             recovery.clear_mark(self._item.ticket, self._step, bench=self._bench)
             raise
@@ -69,8 +73,10 @@ class Cycle:
 
     def _keep(self, state: RunState) -> None:
         """Make ``state`` the present one once it is kept durably."""
+        self._is_kept = False
         self._save(state)
         self._state = state
+        self._is_kept = True
 
     def _why_failed(self, phase: Phase) -> str:
         """The last verdict, for the state and the person."""
@@ -87,7 +93,7 @@ class Cycle:
         recovery.hold_ignored(self._item.ticket, self._step, bench=self._bench)
         killed = recovery.killed_at(self._item.ticket, self._step, branch=self._state.branch, bench=self._bench)
         if killed is None:
-            recovery.require_untouched(self._item.ticket, self._step, bench=self._bench)
+            recovery.reclaim(self._item.ticket, self._step, bench=self._bench)
         else:
             recovery.require_own_head(self._item.ticket, self._step, bench=self._bench)
             recovery.return_to_checkpoint(self._item.ticket, self._step, at=killed, bench=self._bench)

@@ -136,16 +136,27 @@ def landed_head(step: StepExecution) -> CommitId | None:
 
 def is_underway(ticket: str, step: StepExecution, *, bench: Workbench) -> bool:
     """Whether the step was begun and interrupted, and something of it is there to go on from."""
-    if step.status != Status.IN_PROGRESS or step.checkpoint is None:
+    if step.status != Status.IN_PROGRESS or step.checkpoint is None or lost_checkpoint(step, bench=bench):
         return False
     return bool(step.attempts or step.commits) or killed_at(ticket, step, branch=None, bench=bench) is not None
 
 
+def lost_checkpoint(step: StepExecution, *, bench: Workbench) -> str | None:
+    """The name of a checkpoint that the step would go on from or back to, and that is not there any more."""
+    named = (ref for ref in (step.checkpoint, _last_named(step)) if ref)
+    return next((ref for ref in named if bench.snapshots.find(ref) is None), None)
+
+
 def last_checkpoint(step: StepExecution, *, bench: Workbench) -> Snapshot | None:
     """The newest state of the work tree that the step may go on from; a phase given up left none."""
+    named = _last_named(step)
+    return bench.snapshots.find(named) if named else None
+
+
+def _last_named(step: StepExecution) -> str | None:
     attempts = [a for a in step.attempts if a.verdict == "open" or a.phase not in step.commits]
     named = [ref for ref in (step.checkpoint, *(attempt.checkpoint for attempt in attempts)) if ref]
-    return bench.snapshots.find(named[-1]) if named else None
+    return named[-1] if named else None
 
 
 def return_to_checkpoint(ticket: str, step: StepExecution, *, at: Position | None, bench: Workbench) -> None:
@@ -173,19 +184,26 @@ def put_files_back(
     bench.snapshots.restore(snapshot, only=only)
 
 
-def require_untouched(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
-    """Raise ``UsageError`` if files or HEAD are not as the interrupted step left them: that is somebody else's work."""
+def reclaim(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+    """Make sure that files and HEAD are as the interrupted step left them.
+
+    If they are not, that is somebody else's work and a ``UsageError``; unless all of it was put aside, as by
+    ``git stash``: then the step's files are brought back.
+    """
     snapshot = last_checkpoint(step, bench=bench)
     if snapshot is None:
         return
     require_own_head(ticket, step, bench=bench)
     changed = [change.path for change in bench.snapshots.changes_since(snapshot)]
-    if changed:
+    if changed and not any(not bench.snapshots.leaves_out(path) for path in bench.repository.uncommitted()):
+        bench.snapshots.restore(snapshot)
+        bench.emit(Notice(text=f"The files of step {step.step_number} were brought back from its last checkpoint."))
+    elif changed:
         shown = "".join(f"\n  {path}" for path in changed[:10])
         more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
         raise UsageError(
             f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
-            hint=f"put your changes aside with git stash, then: cdd exec {ticket}",
+            hint=f"put all changes aside with git stash --include-untracked, then: cdd exec {ticket}",
         )
 
 
@@ -269,7 +287,7 @@ def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str,
     elif killed is not None:
         return_to_checkpoint(ticket, step, at=killed, bench=bench)
     if bench.repository.head() == landed_head(step):
-        require_untouched(ticket, step, bench=bench)
+        reclaim(ticket, step, bench=bench)
         undo_step(ticket, step, why=why, bench=bench)
     clear_mark(ticket, step, bench=bench)
 

@@ -26,7 +26,7 @@ from cdd_agent.work import state_file
 from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.order import downstream, order, ready
 from cdd_agent.work.reconcile import reconcile
-from cdd_agent.work.state import RunState, Status, UsageTotals
+from cdd_agent.work.state import RunState, Status, StepExecution, UsageTotals
 from cdd_agent.workflows.execution.documents import (
     Documents,
     require_finished,
@@ -128,6 +128,7 @@ class Executor:
         self._bench.model.check()
         execution = self.state.execution(step.number)
         require_finished(repository)
+        self._require_checkpoints(execution)
         goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
         if not goes_on:
             require_ready(
@@ -148,6 +149,17 @@ class Executor:
         self._save(state)
         self._emit(StepFinished(number=step.number, status=state.execution(step.number).status, error=why))
         return why is None
+
+    def _require_checkpoints(self, execution: StepExecution) -> None:
+        """Raise ``UsageError`` if the step was begun and its checkpoints are not there to tell what is the user's."""
+        lost = recovery.lost_checkpoint(execution, bench=self._bench)
+        if execution.status == Status.IN_PROGRESS and lost:
+            again = f"cdd exec {self.ticket.slug} --retry {execution.step_number}"
+            raise UsageError(
+                f"Step {execution.step_number} was begun, and its checkpoint {lost} is not in this repository.\n"
+                "Nothing was touched.",
+                hint=f"fetch it from where the step was begun, or begin it anew on what is committed now: {again}",
+            )
 
     def run_all(self) -> None:
         """Run steps until none is left or one fails; what depends on a skipped step is skipped, with the reason."""

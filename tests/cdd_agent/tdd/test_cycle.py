@@ -413,6 +413,24 @@ def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number
     assert project.status == ""
 
 
+@pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.slow), 8])
+def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
+    saved = [project.start()]
+
+    def stop(state: RunState) -> None:
+        saved.append(state)
+        if len(saved) > number:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run(item(), bench=project.bench(story()), state=saved[-1], save=stop)
+    step, why = project.run(item(), bench=project.bench(story()), state=saved[-1], save=saved.append)
+    assert why is None
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
+    assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
+    assert project.status == ""
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
@@ -564,6 +582,18 @@ def test_what_a_person_changed_since_the_interruption_is_not_run_over(project: P
     project.git("stash")
     bench = project.bench(ScriptedModel([green()]), refactor=False)
     assert project.run(item(), bench=bench, state=state)[1] is None
+
+
+def test_once_everything_is_put_aside_the_steps_own_files_are_brought_back(project: Project) -> None:
+    saved = [project.start()]
+    model = ScriptedModel([red(), writes("discount.py", "def discount(): pass\n"), KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        project.run(item(), bench=project.bench(model), state=saved[-1], save=saved.append)
+    assert project.status == "?? discount.py", "a refused attempt is where the next goes on from"
+    project.git("stash", "--include-untracked")
+    bench = project.bench(ScriptedModel([TIDIES]), refactor=False)
+    assert project.run(item(), bench=bench, state=saved[-1])[1] is None
+    assert (project.folder / "discount.py").read_text() == TIDY
 
 
 def test_what_a_person_committed_since_the_interruption_is_not_taken_back(project: Project) -> None:

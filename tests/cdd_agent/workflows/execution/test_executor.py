@@ -116,6 +116,28 @@ def test_a_step_in_progress_can_be_begun_anew_or_left_out(work: MakeWork, projec
     assert (made.statuses, project.status) == ({1: "skipped"}, "")
 
 
+def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_anew(
+    work: MakeWork, project: Project
+) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+    for ref in project.git("for-each-ref", "--format=%(refname)", "refs/cdd").split():
+        project.git("update-ref", "-d", ref)
+    project.write({"mine.txt": "mine\n"})
+    with pytest.raises(UsageError, match=r"its checkpoint refs/cdd/.* is not in this repository") as refused:
+        run_all(made, ScriptedModel([writes("mine.txt", "the model's\n")]))
+    assert "--retry 1" in refused.value.hint
+    assert (project.folder / "mine.txt").read_text() == "mine\n"
+
+    executor = made.executor()
+    with executor.running():
+        executor.retry(1)
+    with pytest.raises(UsageError, match="uncommitted changes of yours"):
+        run_all(made, ScriptedModel([green()]))
+    assert made.statuses == {1: "pending"}
+
+
 def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(work: MakeWork, project: Project) -> None:
     made = work(plan((1, "Ten percent off", "none"), kind="feature"))
     with pytest.raises(KeyboardInterrupt):
