@@ -37,13 +37,14 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Put ``data`` at ``path`` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
     Makes missing folders. Keeps the permission bits of a file that is there; a new one gets ``mode``, or what
-    the umask leaves of 0666. Raises ``OSError`` naming ``path``, with the old file as it was and nothing beside it;
-    a link, a folder or a pipe at ``path`` is such an error.
+    the umask leaves of 0666. Raises ``OSError`` naming ``path``, with nothing beside it, and with the old file as it
+    was, unless only the last thing failed, to make the new one survive a power cut. A link, a folder or a pipe at
+    ``path`` is such an error.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         bits = _bits_for(path) if mode is None else mode
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_CAP]}{_MARK}", suffix=".tmp", dir=path.parent)
+        handle, name = _temporary(path)
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
@@ -96,6 +97,17 @@ def open_log(path: Path) -> tuple[int, bool]:
     return handle, is_torn
 
 
+def _temporary(path: Path) -> tuple[int, str]:
+    """A new file beside ``path``, open and locked for as long as it is: so others know that somebody writes it."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_CAP]}{_MARK}", suffix=".tmp", dir=path.parent)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(handle, Path(name)):
+            return handle, name
+        os.close(handle)  # swept away before it was locked
+
+
 def is_leftover(name: str) -> bool:
     """Whether a file of this name can only be what a killed ``write_atomic`` left."""
     return _LEFTOVER.fullmatch(name) is not None
@@ -104,14 +116,14 @@ def is_leftover(name: str) -> bool:
 def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Remove what killed writes left in ``folders``, and say what that was; those below them are not looked at.
 
-    Only for who holds the lock under which these files are written: a write in progress has such a file too.
+    A write in progress has such a file too, but it is locked.
     """
     swept = []
     for folder in folders:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
             found = [Path(entry.path) for entry in entries if is_leftover(entry.name) and _is_file(entry)]
             for path in found:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError), _locked_file(path):
                     path.unlink()
                     swept.append(path)
     return tuple(swept)
@@ -146,6 +158,17 @@ def _own_folder(home: Path, held: contextlib.ExitStack) -> Path:
             held.enter_context(_locked_folder(folder))
             if folder.exists():
                 return folder
+
+
+@contextlib.contextmanager
+def _locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of an ordinary file; ``OSError`` if somebody holds it."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -280,5 +303,8 @@ def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot, and need not
+            raise
     finally:
         os.close(handle)

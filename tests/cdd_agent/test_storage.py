@@ -124,6 +124,14 @@ def test_only_what_killed_writes_left_is_swept(tmp_path: Path) -> None:
     assert is_leftover(Path(own).name)
 
 
+def test_a_write_in_progress_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: swept.append(sweep([tmp_path])))
+    write_atomic(tmp_path / "state.json", b"whole")
+    assert (tmp_path / "state.json").read_bytes() == b"whole"
+    assert swept == [(), ()]
+
+
 def test_temporary_files_of_a_killed_process_are_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
