@@ -10,7 +10,6 @@ from cdd_agent.agent.disclosure import Pieces
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.events import Emit, Notice, ToolCalled, ToolReturned, TurnEnded
-from cdd_agent.guarded.keys import mask
 from cdd_agent.model.calls import why_unusable
 from cdd_agent.model.conversation import JSON, Conversation, ToolCall, ToolResult, Turn, Usage
 from cdd_agent.model.port import Model, Request
@@ -120,7 +119,6 @@ def _answer_calls(
             emit(ToolCalled(call_id=call.id, name=call.name, subject=subject))
             refusal = _not_run(turn, position, by_name=by_name, budget=budget)
             output = by_name[call.name].run(call.input) if refusal is None else _error(refusal)
-            output = replace(output, text=mask(output.text).text)
             returned = _tool_returned(call, output)
             if refusal is None:
                 text = marks.around(output.text, source=f"{call.name} {subject}", exact=output.exact)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdd_agent.agent.quoted import Marks
+from cdd_agent.guarded.keys import mask
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.work.state import AttemptRecord
 from pytest_tdd_agent.report import SuiteReport, Verdict, summary
@@ -55,13 +56,13 @@ def _bullets(lines: Sequence[str]) -> str:
 
 
 def failures(report: SuiteReport) -> str:
-    """The failing tests of a report with what pytest says of each, capped, for a model to read."""
+    """The failing tests of a report with what pytest says of each, for a model to read: keys masked, then capped."""
     failed = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None]
     failed += [(error.nodeid, error.failure) for error in report.collect_errors]
     shown = []
     for nodeid, failure in failed[:MAX_FAILURES_SHOWN]:
         place = f" at {failure.path}:{failure.line}" if failure.path else ""
-        text = failure.text[-MAX_FAILURE_CHARACTERS:]
+        text = mask(failure.text).text[-MAX_FAILURE_CHARACTERS:]
         shown.append(f"{nodeid}: {failure.kind}: {failure.message}{place}\n{text}".rstrip())
     if len(failed) > MAX_FAILURES_SHOWN:
         shown.append(f"... and {len(failed) - MAX_FAILURES_SHOWN} more")

@@ -8,11 +8,14 @@ import msgspec
 
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.guarded.keys import mask
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 
 OUTPUT_CAP_BYTES = 30_000
 LAST_LINE_CAP = 200
 """Characters of what a command said last before it failed."""
+_EDGE_BYTES = 8_192
+"""Beside what the sandbox drops, this much is left out: a key that was cut there has no shape to be known by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +43,15 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
                     access=access,
                     variables={"PYTHONDONTWRITEBYTECODE": "1"},
                     timeout_s=inputs.timeout_s,
-                    output_cap=OUTPUT_CAP_BYTES,
+                    output_cap=OUTPUT_CAP_BYTES + 2 * _EDGE_BYTES,
                 )
             )
         except OSError as error:
             raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
         told = "".join(f"\n[sandbox: {remark}]" for remark in result.remarks)
-        return ToolOutput(text=f"{_ending(result)}\n{result.output}".rstrip("\n") + told, is_error=result.timed_out)
+        output = _masked(result)
+        ending = _ending(result, output)
+        return ToolOutput(text=f"{ending}\n{output}".rstrip("\n") + told, is_error=result.timed_out)
 
     return define(
         "Bash",
@@ -57,11 +62,24 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
     )
 
 
-def _ending(result: Result) -> str:
+def _masked(result: Result) -> str:
+    """What the command printed, with its keys masked before anything is cut, and then without its middle if long."""
+    text, half = mask(result.output).text, OUTPUT_CAP_BYTES // 2
+    head, gap, tail = text.partition(f"\n[... {result.dropped_bytes} bytes dropped ...]\n")
+    if gap and result.dropped_bytes:
+        head, tail, dropped = head[:-_EDGE_BYTES], tail[_EDGE_BYTES:], result.dropped_bytes + 2 * _EDGE_BYTES
+    elif len(text) > OUTPUT_CAP_BYTES:
+        head, tail, dropped = text[:half], text[-half:], len(text[half:-half].encode())
+    else:
+        return text
+    return f"{head}\n[... {dropped} bytes dropped ...]\n{tail}"
+
+
+def _ending(result: Result, output: str) -> str:
     """The first line of the answer: how the command ended, and, if it failed, what it said last."""
     if result.timed_out:
         return f"ended after {result.duration_s:.0f} s: the time limit was reached"
     if result.exit_status < 0:
         return f"ended by signal {-result.exit_status}"
-    last = next((line for line in reversed(result.output.splitlines()) if line.strip()), "")
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     return f"exit status {result.exit_status}" + (f": {last[:LAST_LINE_CAP]}" if last and result.exit_status else "")

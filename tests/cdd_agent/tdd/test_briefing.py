@@ -79,6 +79,12 @@ def test_many_and_long_failures_are_cut() -> None:
     assert len(shown) < 5 * 1_600
 
 
+def test_a_key_is_masked_before_a_failure_is_cut() -> None:
+    for rest in range(1_460, 1_500, 7):
+        long = replace(FAILURE, text=f"TOKEN = ghp_{'Kk1' * 12} " + "x" * rest)
+        assert "Kk1" not in briefing.failures(replace(REPORT, tests=(failing("t::a", long),)))
+
+
 def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
     report = replace(REPORT, tests=(failing("t::a"),), collected=1)
     assert briefing.evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"

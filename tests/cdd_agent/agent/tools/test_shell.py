@@ -52,3 +52,26 @@ def test_a_command_that_no_program_can_be_given_is_an_answer(tmp_path: Path) -> 
     assert tool.run({"command": ""}).is_error
     assert tool.run({"command": "true", "timeout_s": 601}).is_error
     assert tool.subject({"command": "make test"}) == "make test"
+
+
+KEY = f"ghp_{'Kk1' * 12}"
+
+
+@pytest.mark.parametrize("before", range(150, 200, 6))
+def test_a_key_is_masked_before_the_last_line_of_a_command_is_cut(before: int, tmp_path: Path) -> None:
+    text = bash(tmp_path).run({"command": f"echo '{'-' * before} {KEY}'; exit 1"}).text
+    assert "Kk1" not in text
+    assert text.startswith(f"exit status 1: {'-' * before}")
+
+
+@pytest.mark.parametrize("total", [30_100, 46_300, 60_000])
+def test_a_key_is_masked_wherever_the_output_is_cut(total: int, tmp_path: Path) -> None:
+    """Also a long one, in lines, at any place near one of the cuts."""
+    pem = "-----BEGIN PRIVATE KEY-----\n" + f"{'Kk1/' * 16}\n" * 48 + "-----END PRIVATE KEY-----\n"
+    for at in range(12_000, total - 5_000, 1_500):
+        (tmp_path / "out").write_text(
+            ("." * 49 + "\n") * (at // 50) + pem + f"x {KEY}\n" + ("." * 49 + "\n") * (total // 50)
+        )
+        text = bash(tmp_path).run({"command": f"head -c {total} out"}).text
+        assert "Kk1" not in text
+        assert len(text) < 30_200
