@@ -130,6 +130,12 @@ def filters_put_aside(found: Sequence[Setting]) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None and name not in own)
 
 
+def filters_in_force(found: Sequence[Setting]) -> frozenset[str]:
+    """Names of the filters that are run: those of the user's own configuration."""
+    names = {_filter_of(setting.key) for setting in found} - {None, *filters_put_aside(found)}
+    return frozenset(name for name in names if name is not None)
+
+
 def settings_for(found: Sequence[Setting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
     """All settings that a call is given, the later ones in force."""
     made = (*_ALWAYS, *overrides(found), *(() if signs else _UNSIGNED))

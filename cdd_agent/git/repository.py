@@ -1,6 +1,7 @@
 """One git work tree, asked and changed through the ``git`` program."""
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -115,9 +116,13 @@ class Repository:
         return begun
 
     def uncommitted(self) -> tuple[str, ...]:
-        """Paths that are staged, changed or untracked and not ignored, in git's order."""
-        fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split("\0")
-        return tuple(field[3:] for field in fields if field)
+        """Paths that are staged, changed or untracked and not ignored, in git's order.
+
+        Files that git was told not to look at are looked at: see ``candid_index``.
+        """
+        with candid_index(self) as index:
+            found = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
+        return tuple(field[3:] for field in found.split("\0") if field)
 
     def ignored(self) -> tuple[str, ...]:
         """Files that are ignored, and folders (ending in a slash) that an ignore rule names as a whole."""
@@ -190,3 +195,36 @@ def private_index(seed: Path | None = None) -> Iterator[dict[str, str]]:
         if seed is not None and seed.exists():
             shutil.copy2(seed, index)  # with its time, by which git knows what may have changed in the same moment
         yield {"GIT_INDEX_FILE": str(index)}
+
+
+@contextlib.contextmanager
+def candid_index(repository: Repository) -> Iterator[dict[str, str]]:
+    """A private copy of the user's index by which git looks at every file, also where it was told not to.
+
+    The marks ``skip-worktree`` and ``assume-unchanged`` are how users keep changes of their own to themselves. They
+    stay on the files that a sparse checkout leaves away.
+    """
+    with private_index(repository.place.git_dir / "index") as index:
+        tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
+        hidden = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
+        if hidden and _is_sparse(repository):
+            hidden = [(tag, path) for tag, path in hidden if _is_there(repository.root, path)]
+        assumed = encoded("".join(f"{path}\0" for tag, path in hidden if tag.islower()))
+        skipped = encoded("".join(f"{path}\0" for tag, path in hidden if tag in "sS"))
+        if assumed:
+            repository.git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=assumed, variables=index)
+        if skipped:
+            repository.git("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=skipped, variables=index)
+        yield index
+
+
+def _is_sparse(repository: Repository) -> bool:
+    """Whether files may be left away by a sparse checkout."""
+    said = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
+    return bool(said) and said[-1].lower() not in ("false", "no", "off", "0")
+
+
+def _is_there(root: Path, path: str) -> bool:
+    """Whether something is at ``path`` in the work tree itself, not behind a link to somewhere else."""
+    target = root / path
+    return os.path.lexists(target) and target.parent.resolve() == root.resolve() / Path(path).parent

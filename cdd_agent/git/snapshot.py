@@ -4,6 +4,9 @@ A private index does the work, so the user's index, HEAD, stash and reflog are n
 neither kept nor changed, and neither is anything below the folders named as left out, nor what cdd keeps in ``.cdd``.
 Repositories inside the work tree, submodules too, are other histories: they are left out and never removed.
 What counts as ignored can be held, so that a changed ignore rule does not hand the user's files over.
+
+A snapshot's tree holds what a commit of the files would hold. Where their bytes or permissions are others than git
+makes of that tree, as with other line ends or a file that is private, these are kept beside it and come back.
 """
 
 import contextlib
@@ -12,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.repository import Change, CommitId, Repository, encoded, private_index
+from cdd_agent.git.exact.files import Files
+from cdd_agent.git.exact.record import Record, bring_back, converted, entries_of, keep, kept_beside, record_of, set_bits
+from cdd_agent.git.repository import Change, CommitId, Repository, candid_index, encoded
 
 _SUBMODULE = "160000"
 """git's mode of an entry that names a commit of another repository."""
 
-_UPDATE = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
 OURSELVES = {
     "GIT_AUTHOR_NAME": "cdd",
     "GIT_AUTHOR_EMAIL": "cdd@localhost",
@@ -25,6 +29,8 @@ OURSELVES = {
     "GIT_COMMITTER_EMAIL": "cdd@localhost",
 }
 """Who makes the commits that are no part of a history, so that they need no identity of the user's."""
+_OWN = "refs/cdd/"
+_UPDATE = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +39,22 @@ class Snapshot:
 
     ref: str
     commit: CommitId
-    """A commit without parents; only its tree counts."""
+    """A commit whose tree counts; a parent, if it has one, is the record beside it."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was taken; otherwise it is a commit that files are to follow."""
+        return self.ref.startswith(_OWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Present:
+    """The work tree as it is."""
+
+    tree: str
+    record: Record
+    converted: frozenset[str]
+    """Paths whose bytes are a program's affair: see ``converted``."""
 
 
 class Snapshots:
@@ -45,11 +66,15 @@ class Snapshots:
         self._left_out = tuple(f"{folder}/" for folder in left_out)
         self._held_folders: tuple[str, ...] = ()
         self._held_files: frozenset[str] = frozenset()
+        self._files = Files(repository.root)
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
         own = _own(ref)
-        commit = self._commit_tree(self._write_tree(), message)
+        present = self._look()
+        beside = keep(present.record, repository=self._repository)
+        parent = () if beside is None else ("-p", self._commit_tree(beside, message="files byte for byte"))
+        commit = self._commit_tree(present.tree, *parent, message=message)
         self._repository.git("update-ref", own, commit)
         return Snapshot(ref=ref, commit=commit)
 
@@ -72,8 +97,16 @@ class Snapshots:
         return Snapshot(ref=ref, commit=CommitId(found[0])) if found else None
 
     def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
-        """What differs between the snapshot and the work tree as it is now."""
-        return self._repository.changes(snapshot.commit, self._write_tree(), submodules=False)
+        """What differs between the snapshot and the work tree as it is now, be it only in line ends."""
+        present = self._look()
+        changes = self._repository.changes(snapshot.commit, present.tree, submodules=False)
+        if not snapshot.is_ours:
+            return changes
+        kept = kept_beside(snapshot.commit, repository=self._repository)
+        found = {change.path: change for change in changes}
+        for path in kept.unlike(present.record) - present.converted:
+            found.setdefault(path, Change(path=path, kind="modified"))
+        return tuple(found[path] for path in sorted(found, key=encoded))
 
     def paths_unlike(self, commit: CommitId, snapshot: Snapshot) -> tuple[str, ...]:
         """Paths whose content in the snapshot is not that of ``commit``, the folders left out excepted."""
@@ -99,39 +132,44 @@ class Snapshots:
         for change in undone:
             if change.kind == "created":
                 _remove(self._repository.root, change.path)
-        back = "".join(f"{change.path}\0" for change in undone if change.kind != "created")
-        with private_index() as index:
-            self._repository.git("read-tree", snapshot.commit, variables=index)
-            self._repository.git("checkout-index", "--force", "-z", "--stdin", stdin=encoded(back), variables=index)
+        back = [change.path for change in undone if change.kind != "created"]
+        record = kept_beside(snapshot.commit, repository=self._repository) if snapshot.is_ours else None
+        bring_back(back, snapshot.commit, record=record, files=self._files, repository=self._repository)
+        if record is not None and record.bits:
+            for path in record.bits.keys() & entries_of(self._repository, snapshot.commit).keys():
+                if (wanted is None or path in wanted) and not self.leaves_out(path):
+                    set_bits(path, record.bits[path], files=self._files, root=self._repository.root)
         return undone
 
-    @property
-    def _index(self) -> Path:
-        """The user's index, whose knowledge of unchanged files makes a snapshot fast."""
-        return self._repository.place.git_dir / "index"
-
-    def _write_tree(self) -> str:
-        """The id of a tree object that holds the work tree as it is."""
-        with private_index(self._index) as index:
+    def _look(self) -> _Present:
+        """The work tree as it is, its tree written."""
+        git = self._repository.git
+        with candid_index(self._repository) as index:
             # Not `add --update`: that runs git inside each submodule, under the configuration of that repository.
-            changed = self._repository.git(
-                "diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index
-            )
-            self._repository.git(*_UPDATE, stdin=encoded(changed), variables=index)
-            untracked = self._repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
+            changed = git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
+            git(*_UPDATE, stdin=encoded(changed), variables=index)
+            untracked = git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
             files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
             added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
-            self._repository.git(*_UPDATE, stdin=encoded(added), variables=index)
-            tracked = self._repository.git("ls-files", "--stage", "-z", variables=index).split("\0")
-            entries = (entry.partition("\t") for entry in tracked if entry)
-            dropped = "".join(f"{p}\0" for about, _, p in entries if about[:6] == _SUBMODULE or self.leaves_out(p))
+            git(*_UPDATE, stdin=encoded(added), variables=index)
+            tracked = (entry for entry in git("ls-files", "--stage", "-z", variables=index).split("\0") if entry)
+            entries = {path: about.split()[:2] for about, _, path in (entry.partition("\t") for entry in tracked)}
+            dropped = {p for p, about in entries.items() if about[0] == _SUBMODULE or self.leaves_out(p)}
             drop = ("update-index", "--force-remove", "-z", "--stdin")
-            self._repository.git(*drop, stdin=encoded(dropped), variables=index)
-            return self._repository.git("write-tree", variables=index).strip()
+            git(*drop, stdin=encoded("".join(f"{path}\0" for path in dropped)), variables=index)
+            tree = git("write-tree", variables=index).strip()
+        kept = {path: (mode, blob) for path, (mode, blob) in entries.items() if path not in dropped}
+        by_program = converted(self._repository, kept)
+        head = self._repository.head() if by_program else None
+        committed = {} if head is None else entries_of(self._repository, head)
+        unchanged = frozenset(path for path in by_program if committed.get(path) == kept[path])
+        record = record_of(kept, files=self._files, as_git_has_them=unchanged)
+        return _Present(tree=tree, record=record, converted=by_program)
 
-    def _commit_tree(self, tree: str, message: str) -> CommitId:
-        """The id of a parentless commit of ``tree``."""
-        return CommitId(self._repository.git("commit-tree", tree, "-m", message, variables=OURSELVES).strip())
+    def _commit_tree(self, tree: str, *options: str, message: str) -> CommitId:
+        """The id of a commit of ``tree`` that is part of no history."""
+        made = self._repository.git("commit-tree", tree, *options, "-m", message, variables=OURSELVES)
+        return CommitId(made.strip())
 
 
 def _own(ref: str) -> str:
@@ -139,7 +177,7 @@ def _own(ref: str) -> str:
 
     Raises ``UsageError`` for any other: a branch of the user's is never made to hold a snapshot.
     """
-    if not ref.startswith("refs/cdd/"):
+    if not ref.startswith(_OWN):
         raise UsageError(f"{ref!r} names no checkpoint.", hint="see the checkpoints: git for-each-ref refs/cdd")
     return ref
 

@@ -1,12 +1,14 @@
 import os
+import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Change, Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.snapshot import Snapshot, Snapshots
 
 REF = "refs/cdd/checkpoints/t/1"
 
@@ -209,3 +211,227 @@ def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Reposi
     os.utime(root / "a.txt", (moment, moment))
     kept = Snapshots(repository).take(REF, message="kept")
     assert repository.git("cat-file", "blob", f"{kept.commit}:a.txt") == "two\n"
+
+
+@pytest.mark.parametrize("mark", ["--skip-worktree", "--assume-unchanged"])
+def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(repository: Repository, mark: str) -> None:
+    """So do users who keep a configuration of their own in a tracked file."""
+    path = repository.root / "a.txt"
+    path.write_text("the user's own\n")
+    repository.git("update-index", mark, "a.txt")
+    index = repository.place.git_dir / "index"
+    before = index.read_bytes()
+    assert repository.uncommitted() == ("a.txt",)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    head = repository.head()
+    assert head is not None
+    assert snapshots.paths_unlike(head, kept) == ("a.txt",)
+    for spoil in (lambda: path.write_text("the agent's\n"), path.unlink):
+        spoil()
+        assert [change.path for change in snapshots.changes_since(kept)] == ["a.txt"]
+        snapshots.restore(kept)
+        assert path.read_text() == "the user's own\n"
+    assert index.read_bytes() == before
+
+
+@pytest.mark.parametrize("sparse", [(), ("--sparse-index",)])
+def test_files_that_a_sparse_checkout_leaves_away_are_not_taken_for_deleted(
+    repository: Repository, sparse: tuple[str, ...]
+) -> None:
+    (repository.root / "out").mkdir()
+    for name in ("sub/b.txt", "out/c.txt", "out/d.txt"):
+        (repository.root / name).write_text("committed\n")
+    commit_paths(repository, "more", paths=["sub/b.txt", "out/c.txt", "out/d.txt"])
+    subprocess.run(["git", "sparse-checkout", "set", "--cone", *sparse, "sub"], cwd=repository.root, check=True)
+    assert not (repository.root / "out").exists()
+    assert repository.uncommitted() == ()
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    head = repository.head()
+    assert head is not None
+    assert snapshots.paths_unlike(head, kept) == ()
+    (repository.root / "out").mkdir()
+    (repository.root / "out" / "c.txt").write_text("edited all the same\n")
+    assert repository.uncommitted() == ("out/c.txt",)
+    assert [change.path for change in snapshots.changes_since(kept)] == ["out/c.txt"]
+    snapshots.take(f"{REF}-edited", message="edited")
+    assert not (repository.root / "out" / "d.txt").exists()
+
+
+CONVERTED = {
+    "untracked.txt": b"one\r\ntwo\r\n",
+    "edited.txt": b"one\r\nedited\nmixed\r\n",
+    "same.txt": b"one\r\n",
+    "lf.bat": b"one\n",
+    'new\nline "q" \\.txt': b"\r\n",
+    "keyword.c": b"$Id: of another system $\r\n",
+    "latin.utf16": "gr\u00fc\u00dfe\r\n".encode("utf-16"),
+}
+
+
+def attributed(repository: Repository) -> None:
+    """Files whose bytes are others than git would make of what it keeps."""
+    root = repository.root
+    (root / ".gitattributes").write_text(
+        "*.txt text=auto eol=lf\n*.bat text eol=crlf\n*.c ident\n*.utf16 working-tree-encoding=UTF-16\n"
+    )
+    for name in ("edited.txt", "same.txt"):
+        (root / name).write_bytes(b"one\r\n")
+    commit_paths(repository, "text", paths=[".gitattributes", "edited.txt", "same.txt"])
+    for name, data in CONVERTED.items():
+        (root / name).write_bytes(data)
+
+
+def test_files_come_back_byte_for_byte_whatever_git_makes_of_them(repository: Repository) -> None:
+    attributed(repository)
+    root, head = repository.root, repository.head()
+    assert head is not None
+    before = content(root)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    assert snapshots.changes_since(kept) == ()
+    assert set(snapshots.paths_unlike(head, kept)) == set(CONVERTED) - {"same.txt"}
+    for spoil in ("the agent's\n", "the agent's\r\n", None):
+        encodings = {name: "utf-16" if name.endswith("utf16") else "ascii" for name in CONVERTED}
+        apply(root, {name: None if spoil is None else spoil.encode(encoding) for name, encoding in encodings.items()})
+        assert {change.path for change in snapshots.changes_since(kept)} == set(CONVERTED)
+        Snapshots(repository).restore(kept)
+        assert content(root) == before
+
+
+def test_line_ends_alone_are_a_change_of_the_files_and_none_of_a_commit(repository: Repository) -> None:
+    attributed(repository)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    (repository.root / "same.txt").write_bytes(b"one\n")
+    assert snapshots.changes_since(kept) == (Change(path="same.txt", kind="modified"),)
+    head = repository.head()
+    assert head is not None
+    assert commit_paths(repository, "none", paths=["same.txt"]) == head
+    later = snapshots.take(f"{REF}-later", message="later")
+    assert "same.txt" not in snapshots.paths_unlike(head, later)
+    snapshots.restore(kept, only=["same.txt"])
+    assert (repository.root / "same.txt").read_bytes() == b"one\r\n"
+
+
+def test_what_was_kept_byte_for_byte_outlives_gits_housekeeping(repository: Repository) -> None:
+    attributed(repository)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    repository.git("gc", "--quiet", "--prune=now")
+    (repository.root / "untracked.txt").unlink()
+    snapshots.restore(kept)
+    assert (repository.root / "untracked.txt").read_bytes() == CONVERTED["untracked.txt"]
+
+
+def test_files_follow_a_commit_as_a_checkout_would_make_them(repository: Repository) -> None:
+    attributed(repository)
+    root, head = repository.root, repository.head()
+    assert head is not None
+    (root / "edited.txt").chmod(0o600)
+    Snapshots(repository).restore(Snapshot(ref="HEAD", commit=head), only=["edited.txt"])
+    assert (root / "edited.txt").read_bytes() == b"one\n"
+    assert (root / "edited.txt").stat().st_mode & 0o777 == 0o600
+    assert (root / "same.txt").read_bytes() == b"one\r\n"
+
+
+def test_what_the_users_own_filter_makes_is_its_affair_unless_it_is_not_committed(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "gitconfig"
+    own.write_text(
+        '[user]\n\tname = Ada\n\temail = ada@example.org\n[filter "up"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    repository = Repository.find(repository.root)
+    root = repository.root
+    (root / ".gitattributes").write_text("*.up filter=up\n")
+    for name in ("same.up", "edited.up"):
+        (root / name).write_text("one\n")
+    commit_paths(repository, "filtered", paths=[".gitattributes", "same.up", "edited.up"])
+    (root / "edited.up").write_text("Edited\n")
+    (root / "edited.up").chmod(0o600)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    assert repository.git("ls-tree", "-r", "--name-only", f"{kept.commit}^").split() == ["files/edited.up", "modes"]
+    commit_paths(repository, "edited", paths=["edited.up"])
+    assert snapshots.changes_since(kept) == ()
+    for name in ("same.up", "edited.up"):
+        (root / name).write_text("spoiled\n")
+    snapshots.restore(kept)
+    assert (root / "same.up").read_text() == "one\n"
+    assert (root / "edited.up").read_text() == "Edited\n"
+
+
+MODES = {"private": 0o600, "run": 0o700, "shared": 0o664, "a.txt": 0o640, "odd": 0o604}
+
+
+@pytest.mark.parametrize("spoil", ["edited", "deleted", "opened"])
+def test_permissions_come_back(repository: Repository, spoil: str) -> None:
+    root = repository.root
+    for name, bits in MODES.items():
+        (root / name).write_text("secret\n")
+        (root / name).chmod(bits)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    for name in MODES:
+        if spoil == "edited":
+            (root / name).write_text("the agent's\n")
+        elif spoil == "deleted":
+            (root / name).unlink()
+        if spoil != "deleted":
+            (root / name).chmod(0o755 if name == "run" else 0o644)
+    assert spoil == "opened" or {change.path for change in snapshots.changes_since(kept)} == set(MODES)
+    snapshots.restore(kept)
+    assert {name: (root / name).stat().st_mode & 0o777 for name in MODES} == MODES
+    assert {(root / name).read_text() for name in MODES} == {"secret\n"}
+
+
+def test_a_private_file_is_not_open_for_a_moment_while_it_comes_back(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = repository.root / "private"
+    path.write_text("secret\n")
+    path.chmod(0o600)
+    snapshots = Snapshots(repository)
+    kept = snapshots.take(REF, message="before")
+    path.unlink()
+    monkeypatch.setattr("cdd_agent.git.exact.record._put_right", lambda *_, **__: None)
+    snapshots.restore(kept)
+    assert path.read_bytes() == b""
+
+
+def test_restoring_no_path_restores_none(repository: Repository) -> None:
+    root = repository.root
+    kept = Snapshots(repository).take(REF, message="before")
+    (root / "a.txt").write_text("edited\n")
+    (root / "new.txt").write_text("new\n")
+    assert Snapshots(repository).restore(kept, only=()) == ()
+    assert (root / "a.txt").read_text() == "edited\n"
+    assert (root / "new.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "update-index --add --remove --replace -z --stdin",
+        "update-index --force-remove -z --stdin",
+        "update-index --no-skip-worktree -z --stdin",
+        "update-index --no-assume-unchanged -z --stdin",
+        "update-index -z --index-info",
+        "checkout-index --force -z --stdin",
+        "check-attr -z --stdin filter",
+        "hash-object -w --no-filters --stdin-paths",
+        "cat-file --batch",
+    ],
+)
+def test_no_path_is_not_all_paths(repository: Repository, command: str) -> None:
+    """As it is for ``git reset --pathspec-from-file``."""
+    for text in ("staged\n", "edited\n"):
+        (repository.root / "a.txt").write_text(text)
+        if text == "staged\n":
+            repository.git("add", "a.txt")
+    assert repository.git(*command.split()) == ""
+    assert (repository.root / "a.txt").read_text() == "edited\n"
+    assert repository.git("show", ":a.txt") == "staged\n"

@@ -1,0 +1,1 @@
+"""Files byte for byte, beside what git keeps of them."""
