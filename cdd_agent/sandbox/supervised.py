@@ -124,10 +124,16 @@ def kept_below(access: Access, *, bound: frozenset[Path]) -> list[tuple[str, str
     found = []
     for path in access.kept:
         tops = [top for top in access.read_write if path != top and path.is_relative_to(top)]
-        if tops and path not in bound:
+        if tops and not all(_is_bound(each, access, bound=bound) for each in (path, path.resolve())):
             top = min(tops, key=lambda folder: len(folder.parts))
             found.append((str(top), path.relative_to(top).as_posix()))
     return found
+
+
+def _is_bound(path: Path, access: Access, *, bound: frozenset[Path]) -> bool:
+    """Whether a path is one of ``bound``, or in one of them and in no writable folder inside that."""
+    nearest = next((each for each in (path, *path.parents) if each in bound or each in access.read_write), None)
+    return nearest in bound
 
 
 def _asked(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes]:

@@ -3,6 +3,7 @@
 Whoever puts a link in the place of a folder makes the opening fail, and nothing below it is reached.
 """
 
+import errno
 import os
 import stat
 
@@ -44,6 +45,26 @@ class Spot:
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(os.fstat(handle).st_mode) | 0o700)
         finally:
             os.close(handle)
+
+    def remove(self, left: list[int]) -> None:
+        """Delete what is there; raises ``OSError`` where it is more than the entries that ``left`` holds."""
+        status = self.status()
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            os.unlink(self.name, dir_fd=self.folder)
+            return
+        self.allow()
+        folder = self.opened()
+        try:
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry, _ in zip(entries, range(left[0] + 1), strict=False)]
+            left[0] -= len(names)
+            if left[0] < 0:
+                raise OSError(errno.E2BIG, "It holds too much")
+            for name in names:
+                self.inside(folder, name).remove(left)
+        finally:
+            os.close(folder)
+        os.rmdir(self.name, dir_fd=self.folder)
 
     def move(self, folder: int, *, before: str = "", after: str = "") -> str:
         """Move what is there into ``folder``, under a free name that is told; its number comes at one of its ends."""

@@ -1,7 +1,7 @@
 """Paths that stay as they are: looked at before a run and after it, when nothing of the run is alive any more.
 
 A sandbox can protect what is there; a file that is not there yet has nothing to be protected by. What came to be, or
-was changed, is set aside and never deleted: a user may have made it in the meantime. Nothing of it is read, so that
+was changed, is set aside if there is a place: a user may have made it in the meantime. Nothing of it is read, so that
 mending takes no longer for much than for little; and as this happens outside every sandbox, no link is followed that
 was not there before.
 """
@@ -14,6 +14,10 @@ from cdd_agent.sandbox.warden.picture import Budget, Picture, names_in, take
 
 _KEPT_BYTES = 8 << 20
 """Of all files together; of those beyond that a change is noticed, and cannot be put back."""
+
+
+_MOST_REMOVED = 200
+"""A folder with more entries in all stays, under another name, where nothing can be set aside."""
 
 
 class Guard:
@@ -109,10 +113,19 @@ class Guard:
     def _set_aside(self, spot: Spot, *, was_there: bool) -> str:
         """Move what is at a spot out of the way; the remark that tells of it."""
         what = "was changed" if was_there else "came to be"
-        return f"{spot.shown} {what} while a program ran in the sandbox, and is set aside as {self._moved(spot)}"
+        said = f"{spot.shown} {what} while a program ran in the sandbox, and is"
+        place = self._moved(spot)
+        if self._aside is None:
+            try:
+                Spot(spot.folder, os.path.basename(place), shown=place).remove([_MOST_REMOVED])
+            except OSError:
+                pass  # it is not in the way any more
+            else:
+                return f"{said} removed"
+        return f"{said} set aside as {place}"
 
     def _moved(self, spot: Spot) -> str:
-        """Move what is at a spot to the folder for that; where there is none, give it a name that nobody obeys."""
+        """Move what is at a spot to the folder for that; if that cannot be, give it a name that nobody obeys."""
         if self._aside is not None:
             try:
                 folder = _made(self._aside)

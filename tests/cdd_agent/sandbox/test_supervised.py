@@ -192,10 +192,11 @@ def test_much_in_the_place_of_what_was_missing_takes_no_time(ground: Ground) -> 
 import os, time
 for folder in range(14):
     os.mkdir(f"new{folder}")
+print("made", flush=True)
+for folder in range(14):
     for number in range(290):
         with open(f"new{folder}/{number}", "wb") as stream:
             stream.truncate(1 << 20)
-print("made", flush=True)
 time.sleep(60)
 """
     started = time.monotonic()

@@ -83,17 +83,27 @@ def test_a_link_on_the_way_is_no_way_round_and_what_it_leads_to_is_not_touched(r
     assert (tmp_path / "users/settings.json").read_text() == "the user's own"
 
 
-def test_without_a_place_for_it_it_gets_a_name_that_nobody_obeys(root: Path) -> None:
-    before = guard(root, ".mcp.json", ".git/hooks/post-commit", aside=False)
+def test_without_a_place_for_it_it_is_removed(root: Path, tmp_path: Path) -> None:
+    before = guard(root, ".mcp.json", ".vscode", ".git/config", aside=False)
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users/file").touch()
     (root / ".mcp.json").write_text("bad")
-    (root / ".git/hooks/post-commit").write_text("worst")
-    assert [remark.rpartition(" ")[2] for remark in before.mend()] == [
-        ".mcp.json.cdd-1",
-        ".git/hooks/post-commit.cdd-1",
-    ]
-    assert not (root / ".mcp.json").exists()
-    assert not (root / ".git/hooks/post-commit").exists()
-    assert (root / ".mcp.json.cdd-1").read_text() == "bad"
+    (root / ".git/config").write_text("theirs")
+    (root / ".vscode/deep").mkdir(parents=True)
+    (root / ".vscode/deep/link").symlink_to(tmp_path / "users")
+    assert [remark.rpartition(" ")[2] for remark in before.mend()] == ["removed"] * 3
+    assert sorted(path.name for path in root.iterdir()) == [".envrc", ".git"]
+    assert [path.name for path in (root / ".git").iterdir() if path.is_file()] == ["config"]
+    assert (tmp_path / "users/file").exists()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_much_without_a_place_for_it_gets_a_name_that_nobody_obeys(root: Path, *, deep: bool) -> None:
+    before = guard(root, ".vscode", aside=False)
+    for number in range(300):
+        (root / ".vscode" / (("d/" * number) if deep else f"d{number}")).mkdir(parents=True, exist_ok=True)
+    assert [remark.rpartition(" ")[2] for remark in before.mend()] == [".vscode.cdd-1"]
+    assert not (root / ".vscode").exists()
 
 
 def test_a_place_that_became_a_link_is_none(root: Path, tmp_path: Path) -> None:
