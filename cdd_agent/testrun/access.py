@@ -4,8 +4,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdd_agent.guarded.protected import ENVIRONMENT_MARK, must_not_appear, protected_paths
+from cdd_agent.guarded.protected import (
+    ENVIRONMENT_FOLDERS,
+    ENVIRONMENT_MARK,
+    PRIVATE_FOLDERS,
+    must_not_appear,
+    protected_paths,
+)
 from cdd_agent.sandbox.port import Access
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.reach import fit
 from cdd_agent.tickets.ticket import all_tickets
@@ -18,9 +25,18 @@ _SECTIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 """Files of which a section configures pytest."""
 _CONFIGURATION = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _MOST_FILES = 120
-"""So many files are protected one by one: the time for their mounts grows with the square, to 50 ms for these."""
-_OF_GIT = ("config", "config.worktree", "hooks", "info")
-"""What in git's folder can make git run a program."""
+"""So many files are protected one by one, the folders on the way to them counted too: the time for their mounts
+grows with the square, to 50 ms for these."""
+_OF_GIT = (
+    *("commondir", "config", "config.worktree", "hooks", "info", "rebase-merge"),
+    *("objects/info/alternates", "objects/info/http-alternates"),
+)
+"""What in git's folder can make git run a program, or read another folder in its place."""
+_OF_WORK_TREES = ("commondir", "config.worktree", "gitdir")
+"""The same in git's folder of each linked work tree."""
+_MOST_GIT_FOLDERS = 200
+"""So many folders are looked through for those of submodules."""
+_GIT_FILE_BYTES = 1 << 16
 
 
 def access_for(
@@ -40,8 +56,9 @@ def access_for(
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = protected_paths(root)
     environment = [path for path in _read_by(interpreter, root) if path != root and path not in root.parents]
-    python_path = [root / entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    python_path = [_absolute(root / entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     around = fit([top]) if top != root else ()
+    gits = (*git_folders(top), *_gits_inside(root, protected))
     return Access(
         read_write=(root, *read_write),
         read_only=tuple(
@@ -49,9 +66,9 @@ def access_for(
                 path
                 for path in (
                     *around,
-                    *git_folders(top),
+                    *gits,
                     *environment,
-                    *(path for path in python_path if path != root),
+                    *(path for path in python_path if not _is_source(path, root, interpreter=interpreter)),
                     *protected,
                     *tickets,
                     *locked,
@@ -60,41 +77,107 @@ def access_for(
                 if path in environment or (path.exists() and not path.is_symlink())
             )
         ),
-        kept=tuple(dict.fromkeys((*must_not_appear(root), *_looked_after(root, protected), *tickets))),
+        kept=tuple(dict.fromkeys((*_looked_after(root, gits), *must_not_appear(root), *_small(protected), *tickets))),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
     )
 
 
 def _read_by(interpreter: Interpreter, root: Path) -> Iterator[Path]:
-    """What the interpreter reads; of a link in the project, which is there as it is, what it leads to."""
+    """What the interpreter reads, but for sources; of a link in the project, which is there as it is, its target."""
     for path in interpreter.reads:
-        yield path.resolve() if path.is_symlink() and root in path.parents else path
+        real = path.resolve() if path.is_symlink() and root in path.parents else path
+        if not _is_source(real, root, interpreter=interpreter):
+            yield real
+
+
+def _is_source(path: Path, root: Path, *, interpreter: Interpreter) -> bool:
+    """Whether it is the project or a folder in it that commands may change, not one of an environment's."""
+    if not path.is_relative_to(root):
+        return False
+    inside = path.relative_to(root).parts
+    folders = [root.joinpath(*inside[:end]) for end in range(1, len(inside) + 1)]
+    return not (
+        any(part in ENVIRONMENT_FOLDERS or part.endswith("-packages") for part in inside)
+        or any((folder / mark).exists() for folder in folders for mark in (ENVIRONMENT_MARK, "conda-meta"))
+        or (path != root and interpreter.path.is_relative_to(path))
+    )
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
 
 
 def git_folders(top: Path) -> tuple[Path, ...]:
-    """git's folder of a work tree; of a linked one its own and the common one too, wherever they are."""
+    """``.git`` of a work tree, and the folder of git's that it leads to, wherever that is, as a link or a file.
+
+    Of a linked work tree that is the common one, in which its own lies.
+    """
     marker = top / ".git"
-    if not marker.is_file():
-        return (marker,)
     try:
-        told = marker.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
-        own = (top / told).resolve()
-        common = (own / (own / "commondir").read_text(encoding="utf-8").strip()).resolve()
-    except (OSError, UnicodeDecodeError):
+        if marker.is_dir():
+            own = common = marker.resolve()
+        else:
+            told = _told_in(marker).partition("gitdir:")[2].strip()
+            own = common = (top / told).resolve() if told else marker
+            if (own / "commondir").exists():
+                common = (own / _told_in(own / "commondir").strip()).resolve()
+    except (OSError, ValueError):
         return (marker,)
     is_gits = (common / "HEAD").is_file() and (common / "objects").is_dir() and own.is_relative_to(common)
-    return (marker, common) if told and is_gits else (marker,)
+    return (marker, common) if is_gits and common != marker else (marker,)
 
 
-def _looked_after(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
-    """Protected paths whose bytes are compared after a run; environments are too large for that."""
-    git, own = root / ".git", root / ".cdd"
+def _told_in(path: Path) -> str:
+    return read_ordinary(path, limit_bytes=_GIT_FILE_BYTES, through_links=True).decode("utf-8")
+
+
+def _gits_inside(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
+    """The folders of git's in the project of the work trees in it. None outside: any file could name one there."""
+    for marker in protected:
+        if marker.name == ".git":
+            yield from (folder for folder in git_folders(marker.parent) if folder.is_relative_to(root))
+
+
+def _looked_after(root: Path, gits: tuple[Path, ...]) -> Iterator[Path]:
+    """What decides in git's folders and in our own whether programs are run, whether it is there or not."""
+    own = root / ".cdd"
+    if own.is_dir():
+        yield from (own / "config.yaml", own / "hooks.json")
+    for folder in gits:
+        if not folder.is_dir():
+            continue
+        for one in (folder, *_modules(folder / "modules")):
+            yield from (one / name for name in _OF_GIT)
+        for tree in _folders_in(folder / "worktrees")[:_MOST_GIT_FOLDERS]:
+            yield from (tree / name for name in _OF_WORK_TREES)
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """The folders of submodules, whose names may have several parts; and those of their own."""
+    waiting = [folder]
+    for _ in range(_MOST_GIT_FOLDERS):
+        if not waiting:
+            return
+        for inner in _folders_in(waiting.pop(0)):
+            if (inner / "HEAD").exists():
+                yield inner
+                waiting.append(inner / "modules")
+            else:
+                waiting.append(inner)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _small(protected: tuple[Path, ...]) -> Iterator[Path]:
+    """Protected paths that are compared whole after a run; folders of git's, our own and environments are too large."""
     for path in protected:
-        if path == git and path.is_dir():
-            yield from (git / name for name in _OF_GIT)
-        elif path == own:
-            yield from (own / "config.yaml", own / "hooks.json")
-        elif not (path / ENVIRONMENT_MARK).exists():
+        if not (path.is_dir() and (path.name in PRIVATE_FOLDERS or (path / ENVIRONMENT_MARK).exists())):
             yield path
 
 
@@ -104,9 +187,11 @@ def protected_tests(root: Path) -> tuple[Path, ...]:
     Folders of tests stand in their place if there are many.
     """
     files, folders = _protected_files(root)
-    if len(files) > _MOST_FILES:
+    chosen = _cheap(files, root)
+    if len(chosen) < len(files):
         files = [*folders, *(path for path in files if not any(known in path.parents for known in folders))]
-    return tuple(files[:_MOST_FILES])
+        chosen = _cheap(files, root)
+    return chosen
 
 
 def code_of_tests(root: Path) -> tuple[Path, ...]:
@@ -114,7 +199,17 @@ def code_of_tests(root: Path) -> tuple[Path, ...]:
     files, _ = _protected_files(root)
     code = [path for path in files if path.suffix == ".py" or path.name in _CONFIGURATION]
     configuration = [root / name for name in _SECTIONS if (root / name).is_file()]
-    return (*configuration, *code[:_MOST_FILES])
+    return (*configuration, *_cheap(code, root))
+
+
+def _cheap(paths: list[Path], root: Path) -> tuple[Path, ...]:
+    """The first of ``paths``, as many as may be mounted with the folders on the way to them."""
+    mounts: set[Path] = set()
+    for number, path in enumerate(paths):
+        mounts |= {path, *(folder for folder in path.parents if root in folder.parents)}
+        if len(mounts) > _MOST_FILES:
+            return tuple(paths[:number])
+    return tuple(paths)
 
 
 def _protected_files(root: Path) -> tuple[list[Path], list[Path]]:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,6 +59,54 @@ def test_a_linked_work_tree_has_two_folders_of_gits(tmp_path: Path) -> None:
     assert git_folders(tmp_path / "w") == (tmp_path / "w/.git", tmp_path / "main/.git")
 
 
+def test_a_separate_folder_of_gits_is_read_only_and_looked_after(tmp_path: Path) -> None:
+    write(tmp_path, ".repo/HEAD", ".repo/objects/x", ".repo/config")
+    (tmp_path / ".git").write_text("gitdir: .repo\n")
+    reach = access(tmp_path)
+    assert git_folders(tmp_path) == (tmp_path / ".git", tmp_path / ".repo")
+    assert tmp_path / ".repo" in reach.read_only
+    assert {tmp_path / ".git", tmp_path / ".repo/config", tmp_path / ".repo/hooks"} <= set(reach.kept)
+
+
+def test_a_link_to_gits_folder_is_looked_after_and_the_folder_is_read_only(tmp_path: Path) -> None:
+    write(tmp_path, "store/HEAD", "store/objects/x", "project/a.py", "fake/HEAD")
+    (tmp_path / "project/.git").symlink_to("../store")
+    reach = access(tmp_path / "project")
+    assert reach.read_only == (tmp_path / "store",)
+    assert tmp_path / "project/.git/config" in reach.kept
+    (tmp_path / "project/.git").unlink()
+    (tmp_path / "project/.git").symlink_to("../fake")
+    assert access(tmp_path / "project").read_only == ()
+
+
+def test_what_leads_git_elsewhere_is_looked_after_in_submodules_and_work_trees_too(tmp_path: Path) -> None:
+    write(tmp_path, ".git/modules/libs/a/HEAD", ".git/modules/libs/a/modules/b/HEAD", ".git/worktrees/w/HEAD")
+    git = tmp_path / ".git"
+    expected = [".git/commondir", ".git/config.worktree", ".git/objects/info/alternates", ".git/rebase-merge"]
+    for module in (git / "modules/libs/a", git / "modules/libs/a/modules/b"):
+        expected += [f"{module.relative_to(tmp_path)}/{name}" for name in ("config", "hooks", "commondir")]
+    expected += [f".git/worktrees/w/{name}" for name in ("commondir", "config.worktree", "gitdir")]
+    assert {tmp_path / name for name in expected} <= set(access(tmp_path).kept)
+
+
+def test_a_work_tree_in_the_project_lets_in_no_folder_outside_it(tmp_path: Path) -> None:
+    write(tmp_path, "other/HEAD", "other/objects/x", "p/in/HEAD", "p/in/objects/x", "p/a/x", "p/b/x", "p/c/.git/HEAD")
+    (tmp_path / "p/a/.git").write_text("gitdir: ../../other\n")
+    (tmp_path / "p/b/.git").write_text("gitdir: ../in\n")
+    reach = access(tmp_path / "p")
+    assert tmp_path / "other" not in reach.read_only
+    assert tmp_path / "p/in" in reach.read_only
+    assert {tmp_path / "p/in/config", tmp_path / "p/c/.git/hooks"} <= set(reach.kept)
+
+
+def test_a_pipe_or_a_huge_file_is_no_link_to_gits_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert git_folders(tmp_path) == (tmp_path / ".git",)
+    (tmp_path / ".git").unlink()
+    (tmp_path / ".git").write_text("gitdir: ." + " " * (1 << 20))
+    assert git_folders(tmp_path) == (tmp_path / ".git",)
+
+
 @pytest.mark.parametrize("told", ["gitdir: /etc\n", "gitdir: {home}\n", "\xff", "", "gitdir: nowhere\n"])
 def test_a_file_that_only_looks_like_a_link_to_gits_folder_lets_nothing_in(tmp_path: Path, told: str) -> None:
     write(tmp_path, "home/.ssh/id", "home/commondir")
@@ -89,8 +138,27 @@ def test_tickets_are_read_only_and_looked_after_where_that_cannot_be(tmp_path: P
 def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "p/lib").mkdir(parents=True)
-    monkeypatch.setenv("PYTHONPATH", f"lib:{tmp_path}/elsewhere:")
-    assert access(tmp_path / "p").read_only == (tmp_path / "p/lib", tmp_path / "elsewhere")
+    monkeypatch.setenv("PYTHONPATH", f"lib:{tmp_path}/elsewhere:../elsewhere:")
+    assert access(tmp_path / "p").read_only == (tmp_path / "elsewhere",)
+
+
+def test_sources_that_python_reads_stay_writable_and_its_environments_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "src/a.py", "env/pyvenv.cfg", "conda/conda-meta/history", "python/bin/python3", "venv/lib/x.py")
+    (tmp_path / "lib/site-packages").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "src")
+    environments = [tmp_path / name for name in ("env", "conda", "python", "venv/lib", "lib/site-packages")]
+    monkeypatch.setenv("PYTHONPATH", "src:lib/../src:env/lib:.")
+    (tmp_path / "env/lib").mkdir()
+    interpreter = Interpreter(
+        path=tmp_path / "python/bin/python3",
+        origin="",
+        python="3.11.0",
+        pytest="8.0.0",
+        reads=(tmp_path / "src", tmp_path / "link", *environments),
+    )
+    assert set(access_for(tmp_path, interpreter).read_only) == {*environments, tmp_path / "env/lib"}
 
 
 def names(root: Path, paths: Iterable[Path]) -> list[str]:
@@ -112,4 +180,10 @@ def test_of_many_tests_commands_find_the_folders_locked_and_test_runs_as_many_fi
     assert names(tmp_path, protected_tests(tmp_path)) == ["conftest.py", "src/test_b.py", "tests"]
     assert tmp_path / "conftest.py" in code_of_tests(tmp_path)
     assert tmp_path / "tests" not in code_of_tests(tmp_path)
-    assert len(code_of_tests(tmp_path)) == 120
+    assert len(code_of_tests(tmp_path)) == 120 - len({"tests", "tests/unit", "src"})
+
+
+def test_folders_on_the_way_to_tests_count_too(tmp_path: Path) -> None:
+    write(tmp_path, *(f"src/{number}/tests/test_a.py" for number in range(100)))
+    assert len(code_of_tests(tmp_path)) == 39
+    assert len(protected_tests(tmp_path)) == 59
