@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cdd_agent.storage import read_ordinary
+
 QUESTION = """\
 import glob, json, os, site, sys
 def found():
@@ -46,6 +48,7 @@ _USUAL_HIDDEN = frozenset(
     }
 )
 """Hidden folders in which interpreters and packages lie."""
+_FILE_CAP_BYTES = 1 << 16
 
 
 def before_asked(python: Path) -> tuple[Path, ...]:
@@ -57,21 +60,26 @@ def _guessed(python: Path) -> Iterator[Path]:
     prefix = python.parent.parent
     yield prefix
     yield python.resolve().parent.parent
-    try:
-        lines = (prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for key, _, value in (line.partition("=") for line in lines):
+    for key, _, value in (line.partition("=") for line in _lines(prefix / "pyvenv.cfg")):
         if key.strip() == "home":
             yield Path(value.strip()).parent
     for packages in prefix.glob("lib/python3*/site-packages"):
-        for entry in packages.iterdir():
+        for entry in packages.iterdir() if packages.is_dir() else ():
             if entry.is_symlink():
                 yield entry.resolve().parent
             elif entry.suffix == ".pth":
-                for line in entry.read_text(encoding="utf-8", errors="replace").splitlines():
+                for line in _lines(entry):
                     if line.startswith("/"):
                         yield Path(line.strip())
+
+
+def _lines(path: Path) -> list[str]:
+    """Of a small file; none of anything else, which could be waited for or read without an end."""
+    try:
+        data = read_ordinary(path, limit_bytes=_FILE_CAP_BYTES, through_links=True)
+    except OSError:
+        return []
+    return data.decode("utf-8", "replace").splitlines()
 
 
 def fit(paths: Iterable[Path], *, home: Path | None = None) -> tuple[Path, ...]:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,17 @@ def test_what_an_environment_needs_is_told_without_running_it(full_environment: 
     assert full_environment in found
     site = Path(pytest.__file__).parent.parent
     assert any(site == path or site.is_relative_to(path) for path in found)
+
+
+def test_a_pipe_or_a_huge_file_in_an_environment_is_not_waited_for(tmp_path: Path) -> None:
+    packages = tmp_path / "env/lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    os.mkfifo(tmp_path / "env/pyvenv.cfg")
+    os.mkfifo(packages / "a.pth")
+    (packages / "b.pth").write_bytes(bytes(1 << 20))
+    (tmp_path / "there").mkdir()
+    (packages / "c.pth").write_text(f"{tmp_path}/there\n")
+    assert before_asked(tmp_path / "env/bin/python") == (tmp_path / "env", tmp_path / "there")
 
 
 def test_the_users_own_packages_are_found_where_home_is_another(tmp_path: Path) -> None:
