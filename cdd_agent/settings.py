@@ -29,6 +29,9 @@ _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RET
 _NOT_LOOKED_INTO = frozenset({"bytecode", "worktrees"})
 """Folders of ``.cdd`` that hold much; what they hold is written by tests in the sandbox, and by git."""
 
+_DEEPEST = 20
+"""Folders within ``.cdd``."""
+
 _MOST = 1_000_000_000
 """Of any number: more is a slip, and infinity and NaN are none."""
 
@@ -99,16 +102,29 @@ def private_folder(project: Path) -> Path:
 
 
 def _links(folder: Path) -> Iterator[Path]:
-    """Links among ``folder`` and what is below it; compiled code and copies of the project are not looked into."""
+    """Links among ``folder`` and what is below it; compiled code and copies of the project are not looked into.
+
+    Raises ``UsageError`` for folders nested deeper than the program ever makes them.
+    """
     if folder.is_symlink():
         yield folder
         return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                yield Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_LOOKED_INTO:
-                yield from _links(Path(entry.path))
+    folders = [(folder, 0)]
+    while folders:
+        here, depth = folders.pop()
+        if depth > _DEEPEST:
+            raise UsageError(
+                f"{folder} holds folders nested more than {_DEEPEST} deep, none of which cdd made.",
+                hint=f"see what lies there, ls -R {folder}, then remove it",
+            )
+        with os.scandir(here) as entries:
+            found = list(entries)
+        yield from (Path(entry.path) for entry in found if entry.is_symlink())
+        folders += [
+            (Path(entry.path), depth + 1)
+            for entry in found
+            if entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_LOOKED_INTO
+        ]
 
 
 def offered(project: Path) -> Offer | None:

@@ -210,3 +210,10 @@ def test_a_dangling_link_or_a_file_in_place_of_the_private_folder_is_an_error(tm
     with pytest.raises(UsageError, match="is a file") as caught:
         private_folder(tmp_path)
     assert caught.value.hint.startswith("move it away: mv ")
+
+
+def test_folders_without_end_in_the_private_one_are_an_error_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / ".cdd" / "/".join("a" * 60)).mkdir(parents=True)
+    with pytest.raises(UsageError, match="nested more than 20 deep") as caught:
+        private_folder(tmp_path)
+    assert "ls -R" in caught.value.hint
