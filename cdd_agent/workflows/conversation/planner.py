@@ -77,11 +77,11 @@ class Planner:
 
     def _task(self, request: str) -> str:
         """The message that asks for a plan."""
-        text = self.ticket.spec_path.read_text(encoding="utf-8-sig")
+        text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self._conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}"]
         if self.ticket.plan_path.exists():
-            plan = self.ticket.plan_path.read_text(encoding="utf-8-sig")
+            plan = plan_markdown.load_text(self.ticket.plan_path).removeprefix("\ufeff")
             parts.append(f"The plan so far:\n\n{marks.around(plan, source='plan.md')}")
         parts.append(request or "Write the plan.")
         return "\n\n".join(parts)

@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from cdd_agent.errors import ExitCode, GateClosed, UsageError
+from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
 from cdd_agent.events import PlanDrafted
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
 from cdd_agent.tickets.ticket import Ticket
@@ -118,3 +120,23 @@ def test_an_incomplete_spec_is_refused_with_what_it_lacks(ticket: Ticket, room: 
     with pytest.raises(UsageError, match=r"it lacks a description, an answer to the open question: How much\?") as no:
         Planner(ticket, desk=room().desk, max_drafts=3)
     assert no.value.hint == "cdd spec sale"
+
+
+def test_a_pipe_or_no_text_in_place_of_a_document_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
+    ticket.plan_path.write_bytes(b"# caf\xe9\n")
+    with pytest.raises(DocumentError, match="no UTF-8"):
+        Planner(ticket, desk=room().desk, max_drafts=3).draft()
+    for path in (ticket.plan_path, ticket.spec_path):
+        planner = Planner(ticket, desk=room().desk, max_drafts=3)
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(DocumentError, match="pipe"):
+            planner.draft()
+        path.unlink()
+        path.write_text(SPEC)
+
+
+def test_what_the_model_says_instead_of_a_draft_is_told_without_keys(ticket: Ticket, room: MakeRoom) -> None:
+    with pytest.raises(GateClosed) as caught:
+        Planner(ticket, desk=room(says(f"Your token is ghp_{'Kk1' * 12}")).desk, max_drafts=3).draft()
+    assert "It said: Your token is [masked: GitHub token]" in caught.value.happened

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from cdd_agent.errors import DocumentError
@@ -109,3 +111,14 @@ def test_a_key_that_is_not_there_is_told_to_the_model_and_nothing_is_written(tic
     assert last_result(made).is_error
     assert "did you mean `title`" in last_result(made).content
     assert ticket.spec_path.read_bytes() == before
+
+
+def test_a_pipe_or_no_text_in_place_of_the_spec_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
+    socrates = Socrates(ticket, desk=room().desk)
+    ticket.spec_path.write_bytes(b"title: caf\xe9\n")
+    with pytest.raises(DocumentError, match="no UTF-8"):
+        socrates.open(somebody_answers=True)
+    ticket.spec_path.unlink()
+    os.mkfifo(ticket.spec_path)
+    with pytest.raises(DocumentError, match="pipe"):
+        socrates.open(somebody_answers=True)
