@@ -9,6 +9,8 @@ SOURCES := cdd_agent pytest_tdd_agent tests
 DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
   print(*map(shlex.quote, tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"]))')
 
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check suite bench libraries matrix soak format clean venv-package
 
 help: ## this list
@@ -45,6 +47,7 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 suite: $(READY) ## the tests
+	$(BIN)/python -m compileall -q cdd_agent pytest_tdd_agent tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers

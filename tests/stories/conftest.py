@@ -1,5 +1,6 @@
 """The program as a user starts it: a process of its own, an empty home, no key."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+
+from cdd_agent.storage import exclusive
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "tickets.example"
@@ -70,14 +73,16 @@ class Demo:
 
 @pytest.fixture(scope="session")
 def demos(cdd: Cdd, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Demo]:
-    """Each example played from its recording, once for all tests that look at it."""
-    played: dict[str, Demo] = {}
+    """Each example played from its recording, once for all workers and tests that look at it; never to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     def play(name: str) -> Demo:
-        if name not in played:
-            folder = tmp_path_factory.mktemp("demo") / name
-            played[name] = Demo(name, folder, result=cdd("demo", name, "--keep", str(folder)))
-        return played[name]
+        folder, kept = shared / f"demo-{name}", shared / f"demo-{name}.json"
+        with exclusive(shared / f"demo-{name}.lock", purpose="Playing the demo", wait_s=300.0):
+            if not kept.exists():
+                kept.write_text(json.dumps(vars(cdd("demo", name, "--keep", str(folder)))))
+        return Demo(name, folder, result=subprocess.CompletedProcess(**json.loads(kept.read_text())))
 
     return play
 

@@ -57,7 +57,9 @@ SHORT = pytest.mark.parametrize("demo", ["minutes-lost"], indirect=True)
 
 
 @SHORT
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_a_step_that_is_told_to_end_leaves_nothing_half_done(
     demo: Demo, home: Path, *, tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
@@ -82,8 +84,8 @@ def test_a_step_that_is_told_to_end_leaves_nothing_half_done(
 
 
 @SHORT
-def test_two_kills_change_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
-    check(demo, planned(demo, tmp_path / "project"), home, moments=[1.5, 2.5])
+def test_a_kill_in_the_middle_changes_nothing_in_the_end(demo: Demo, home: Path, tmp_path: Path) -> None:
+    check(demo, planned(demo, tmp_path / "project"), home, moments=[2.5])
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
     assert mutants_of(asked_for.changes).chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a state machine", "an async function"])
 def test_an_honest_change_is_confirmed(name: str, make: Make) -> None:
     code, test, stated = HONEST[name]
