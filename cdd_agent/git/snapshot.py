@@ -143,25 +143,27 @@ class Snapshots:
 
     def _look(self) -> _Present:
         """The work tree as it is, its tree written."""
-        git = self._repository.git
-        with candid_index(self._repository) as index:
+        repository = self._repository
+        with candid_index(repository) as index:
             # Not `add --update`: that runs git inside each submodule, under the configuration of that repository.
-            changed = git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
-            git(*_UPDATE, stdin=encoded(changed), variables=index)
-            untracked = git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
+            changed = repository.git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
+            repository.git(*_UPDATE, stdin=encoded(changed), variables=index)
+            untracked = repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
             files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
             added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
-            git(*_UPDATE, stdin=encoded(added), variables=index)
-            tracked = (entry for entry in git("ls-files", "--stage", "-z", variables=index).split("\0") if entry)
+            repository.git(*_UPDATE, stdin=encoded(added), variables=index)
+            tracked = (
+                entry for entry in repository.git("ls-files", "--stage", "-z", variables=index).split("\0") if entry
+            )
             entries = {path: about.split()[:2] for about, _, path in (entry.partition("\t") for entry in tracked)}
             dropped = {p for p, about in entries.items() if about[0] == _SUBMODULE or self.leaves_out(p)}
             drop = ("update-index", "--force-remove", "-z", "--stdin")
-            git(*drop, stdin=encoded("".join(f"{path}\0" for path in dropped)), variables=index)
-            tree = git("write-tree", variables=index).strip()
+            repository.git(*drop, stdin=encoded("".join(f"{path}\0" for path in dropped)), variables=index)
+            tree = repository.git("write-tree", variables=index).strip()
         kept = {path: (mode, blob) for path, (mode, blob) in entries.items() if path not in dropped}
-        by_program = converted(self._repository, kept)
-        head = self._repository.head() if by_program else None
-        committed = {} if head is None else entries_of(self._repository, head)
+        by_program = converted(repository, kept)
+        head = repository.head() if by_program else None
+        committed = {} if head is None else entries_of(repository, head)
         unchanged = frozenset(path for path in by_program if committed.get(path) == kept[path])
         record = record_of(kept, files=self._files, as_git_has_them=unchanged)
         return _Present(tree=tree, record=record, converted=by_program)
