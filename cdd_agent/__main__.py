@@ -9,8 +9,8 @@ from cdd_agent import __version__
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    if sys.argv[1:] == ["--version"]:
-        print(f"cdd {__version__}")  # noqa: T201 (answered before anything is imported)
+    _fill_standard_streams()
+    if sys.argv[1:] == ["--version"] and _has_told_version():
         return
     _leave_out_current_folder()
     sys.excepthook = _crash
@@ -21,6 +21,27 @@ def main() -> None:
     from cdd_agent.cli.app import run
 
     sys.exit(run(sys.argv[1:], key=key))
+
+
+def _fill_standard_streams() -> None:
+    """Put the null device where the caller closed a standard stream, before a file of ours gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
+
+
+def _has_told_version() -> bool:
+    """Answer before anything is imported; a full disk or a reader gone is left to those who tell of it."""
+    try:
+        print(f"cdd {__version__}", flush=True)  # noqa: T201
+    except OSError:
+        return False
+    return True
 
 
 def _leave_out_current_folder() -> None:

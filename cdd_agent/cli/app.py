@@ -1,12 +1,12 @@
 """The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes."""
 
-import contextlib
 import difflib
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 from cdd_agent import __version__
 from cdd_agent.cli import agents, demo, doctor, schema, tickets, trust
 from cdd_agent.cli.invocation import Invocation, drop_output
-from cdd_agent.errors import CddError, ExitCode, UsageError
+from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
 from cdd_agent.sandbox.warden import tree
@@ -71,6 +71,7 @@ def cdd(context: click.Context, /, **given: Any) -> None:
     """
     from cdd_agent.compose import Options
 
+    _require_current_folder()
     context.obj = Invocation(
         options=Options(
             project=given["project"],
@@ -88,6 +89,17 @@ def cdd(context: click.Context, /, **given: Any) -> None:
         from cdd_agent.cli.chat import chat
 
         chat(context.obj)
+
+
+def _require_current_folder() -> None:
+    """Raise ``EnvironmentMissing`` where the program was started in a folder that has been removed since."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise EnvironmentMissing(
+            f"The current folder cannot be found, it may have been removed: {error.strerror}.",
+            hint="go to one that is there: cd; or enter it anew if it was made again: cd .",
+        ) from error
 
 
 for command in (
@@ -181,9 +193,11 @@ def _told(happened: str, *, hint: str, code: int) -> int:
     """Say what happened and what to do; the exit code."""
     from cdd_agent.repl.display.screen import Screen
 
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-        Screen(sys.stderr).error(happened, hint=hint)
+    for tell in (sys.stdout.flush, partial(Screen(sys.stderr).error, happened, hint=hint)):
+        try:
+            tell()
+        except OSError:  # the exit code says it all the same
+            drop_output()
     return int(code)
 
 

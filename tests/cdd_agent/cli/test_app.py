@@ -216,6 +216,58 @@ def test_an_output_that_is_full_is_an_error_of_the_environment(finished: Path) -
     assert ended.stderr.startswith(b"error: No space left on device.\nhint: make room on that disk (df -h ")
 
 
+def in_shell(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
+    """What became of ``cdd`` with the words and redirections of ``command``, begun in ``folder``."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = f"cd {folder} && {sys.executable} -m cdd_agent {command}"
+    return subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("status >&-", 0),
+        ("status <&-", 0),
+        ("<&-", 0),
+        ("status nope 2>&-", 2),
+        ("nope <&- >&- 2>&-", 2),
+        ("--version >&-", 0),
+        ("status nope 2>/dev/full", 2),
+    ],
+)
+def test_a_standard_stream_that_is_closed_changes_no_exit_code(command: str, code: int, *, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    ended = in_shell(tmp_path, command)
+    assert (ended.returncode, ended.stderr) == (code, "")
+
+
+def test_no_file_of_ours_gets_the_number_of_a_closed_stream() -> None:
+    code = (
+        "import os, sys; from cdd_agent import __main__ as m; os.closerange(0, 3); sys.stdin = sys.stdout = None;"
+        "m._fill_standard_streams(); filled = [os.get_inheritable(number) for number in range(3)];"
+        "sys.exit(os.open('/', os.O_RDONLY) if all(filled) else 99)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert 3 <= ended.returncode < 99
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path: Path) -> None:
+    ended = in_shell(tmp_path, "--version >/dev/full")
+    assert ended.returncode == 4
+    assert ended.stderr.startswith("error: No space left on device.\nhint: make room on that disk (df -h ")
+
+
+@pytest.mark.parametrize("command", ["", "status", "demo"])
+def test_a_current_folder_that_has_been_removed_is_told(command: str, *, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    ended = in_shell(
+        tmp_path / "gone", f"--version && rmdir {tmp_path}/gone && {sys.executable} -m cdd_agent {command}"
+    )
+    assert ended.returncode == 4
+    assert ended.stderr.startswith("error: The current folder cannot be found, it may have been removed: ")
+
+
 def test_with_json_standard_output_holds_event_lines_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_project(project, *REPLAY, "--json", "spec", SLUG) == 1
     output = capsys.readouterr()
