@@ -6,8 +6,10 @@ functions that look at a folder.
 """
 
 import os
+import re
 from pathlib import Path
 
+from cdd_agent.guarded import hook_runners
 from cdd_agent.guarded.spelling import folded
 
 PRIVATE_FOLDERS = frozenset({".git", ".cdd"})
@@ -17,49 +19,103 @@ STATE_FILE = "execution-state.json"
 """Read by anybody, written (with all its copies) by the program alone."""
 
 SETTINGS_FOLDERS = (
+    ".amazonq",
+    ".buildkite",
     ".circleci",
     ".claude",
     ".codex",
+    ".config/mise",
     ".continue",
     ".cursor",
     ".devcontainer",
+    ".fleet",
+    ".forgejo/workflows",
     ".gemini",
+    ".gitea/workflows",
     ".github/actions",
     ".github/workflows",
     ".hg",
-    ".husky",
     ".idea",
+    ".idx",
+    ".junie",
+    ".kiro",
+    ".mise",
+    ".opencode",
     ".roo",
+    ".trae",
+    ".vs",
     ".vscode",
     ".windsurf",
+    ".woodpecker",
     ".zed",
+    *hook_runners.FOLDERS,
 )
 """Settings that start programs: of editors, of other agents, of CI, hooks kept in the project."""
 
 SETTINGS_FILES = (
     ".aider.conf.yml",
+    ".appveyor.yml",
+    ".cirrus.yml",
+    ".config/mise.toml",
+    ".devcontainer.json",
+    ".dir-locals-2.el",
+    ".dir-locals.el",
+    ".drone.yml",
     ".envrc",
+    ".exrc",
+    ".gdbinit",
     ".gitattributes",
     ".gitlab-ci.yml",
     ".gitmodules",
+    ".gitpod.yml",
+    ".lldbinit",
     ".mcp.json",
+    ".mise.local.toml",
+    ".mise.toml",
+    ".nvim.lua",
+    ".nvimrc",
+    ".pdbrc",
     ".pdm-python",
-    ".pre-commit-config.yaml",
+    ".pnpmfile.cjs",
+    ".replit",
+    ".tool-versions",
     ".travis.yml",
-    "azure-pipelines.yml",
+    ".vimrc",
+    ".woodpecker.yaml",
+    ".woodpecker.yml",
+    ".yarnrc",
     "Jenkinsfile",
+    "appveyor.yml",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "mise.local.toml",
+    "mise.toml",
+    "opencode.json",
+    "opencode.jsonc",
+    *hook_runners.FILES,
 )
 """The same in single files. ``.gitattributes`` is one: it decides what a diff shows, and which programs git runs."""
+
+SETTINGS_ENDINGS = (".code-workspace",)
+"""The same in files of any name that ends so."""
 
 STARTUP_FILES = ("*.pth", "sitecustomize.py", "usercustomize.py")
 """Loaded by every Python that has their folder on its path."""
 
-ENVIRONMENT_FOLDERS = frozenset({".nox", ".tox", ".venv", "__pycache__", "venv"})
-"""Where the interpreter of the tests, or compiled code, may lie. A folder that holds ``pyvenv.cfg`` is one too."""
+ENVIRONMENT_FOLDERS = frozenset(
+    {".conda", ".hatch", ".nox", ".pixi", ".tox", ".venv", "__pycache__", "__pypackages__", "venv"}
+)
+"""Where the interpreter of the tests, or compiled code, may lie. A folder that holds one of the marks is one too."""
 
 ENVIRONMENT_MARK = "pyvenv.cfg"
+"""What makes a folder a virtual environment."""
 
-_FOLDED_FILES = frozenset(folded(name) for name in SETTINGS_FILES)
+ENVIRONMENT_MARKS = (ENVIRONMENT_MARK, "conda-meta")
+"""What makes a folder an environment, of conda's kind too."""
+
+_SETTINGS_FILES = (*(f"/{folded(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
+_IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(folded(name)) for name in SETTINGS_FOLDERS)})/")
+_COMPILED = "__pycache__"
 _GIT_BY_OTHER_NAMES = frozenset({"git~1"})
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
 _NOT_WALKED = PRIVATE_FOLDERS | ENVIRONMENT_FOLDERS | {"node_modules"}
@@ -78,12 +134,12 @@ def protected_by(path: str) -> str | None:
     names = [folded(part) for part in path.split("/") if part not in ("", ".")]
     if any(name.startswith(STATE_FILE) for name in names):
         return "is the state of a ticket, which only the program writes"
-    if any(name in ENVIRONMENT_FOLDERS for name in names) or ENVIRONMENT_MARK in names:
+    if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):
         return "lies where the interpreter of the tests, or compiled code, is kept"
     if any(name.partition(".")[0] in _CUSTOMIZE or name.endswith(".pth") for name in names):
         return "is run by every Python that starts with that folder on its path"
     joined = "/" + "/".join(names) + "/"
-    if any(f"/{folder}/" in joined for folder in SETTINGS_FOLDERS) or (names and names[-1] in _FOLDED_FILES):
+    if joined.endswith(_SETTINGS_FILES) or _IN_SETTINGS_FOLDER.search(joined):
         return "holds settings of git, an editor, an agent or CI, which can start programs"
     return None
 
@@ -91,17 +147,19 @@ def protected_by(path: str) -> str | None:
 def must_not_appear(root: Path) -> tuple[Path, ...]:
     """Paths directly below ``root`` that are not there and that nothing run in a sandbox may bring into being.
 
-    Patterns such as ``*.pth`` are not among them: see ``protected_by`` for judging what is new.
+    Patterns such as ``*.pth`` are not among them, but for the name that a project usually has: see ``protected_by``
+    for judging what is new.
     """
-    names = (*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:], ENVIRONMENT_MARK)
+    usual = (f"{root.name}{ending}" for ending in SETTINGS_ENDINGS)
+    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:], *ENVIRONMENT_MARKS, *usual}
     return tuple(root / name for name in sorted(names) if not os.path.lexists(root / name))
 
 
 def protected_paths(root: Path) -> tuple[Path, ...]:
     """What is below ``root`` and protected, private folders included: to be bound read-only. Sorted.
 
-    Of a protected folder only the folder is named. Links are not followed; environments count when they have a
-    ``pyvenv.cfg``, and are not looked into.
+    Of a protected folder only the folder is named. Links are not followed; environments count by their name or by a
+    mark in them, and are not looked into. Compiled code is not among them: tests write it.
     """
     found: list[str] = []
     folders = [""]
@@ -109,8 +167,7 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
         folder = folders.pop()
         for name, is_folder in _entries(root / folder):
             path = f"{folder}/{name}" if folder else name
-            is_environment = is_folder and os.path.lexists(root / path / ENVIRONMENT_MARK)
-            if is_environment or private_part(name) is not None:
+            if private_part(name) is not None or (is_folder and _is_environment(root / path)):
                 found.append(path)
             elif folded(name) in _NOT_WALKED:
                 continue
@@ -119,6 +176,13 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
             elif is_folder:
                 folders.append(path)
     return tuple(root / path for path in sorted(found))
+
+
+def _is_environment(folder: Path) -> bool:
+    """Whether tests could be run with what is in a folder, by its name or by a mark in it."""
+    name = folded(folder.name)
+    by_name = name in ENVIRONMENT_FOLDERS and name != _COMPILED
+    return by_name or any(os.path.lexists(folder / mark) for mark in ENVIRONMENT_MARKS)
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:

@@ -13,7 +13,13 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
-from cdd_agent.guarded.protected import ENVIRONMENT_FOLDERS, PRIVATE_FOLDERS, private_part, protected_by
+from cdd_agent.guarded.protected import (
+    ENVIRONMENT_FOLDERS,
+    ENVIRONMENT_MARKS,
+    PRIVATE_FOLDERS,
+    private_part,
+    protected_by,
+)
 from cdd_agent.guarded.secret_files import is_secret
 from cdd_agent.guarded.spelling import folded
 from cdd_agent.workspace.beneath import Beneath
@@ -91,8 +97,9 @@ class Workspace:
                 hint=f"write to {name} if that is the file you mean",
             )
         reason = protected_by(name)
-        if reason is None and any(self._beneath.exists(f"{folder}/pyvenv.cfg") for folder in _above(name)):
-            reason = "lies in a virtual environment, which tests are run with"
+        marks = (f"{folder}/{mark}" for folder in _above(name) for mark in ENVIRONMENT_MARKS)
+        if reason is None and any(map(self._beneath.exists, marks)):
+            reason = "lies in an environment of Python's, which tests are run with"
         if reason is not None:
             raise UsageError(
                 f"{path} may not be written by an agent: it {reason}.",
@@ -138,7 +145,7 @@ class Workspace:
     def listing(self) -> tuple[str, ...]:
         """Every ordinary file of the project as a relative path, sorted; without what ``SKIPPED_FOLDERS`` names.
 
-        A virtual environment is left out whatever its name; links to folders are not followed, and links to files
+        An environment is left out whatever its name; links to folders are not followed, and links to files
         are listed when they end inside.
         """
         found: list[str] = []
@@ -149,7 +156,7 @@ class Workspace:
                 entries = self._beneath.entries(folder)
             except OSError:
                 continue
-            if any(entry.name == "pyvenv.cfg" for entry in entries):
+            if any(entry.name in ENVIRONMENT_MARKS for entry in entries):
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name

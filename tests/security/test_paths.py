@@ -265,6 +265,12 @@ PROTECTED = (
     *(f"{folder}/settings.json" for folder in SETTINGS_FOLDERS),
     *SETTINGS_FILES,
     *("a.pth", "sitecustomize.py", "usercustomize.py", "src/sitecustomize.py", ".venv/bin/python", "pyvenv.cfg"),
+    *(
+        "my.code-workspace",
+        ".pixi/envs/default/bin/python",
+        "__pypackages__/3.11/lib/a.py",
+        ".conda/conda-meta/history",
+    ),
     *("tickets/one/execution-state.json", "tickets/one/execution-state.json.bak", ".cdd/config.yaml", ".git/config"),
 )
 
@@ -285,6 +291,21 @@ def test_what_turns_approvals_off_or_starts_programs_is_neither_made_nor_changed
     assert (place.read_text() if is_there else place.exists()) == (
         "before" if is_there else path == ".git/config" and True
     )
+
+
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])
+def test_no_environment_is_written_to_whatever_it_is_called(agent: Agent, *, mark: str) -> None:
+    (agent.root / "tools" / mark).parent.mkdir(parents=True)
+    (agent.root / "tools" / mark).touch()
+    runner = agent.root / "tools" / "lib" / "_pytest" / "runner.py"
+    runner.parent.mkdir(parents=True)
+    runner.write_text("x = 1\n")
+    agent.call("Read", file_path="tools/lib/_pytest/runner.py")
+    assert agent.call("Edit", file_path="tools/lib/_pytest/runner.py", old_string="x = 1", new_string="x = 2").is_error
+    assert agent.write("tools/lib/_pytest/new.py").is_error
+    assert "runner.py" not in agent.call("Glob", pattern="**/*.py").text
+    assert [path.name for path in runner.parent.iterdir()] == ["runner.py"]
+    assert runner.read_text() == "x = 1\n"
 
 
 @pytest.mark.parametrize("phase", ["green", "refactor"])

@@ -5,7 +5,9 @@ import pytest
 
 from cdd_agent.guarded.protected import (
     ENVIRONMENT_FOLDERS,
+    ENVIRONMENT_MARKS,
     PRIVATE_FOLDERS,
+    SETTINGS_ENDINGS,
     SETTINGS_FILES,
     SETTINGS_FOLDERS,
     must_not_appear,
@@ -30,6 +32,20 @@ def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | No
     assert private_part(path) == part
 
 
+NEVER_OURS = (
+    *("lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".Lefthook.toml"),
+    *("lefthook-local.yml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.toml"),
+    *(".overcommit.yml", ".husky/_/h", ".githooks/pre-commit", ".git-hooks/pre_commit/x.rb", "sub/.HUSKY/pre-push"),
+    *("project.code-workspace", "sub/Other.Code-Workspace", ".vs/tasks.vs.json", ".fleet/run.json"),
+    *(".gitea/workflows/a.yml", ".forgejo/workflows/a.yml", ".buildkite/pipeline.yml", ".drone.yml"),
+    *(".woodpecker.yml", ".woodpecker/a.yml", "bitbucket-pipelines.yml"),
+    *(".kiro/settings/mcp.json", ".amazonq/mcp.json", ".junie/mcp/mcp.json", "opencode.json", ".opencode/x"),
+    *("mise.toml", ".mise.toml", ".config/mise.toml", "sub/.config/mise/config.toml", ".mise/config.toml"),
+    *(".exrc", ".nvim.lua", ".nvimrc", ".pdbrc", ".dir-locals.el"),
+)
+"""Of other programs: what each of them starts, it is told in such a file."""
+
+
 @pytest.mark.parametrize(
     ("path", "why"),
     [
@@ -52,6 +68,12 @@ def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | No
         (".venv/lib/python3.11/site-packages/pytest/__init__.py", "interpreter"),
         ("tests/pyvenv.cfg", "interpreter"),
         ("src/__pycache__/sale.cpython-311.pyc", "compiled code"),
+        (".pixi/envs/default/lib/python3.11/site-packages/_pytest/runner.py", "interpreter"),
+        (".Conda/bin/python", "interpreter"),
+        ("__pypackages__/3.11/lib/pytest/__init__.py", "interpreter"),
+        (".hatch/tests/bin/python", "interpreter"),
+        ("tools/conda-meta/history", "interpreter"),
+        *((name, "settings") for name in NEVER_OURS),
     ],
 )
 def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> None:
@@ -73,6 +95,13 @@ def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> No
         "pyproject.toml",
         "src/venv_tools.py",
         "src/sites.py",
+        ".gitea/issue_template.md",
+        ".config/app.toml",
+        "config/mise.toml.md",
+        "src/lefthook.py",
+        "src/env/settings.py",
+        "code-workspace",
+        "hooks/pre.py",
     ],
 )
 def test_the_files_of_the_project_may_be_written(path: str) -> None:
@@ -81,7 +110,9 @@ def test_the_files_of_the_project_may_be_written(path: str) -> None:
 
 def test_the_reference_names_every_protected_name() -> None:
     reference = (Path(__file__).parents[3] / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
-    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_FOLDERS}
+    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_FOLDERS, *ENVIRONMENT_MARKS}
+    names |= {f"*{ending}" for ending in SETTINGS_ENDINGS}
+    names = {name for name in names if "lefthook" not in name} | {".lefthook", ".lefthook-local", "lefthook.yml"}
     assert not [name for name in sorted(names) if f"`{name}`" not in reference]
 
 
@@ -97,6 +128,12 @@ def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path:
         "tickets/one/execution-state.json",
         "vendor/lib/.git/config",
         "node_modules/x/.vscode/y",
+        "src/__pycache__/a.pyc",
+        "conda/conda-meta/history",
+        ".pixi/envs/default/bin/python",
+        ".tox/py311/pyvenv.cfg",
+        "my.code-workspace",
+        "sub/.config/lefthook.yml",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -105,16 +142,23 @@ def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path:
         ".git",
         ".github/workflows",
         ".idea",
+        ".pixi",
+        ".tox",
         ".vscode",
+        "conda",
         "env",
+        "my.code-workspace",
         "src/a.pth",
+        "sub/.config/lefthook.yml",
         "tickets/one/execution-state.json",
         "vendor/lib/.git",
     )
     assert protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
     absent = must_not_appear(tmp_path)
     assert not [path for path in absent if os.path.lexists(path)]
-    assert {tmp_path / ".cdd", tmp_path / ".claude", tmp_path / "sitecustomize.py"} <= set(absent)
+    usual = f"{tmp_path.name}.code-workspace"
+    for name in (".cdd", ".claude", "sitecustomize.py", ".config/lefthook.yml", "conda-meta", usual):
+        assert tmp_path / name in absent
     assert not set(absent) & {tmp_path / ".git", tmp_path / ".idea"}
 
 
