@@ -128,7 +128,7 @@ class Executor:
         self._bench.model.check()
         execution = self.state.execution(step.number)
         require_finished(repository)
-        self._require_checkpoints(execution)
+        _require_checkpoints(execution, ticket=self.ticket, bench=self._bench)
         goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
         if not goes_on:
             require_ready(
@@ -149,17 +149,6 @@ class Executor:
         self._save(state)
         self._emit(StepFinished(number=step.number, status=state.execution(step.number).status, error=why))
         return why is None
-
-    def _require_checkpoints(self, execution: StepExecution) -> None:
-        """Raise ``UsageError`` if the step was begun and its checkpoints are not there to tell what is the user's."""
-        lost = recovery.lost_checkpoint(execution, bench=self._bench)
-        if execution.status == Status.IN_PROGRESS and lost:
-            again = f"cdd exec {self.ticket.slug} --retry {execution.step_number}"
-            raise UsageError(
-                f"Step {execution.step_number} was begun, and its checkpoint {lost} is not in this repository.\n"
-                "Nothing was touched.",
-                hint=f"fetch it from where the step was begun, or begin it anew on what is committed now: {again}",
-            )
 
     def run_all(self) -> None:
         """Run steps until none is left or one fails; what depends on a skipped step is skipped, with the reason."""
@@ -245,6 +234,18 @@ def _alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
         if was_killed:
             recovery.sweep(bench.repository)
         yield
+
+
+def _require_checkpoints(execution: StepExecution, *, ticket: Ticket, bench: Workbench) -> None:
+    """Raise ``UsageError`` if the step was begun and its checkpoints are not there to tell what is the user's."""
+    lost = recovery.lost_checkpoint(execution, bench=bench)
+    if execution.status == Status.IN_PROGRESS and lost:
+        again = f"cdd exec {ticket.slug} --retry {execution.step_number}"
+        raise UsageError(
+            f"Step {execution.step_number} was begun, and its checkpoint {lost} is not in this repository.\n"
+            "Nothing was touched.",
+            hint=f"fetch it from where the step was begun, or begin it anew on what is committed now: {again}",
+        )
 
 
 def _with_files(state: RunState, number: int, *, repository: Repository) -> RunState:
