@@ -121,12 +121,11 @@ def carry_out(command: Command, launch: Launch) -> Result:
 
 def kept_below(access: Access, *, bound: frozenset[Path]) -> list[tuple[str, str]]:
     """The paths to be looked after, each as the topmost folder that may be written to and a name below it."""
-    found = []
+    found, writable = [], frozenset(access.read_write)
     for path in access.kept:
-        tops = [top for top in access.read_write if path != top and path.is_relative_to(top)]
+        tops = [folder for folder in path.parents if folder in writable]
         if tops and not all(_is_bound(each, access, bound=bound) for each in (path, path.resolve())):
-            top = min(tops, key=lambda folder: len(folder.parts))
-            found.append((str(top), path.relative_to(top).as_posix()))
+            found.append((str(tops[-1]), path.relative_to(tops[-1]).as_posix()))
     return found
 
 

@@ -42,20 +42,20 @@ class Guard:
         self._remarks = []
         for root, name, before in self._before:
             try:
-                folder = open_root(root)
-            except FileNotFoundError:
-                continue
-            try:
-                self._look(folder, name, before=before)
+                self._look(root, name, before=before)
             except OSError as error:
                 self._remarks.append(f"{name} may have been changed by a program in the sandbox: {error}")
-            finally:
-                os.close(folder)
         return self._remarks
 
-    def _look(self, root: int, name: str, *, before: Picture | None) -> None:
+    def _look(self, root: str, name: str, *, before: Picture | None) -> None:
         """Compare what is at ``name``; a link that has come to be on the way is out of it first."""
-        folder = os.dup(root)
+        if before is None and not os.path.exists(root):
+            return
+        try:
+            folder = open_root(root)
+        except PermissionError:
+            os.chmod(root, 0o700)
+            folder = open_root(root)
         *above, last = name.split("/")
         try:
             for number, part in enumerate(above, start=1):

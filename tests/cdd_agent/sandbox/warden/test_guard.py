@@ -264,13 +264,20 @@ def test_a_file_in_the_place_of_a_folder_on_the_way_is_set_aside(root: Path) -> 
     assert (root / ".github").read_text() == "harmless"
 
 
+def test_a_whole_folder_that_is_gone_is_told(root: Path) -> None:
+    before = guard(root, ".git/config", ".vscode")
+    root.rename(root.parent / "gone")
+    (remark,) = before.mend()
+    assert remark.startswith(".git/config may have been changed")
+
+
 def test_rights_that_were_taken_away_are_no_hindrance(root: Path) -> None:
     before = guard(root, ".git/config", ".vscode", ".git/hooks")
     (root / ".vscode").mkdir()
     (root / ".git/config").write_text("theirs")
     (root / ".git/hooks/post-commit").touch()
     for folder in (root / ".vscode", root / ".git/hooks", root / ".git", root):
-        folder.chmod(0o000 if folder != root else 0o500)
+        folder.chmod(0o000)
     assert len(before.mend()) == 3
     assert not (root / ".vscode").exists()
     assert (root / ".git/config").read_text() == "mine\n"
