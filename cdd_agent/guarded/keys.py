@@ -48,6 +48,8 @@ def _shape(kind: str, pattern: str, *marks: str) -> _Shape:
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 _INSIDE = r"(?:(?!-----)[\s\S])"
 _BREAK = r"(?:\\[nr]|\s)+"
+_NO_PASSWORD = r"(?i:(?:pass|passwd|password|pw|pwd|secret|changeme|x+|\*+|\.{3}|\d{1,5})@|\$\w|\$?\{|%[s(]|\[masked)"
+"""What stands where a password would: its name, a variable, a number as of a port."""
 
 _SHAPES = (
     _shape("Anthropic key", rf"{_START}sk-ant-[\w-]{{8,}}", "sk-ant-"),
@@ -75,6 +77,15 @@ _SHAPES = (
     _shape("PyPI token", rf"{_START}pypi-AgE[\w-]{{50,}}", "pypi-AgE"),
     _shape("Hugging Face token", rf"{_START}hf_[A-Za-z0-9]{{34}}{_END}", "hf_"),
     _shape("DigitalOcean token", rf"{_START}do[opr]_v1_[0-9a-f]{{64}}", "_v1_"),
+    _shape(
+        "Azure key", r"(?<![A-Za-z0-9])(?i:AccountKey)=(?P<key>[A-Za-z0-9+/]{40,}={0,2})", "AccountKey=", "accountkey="
+    ),
+    _shape("token", r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}", "eyJ"),
+    _shape(
+        "password",
+        rf"(?<=[A-Za-z0-9]://)[^\s/:@\"'<>]{{0,100}}:(?!{_NO_PASSWORD})(?P<key>[^\s/\"'<>]{{1,256}})@(?=[\w.\[-])",
+        "://",
+    ),
     _shape(
         "private key",
         r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?P<key>"

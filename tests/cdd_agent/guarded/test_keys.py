@@ -33,6 +33,9 @@ KEYS = {
     "npm token": f"npm_{drawn(36)}",
     "PyPI token": f"pypi-AgEIcHlwaS5vcmc{drawn(60)}",
     "Hugging Face token": f"hf_{drawn(34)}",
+    "Azure key": f"DefaultEndpointsProtocol=https;AccountName=x;AccountKey={drawn(86)}==",
+    "token": f"eyJ{drawn(33)}.eyJ{drawn(60)}.{drawn(43)}",
+    "password": f"postgres://app:{drawn(12)}@db.example.org:5432/x",
     "private key": PEM,
 }
 
@@ -40,7 +43,7 @@ KEYS = {
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("around", ["{}", 'KEY = "{}"\n', "export TOKEN={};", "Bearer {}\r\nnext", "a_{}_"])
 def test_every_kind_of_key_is_found_and_masked_wherever_it_stands(kind: str, around: str) -> None:
-    if around == "a_{}_" and kind in ("AWS key", "npm token"):
+    if around == "a_{}_" and kind in ("AWS key", "npm token", "token"):
         around = "a={} "
     text = around.format(KEYS[kind])
     assert find(text) == kind
@@ -63,6 +66,18 @@ def test_the_secret_half_of_an_aws_key_is_known_by_what_it_is_called() -> None:
         assert masked.count == 1
         assert secret not in masked.text
         assert masked.text.startswith(line.partition(secret)[0])
+
+
+@pytest.mark.parametrize("secret", [drawn(12), f"{drawn(5)}@{drawn(6)}", f"%40{drawn(8)}", f"{drawn(4)}:{drawn(5)}"])
+def test_of_an_address_only_the_password_is_masked(secret: str) -> None:
+    for text in (f"amqp+ssl://app:{secret}@db:5432/x?y=1", f'"redis://:{secret}@[::1]/0"'):
+        assert mask(text).text == text.replace(secret, "[masked: password]")
+
+
+def test_of_a_connection_only_the_key_is_masked() -> None:
+    key = f"{drawn(86)}=="
+    text = f"AccountName=x;AccountKey={key};EndpointSuffix=core.windows.net"
+    assert mask(text).text == text.replace(key, "[masked: Azure key]")
 
 
 def test_no_line_of_a_private_key_is_left_and_its_lines_keep_their_numbers() -> None:
@@ -96,6 +111,14 @@ def test_a_private_key_on_one_line_or_cut_off_is_masked_too(text: str) -> None:
         "0123456789abcdef0123456789abcdef01234567",
         "sk_test_" + "a" * 24,
         "an_xoxo_variable",
+        "postgres://user:password@localhost/x",
+        "postgres://{user}:{password}@{host}/x",
+        "postgres://$USER:${PASSWORD}@db/x",
+        "http://localhost:8080/a@b",
+        "https://example.org/a:b@c",
+        "git@github.com:owner/name.git",
+        "eyJhbGciOiJIUzI1NiJ9",
+        "AccountKey=...",
     ],
 )
 def test_what_only_looks_a_little_like_a_key_stays(text: str) -> None:
@@ -126,8 +149,14 @@ def test_masking_keeps_the_number_of_lines_and_is_done_once(text: str) -> None:
         "-----BEGIN PRIVATE KEY-----" + "A: a" * 50_000,
         "AKIA" * 50_000,
         "aws_secret_access_key=" * 10_000,
+        "-eyJaaaaaaaaa" * 20_000,
+        "eyJaaaaaaaaa." * 20_000 + " ",
+        "eyJ" + "a" * 200_000 + ".eyJ" + "a" * 200_000,
+        "a://" * 50_000,
+        "a://b:c" * 30_000,
+        "a://b:" + "@" * 200_000,
+        "AccountKey=" * 20_000 + "a" * 30,
     ],
-    ids=["many", "long", "short runs", "headers", "one kind", "another"],
 )
 def test_a_text_made_to_be_slow_is_looked_through_quickly(text: str) -> None:
     started = time.process_time()

@@ -26,6 +26,10 @@ from cdd_agent.guarded.secret_files import is_secret
         "service-account-prod.json",
         ".e\u200bnv",
         "infra/terraform.tfstate",
+        *(".envs/.production/.postgres", ".env.d/prod", ".env/prod", "deploy/.ENVS/web"),
+        *("prod.tfvars", "terraform.auto.tfvars", "env.production", ".flaskenv", ".dev.vars", ".dev.vars.live"),
+        *(".cargo/credentials", ".cargo/credentials.toml", "credentials", "credentials.yml", "credentials.toml"),
+        *("server.key~", "id_rsa.bak", "id_rsa.old", "server.pem.orig", ".netrc.save", "prod.env.bak~", ".pgpass~"),
     ],
 )
 def test_files_of_secrets_are_known_by_their_names(path: str) -> None:
@@ -49,6 +53,8 @@ def test_files_of_secrets_are_known_by_their_names(path: str) -> None:
         "keys.py",
         "credentials.py",
         ".env/lib/a.py",
+        *(".envs/example/.postgres", ".envs/README.md", "example.tfvars", "terraform.tfvars.example"),
+        *(".env.example~", ".dev.vars.example", "env.py", "credentials/store.py", "keys.py.bak", "~", ".bak"),
     ],
 )
 def test_other_files_are_not(path: str) -> None:
