@@ -1,5 +1,7 @@
 """Which characters cannot be seen, and which only look as if they could not."""
 
+import unicodedata
+
 import pytest
 
 from cdd_agent.agent.unseen import (
@@ -31,6 +33,28 @@ from cdd_agent.errors import UsageError
 )
 def test_what_carries_a_message_unseen_is_found(text: str, found: list[str]) -> None:
     assert unseen(text) == found
+
+
+IGNORABLE = (
+    *("00AD", "034F", "061C", "115F-1160", "17B4-17B5", "180B-180F", "200B-200F", "202A-202E", "2060-206F", "3164"),
+    *("FE00-FE0F", "FEFF", "FFA0", "FFF0-FFF8", "1BCA0-1BCA3", "1D173-1D17A", "E0000-E0FFF"),
+)
+"""What Unicode calls ``Default_Ignorable_Code_Point``: shown as nothing where it is not known."""
+
+SEEN = ("0600-0605", "06DD", "070F", "0890-0891", "08E2", "110BD", "110CD")
+"""Signs that enclose or stand over numbers and words, and are drawn, though their category is that of formats."""
+
+
+def characters(*ranges: str) -> set[str]:
+    ends = [(first, last or first) for first, _, last in (each.partition("-") for each in ranges)]
+    return {chr(code) for first, last in ends for code in range(int(first, 16), int(last, 16) + 1)}
+
+
+def test_every_character_that_is_drawn_as_nothing_is_found() -> None:
+    formats = {character for character in map(chr, range(0x110000)) if unicodedata.category(character) == "Cf"}
+    expected = (formats | characters(*IGNORABLE)) - characters(*SEEN)
+    assert sorted(character for character in expected if unseen(f"a{character}b") != [character]) == []
+    assert [character for character in characters(*SEEN) if unseen(f"a{character}b")] == []
 
 
 @pytest.mark.parametrize(
