@@ -343,7 +343,6 @@ HANDLES = {
     ("cdd_agent/repl/display/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/display/live.py", ".file"): "a constant that erases the row; flushed",
     ("cdd_agent/repl/terminal.py", "PromptSession"): "escapes controls itself; what it is given is clean",
-    ("cdd_agent/sandbox/landlock.py", "/dev/tty"): "a name; who runs in the sandbox has no terminal, see below",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
 }
