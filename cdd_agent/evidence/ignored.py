@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.git.repository import Repository
+from cdd_agent.guarded.protected import is_marked_as_environment
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 MOST_FILES = 2000
@@ -53,11 +54,11 @@ def _ignored(repository: Repository, project: Path) -> Iterator[Path]:
 
 
 def _files(folder: Path, *, below: Path) -> Iterator[Path]:
-    if IGNORED_FOLDERS.intersection(folder.relative_to(below).parts) or (folder / "pyvenv.cfg").exists():
+    if IGNORED_FOLDERS.intersection(folder.relative_to(below).parts) or is_marked_as_environment(folder):
         return
     for here, subfolders, names in os.walk(folder):
         kept = (name for name in subfolders if name not in IGNORED_FOLDERS)
-        subfolders[:] = [name for name in kept if not os.path.lexists(os.path.join(here, name, "pyvenv.cfg"))]
+        subfolders[:] = [name for name in kept if not is_marked_as_environment(Path(here, name))]
         yield from filter(_is_lent, (Path(here) / name for name in names))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.hardening import Setting, parse_listing
 from cdd_agent.git.repository import Repository
+from cdd_agent.guarded import hook_runners
 from cdd_agent.storage import read_ordinary
 from cdd_agent.trust import Offer
 
@@ -23,18 +24,9 @@ OF_A_COMMIT = (
 )
 """All that ``git commit`` can run."""
 
-_READ_BY_HOOKS = (
-    ".husky",
-    ".lefthook.yaml",
-    ".lefthook.yml",
-    ".overcommit.yml",
-    ".pre-commit-config.yaml",
-    "lefthook.yaml",
-    "lefthook.yml",
-)
-"""Where the usual hook runners are told what to run; in a folder, its files."""
-
 _SHOWN_LINES = 6
+_SHOWN_NAMES = 8
+_MOST_FILES = 2_000
 _SHOWN_BYTES = 4_000
 _LIMIT_BYTES = 200_000_000
 """A hook may be a program of its own, with all it needs in it."""
@@ -44,23 +36,23 @@ def offer(repository: Repository) -> Offer | None:
     """What would run at a commit; None if there are no hooks, or if they are the user's own.
 
     The user's own are those that the user's git configuration names, outside of the repository. What a hook calls
-    elsewhere is the hook's affair, except for what the usual runners are told.
+    elsewhere is the hook's affair, except for what lies beside it in the work tree and what the usual runners are told.
     """
     settings = parse_listing(repository.git("config", "--list", "-z", "--show-scope", "--show-origin"))
     folder = _folder(settings, repository)
-    hooks = [] if folder is None else [folder / name for name in OF_A_COMMIT if _can_run(folder / name)]
+    hooks = [] if folder is None else _hooks_in(folder)
     named = [f"{each.key} = {each.value}" for each in settings if each.is_of_the_repository and _of_hook(each)]
     if not hooks and not named:
         return None
-    held = {path: _content(path) for path in (*hooks, *_configuration(repository.root))}
+    held = {path: _content(path) for path in (*hooks, *_read_by_hooks(repository, folder=folder))}
     names = [_shown_path(path, repository) for path in held]
     shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_beginning(held[path]))]
-    told = names[len(hooks) :]
+    told = _some(names[len(hooks) :])
     digests = [f"{name}\0{hashlib.sha256(held[path]).hexdigest()}" for path, name in zip(held, names, strict=True)]
     return Offer(
         subject="hooks",
         source=_shown_path(folder, repository) if folder is not None and hooks else "git's configuration",
-        shown=(*shown, *named, *((f"told what to run by {', '.join(told)}",) if told else ())),
+        shown=(*shown, *named, *((f"told what to run by {told}",) if told else ())),
         content="\n".join((*digests, *named)).encode("utf-8", "surrogateescape"),
     )
 
@@ -85,14 +77,33 @@ def _can_run(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _configuration(root: Path) -> list[Path]:
-    """The files of the work tree that hook runners obey."""
-    found = []
-    for name in _READ_BY_HOOKS:
-        path = root / name
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        found += [each for each in inside if each.is_file()]
-    return found
+def _read_by_hooks(repository: Repository, *, folder: Path | None) -> list[Path]:
+    """The files that hook runners obey, and all that lies beside the hooks if they are part of the work tree."""
+    root = repository.root.resolve()
+    is_inside = folder is not None and folder.is_relative_to(root) and not folder.is_relative_to(root / ".git")
+    folders = dict.fromkeys((*(root / name for name in hook_runners.FOLDERS), *((folder,) if is_inside else ())))
+    found = [root / name for name in hook_runners.FILES if (root / name).is_file()]
+    for top in folders:
+        for inside, _, names in os.walk(str(top)):
+            found += [Path(inside, name) for name in sorted(names) if Path(inside, name).is_file()]
+            if len(found) > _MOST_FILES:
+                raise GitUnable(
+                    f"{top} holds more than {_MOST_FILES} files: too much to be approved as commit hooks.",
+                    hint="keep hooks in a folder of their own, or turn them off: git config core.hooksPath /dev/null",
+                )
+    own = set() if folder is None else set(_hooks_in(folder))
+    return [path for path in dict.fromkeys(found) if path not in own]
+
+
+def _hooks_in(folder: Path) -> list[Path]:
+    """What git runs at a commit, of what lies in its folder of hooks."""
+    return [folder / name for name in OF_A_COMMIT if _can_run(folder / name)]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
 
 
 def _content(path: Path) -> bytes:

@@ -182,7 +182,12 @@ def _is_environment(folder: Path) -> bool:
     """Whether tests could be run with what is in a folder, by its name or by a mark in it."""
     name = folded(folder.name)
     by_name = name in ENVIRONMENT_FOLDERS and name != _COMPILED
-    return by_name or any(os.path.lexists(folder / mark) for mark in ENVIRONMENT_MARKS)
+    return by_name or is_marked_as_environment(folder)
+
+
+def is_marked_as_environment(folder: Path) -> bool:
+    """Whether a tool for environments has put its mark into a folder."""
+    return any(os.path.lexists(folder / mark) for mark in ENVIRONMENT_MARKS)
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:

@@ -108,8 +108,21 @@ def test_any_change_makes_another_offer(repository: Repository) -> None:
     digests.add(offered(repository).digest)
     plant(repository.root / ".husky" / "pre-commit")
     digests.add(offered(repository).digest)
-    assert len(digests) == 7
-    assert "told what to run by .husky/pre-commit, .pre-commit-config.yaml" in offered(repository).shown
+    plant(repository.root / ".husky" / "_" / "h")
+    digests.add(offered(repository).digest)
+    (repository.root / "lefthook-local.yml").write_text("pre-commit: evil\n")
+    digests.add(offered(repository).digest)
+    assert len(digests) == 9
+    told = "told what to run by .pre-commit-config.yaml, lefthook-local.yml, .husky/pre-commit, .husky/_/h"
+    assert told in offered(repository).shown
+
+
+def test_all_beside_hooks_of_the_work_tree_is_part_of_the_offer(repository: Repository) -> None:
+    repository.git("config", "core.hooksPath", "ci/hooks")
+    plant(repository.root / "ci" / "hooks" / "pre-commit")
+    before = offered(repository).digest
+    plant(repository.root / "ci" / "hooks" / "lib" / "common.sh")
+    assert offered(repository).digest != before
 
 
 def test_a_hook_behind_a_link_counts_with_what_it_leads_to(repository: Repository) -> None:
