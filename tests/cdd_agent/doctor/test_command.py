@@ -72,7 +72,7 @@ def test_with_json_a_check_is_a_line(project: Path, capsys: pytest.CaptureFixtur
 def test_doctor_asks_nothing_and_decides_nothing(project: Path, hook: Path, *, tmp_path: Path) -> None:
     cdd(project, "doctor")
     assert hook.exists()
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state" / "cdd" / "approvals.json").exists()
 
 
 def test_a_repository_that_brings_nothing_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
