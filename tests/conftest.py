@@ -14,8 +14,10 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
-settings.register_profile("repeatable", derandomize=True)  # a change is judged by the same examples everywhere
-settings.register_profile("searching", max_examples=500)
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None
+)  # a change is judged by the same examples everywhere
+settings.register_profile("searching", max_examples=500, deadline=None)
 settings.load_profile("repeatable")
 
 
