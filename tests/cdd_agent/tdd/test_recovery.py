@@ -37,8 +37,10 @@ def test_history_goes_back_and_what_was_there_is_kept(project: Project, bench: W
     project.git("checkout", "--quiet", "main")
     made = commit(project, "a.py")
     project.git("add", "mine.txt")
+    project.git("update-index", "--skip-worktree", "prices.py")
     recovery.put_back(wanted, ticket="sale", step=step, bench=bench)
     assert recovery.position(project.repository) == wanted
+    assert project.git("ls-files", "-v", "prices.py") == "S prices.py"
     assert (project.folder / "a.py").exists(), "files are not touched"
     (notice,) = project.seen
     assert isinstance(notice, Notice)
