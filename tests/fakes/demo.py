@@ -4,13 +4,12 @@ import io
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.cli.example import examples, play
-from cdd_agent.cli.invocation import Invocation
+from cdd_agent.cli.example import examples
 from cdd_agent.compose import Composition, Options
 from cdd_agent.doctor.check import Check
 from cdd_agent.doctor.checks import examine
@@ -18,11 +17,11 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
-from cdd_agent.storage import exclusive
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
+from tests.fakes.program import played
 
 EXAMPLE = next(example for example in examples() if example.name == "minutes-lost")
 SLUG = EXAMPLE.script.ticket
@@ -42,16 +41,7 @@ def fresh(folder: Path) -> Path:
 
 def build_finished(temporary: pytest.TempPathFactory) -> Path:
     """The example played from spec to commits, once for all workers; to be copied, never changed."""
-    base = temporary.getbasetemp()
-    home = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = home / "finished-example"
-    with exclusive(home / "finished-example.lock", purpose="Playing the example", wait_s=300.0):
-        if not (home / "finished-example.done").exists():
-            invocation = Invocation(options=Options(), assume_yes=True, as_json=False, color=False)
-            with redirect_stdout(io.StringIO()):
-                play(invocation, EXAMPLE, folder=folder)
-            (home / "finished-example.done").touch()
-    return folder
+    return played(EXAMPLE.name, temporary).folder
 
 
 def copied(finished: Path, folder: Path) -> Path:

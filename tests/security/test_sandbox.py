@@ -400,13 +400,15 @@ def test_the_number_of_processes_has_an_end(ground: Ground) -> None:
 def test_a_test_that_deletes_everything_deletes_nothing_outside(boxed: Ground, interpreter: Interpreter) -> None:
     (boxed.outside / "mine").write_text("mine")
     (boxed.project / "test_delete.py").write_text(
-        "import os, shutil\n"
+        "import os, shutil, subprocess\n"
         "def test_delete():\n"
-        f"    for folder in ('/', {str(boxed.outside)!r}, os.path.expanduser('~'), '.'):\n"
+        f"    for folder in ({str(boxed.outside)!r}, os.path.expanduser('~'), '/tmp', '.'):\n"
         "        shutil.rmtree(folder, ignore_errors=True)\n"
+        "    subprocess.run(['rm', '-rf', '--no-preserve-root', '/'], stderr=subprocess.DEVNULL)\n"
         "    os.chdir('/')\n"
     )
-    suite(boxed, interpreter).run()
+    run = suite(boxed, interpreter).run()
+    assert "did not end" not in (run.problem or "")
     assert (boxed.outside / "mine").read_text() == "mine"
     assert (boxed.project / ".git" / "config").exists()
     assert (boxed.project / "test_delete.py").exists()

@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 
-from tests.stories.conftest import Cdd, Demo, git
+from tests.fakes.program import KEY, Demo
+from tests.stories.conftest import Cdd, git
 
 REFUSALS = {
     "csv-export": {
@@ -34,6 +35,11 @@ def test_it_ends_well_and_says_where_the_project_lies(demo: Demo) -> None:
     assert demo.result.returncode == 0, demo.result.stdout + demo.result.stderr
     assert demo.result.stderr == ""
     assert f"The project lies in {demo.folder}" in demo.result.stdout
+
+
+def test_a_replay_neither_loads_the_sdk_nor_opens_a_connection_nor_reads_a_profile(demo: Demo) -> None:
+    assert demo.seen == ""
+    assert KEY not in demo.result.stdout
 
 
 def test_every_refused_attempt_is_shown_with_its_reason(demo: Demo) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.conftest import EXAMPLES, Demo, command, environment, git
+from tests.fakes.program import EXAMPLES, Demo, command, environment
+from tests.stories.conftest import git
 
 LONGEST_S = 8.0
 """About how long the whole of ``cdd exec`` takes on the example."""

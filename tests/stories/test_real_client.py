@@ -14,10 +14,9 @@ from cdd_agent.model import recorded
 from cdd_agent.model.conversation import ToolCall
 from cdd_agent.model.recorded import RecordedTurn
 from tests.fakes.messages_server import Fault, MessagesServer
-from tests.stories.conftest import EXAMPLES, ROOT, Cdd, Demo, command, environment, git
+from tests.fakes.program import EXAMPLES, KEY, ROOT, Demo, command, environment
+from tests.stories.conftest import Cdd, git
 from tests.stories.test_kill import planned
-
-KEY = "sk-ant-canary-0123456789"
 
 
 def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[str]]]:

@@ -1,0 +1,96 @@
+"""The program as a user starts it: a process of its own, an empty home; and the examples played by it, each once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.storage import exclusive
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "tickets.example"
+KEY = "sk-ant-canary-0123456789abcdef"
+
+WATCH = """\
+import os, sys
+if "cdd_agent" in sys.orig_argv:
+    def watch(event, arguments):
+        told = str(arguments)
+        if (
+            event in ("socket.connect", "socket.sendto", "socket.getaddrinfo")
+            or (event == "import" and told[2:].startswith(("anthropic", "httpx")))
+            or (event == "open" and "claude-profile" in told)
+        ):
+            with os.fdopen(os.open(os.environ["WATCHED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as log:
+                log.write(f"{event} {told[:200]}\\n")
+    sys.addaudithook(watch)
+"""
+"""A ``sitecustomize.py`` that writes to the file WATCHED what of a model's the program imports, opens and calls."""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """What a user's shell would give the program; no key."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CDD_PYTHON") if name in os.environ}
+    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
+
+
+def command(*arguments: str) -> list[str]:
+    """The program with ``arguments``."""
+    return [sys.executable, "-m", "cdd_agent", *arguments]
+
+
+class Demo:
+    """A finished demo: what it printed, where it lies, and what a watch over it has seen."""
+
+    def __init__(self, name: str, folder: Path, *, result: "subprocess.CompletedProcess[str]", seen: str = "") -> None:
+        self.name = name
+        self.folder = folder
+        self.result = result
+        self.seen = seen
+
+    @property
+    def tree(self) -> str:
+        """The files that it came to."""
+        return self._git("rev-parse", "HEAD^{tree}")
+
+    @property
+    def subjects(self) -> list[str]:
+        """The commits that it came to, oldest first."""
+        return self._git("log", "--reverse", "--format=%s").splitlines()
+
+    def _git(self, *arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+
+def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
+    """An example played from its recording, once for all workers and tests; to be copied, never changed.
+
+    It has a key and a profile to be tempted by, and is watched.
+    """
+    base = temporary.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"demo-{name}"
+    folder, kept, log = shared / name, shared / "result.json", shared / "watched"
+    with exclusive(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=300.0):
+        if not kept.exists():
+            profile = shared / "home" / ".config" / "anthropic" / "configs"
+            profile.mkdir(parents=True)
+            (profile / "claude-profile.json").write_text('{"base_url": "http://127.0.0.1:9"}', encoding="ascii")
+            (shared / "sitecustomize.py").write_text(WATCH, encoding="ascii")
+            tempted = {"ANTHROPIC_PROFILE": "claude-profile", "ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": KEY}
+            watched = {"WATCHED": str(log), "PYTHONPATH": f"{shared}{os.pathsep}{ROOT}"}
+            done = subprocess.run(
+                command("demo", name, "--keep", str(folder)),
+                cwd=shared,
+                env=environment(shared / "home", **tempted, **watched),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+            kept.write_text(json.dumps(vars(done)), encoding="utf-8")
+    result: subprocess.CompletedProcess[str] = subprocess.CompletedProcess(**json.loads(kept.read_text()))
+    return Demo(name, folder, result=result, seen=log.read_text(encoding="utf-8") if log.exists() else "")
