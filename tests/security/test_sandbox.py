@@ -404,7 +404,8 @@ def test_a_test_that_deletes_everything_deletes_nothing_outside(boxed: Ground, i
         "def test_delete():\n"
         f"    for folder in ({str(boxed.outside)!r}, os.path.expanduser('~'), '/tmp', '.'):\n"
         "        shutil.rmtree(folder, ignore_errors=True)\n"
-        "    subprocess.run(['rm', '-rf', '--one-file-system', '--no-preserve-root', '/', '/etc', '/tmp', '.'], stderr=subprocess.DEVNULL)\n"
+        "    delete = ('rm', '-rf', '--one-file-system', '--no-preserve-root')\n"
+        "    subprocess.run([*delete, '/', '/etc', '/tmp', '.'], stderr=subprocess.DEVNULL)\n"
         "    os.chdir('/')\n"
     )
     run = suite(boxed, interpreter).run()
