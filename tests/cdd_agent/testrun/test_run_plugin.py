@@ -101,10 +101,10 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     tmp_path: Path, suite: Suite, *, workers: str
 ) -> None:
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\n")
     write(tmp_path / "code_here.py", "N = 1\n", at_s=1)
     write(tmp_path / "test_a.py", "import code_here\ndef test_one(): assert (code_here.N, 1) == (1, 1)\n", at_s=1)
-    subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, env={"PATH": os.environ["PATH"]}, check=True)
+    assert plain_pytest(tmp_path) == 0
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\n")
     assert {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")} >= {"code_here", "test_a"}
 
     write(tmp_path / "code_here.py", "N = 2\n", at_s=1)
