@@ -29,7 +29,7 @@ _SHARED = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
 def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
     """The suite in a copy of the tree ``green`` with the protected files of ``red``; gone after the block."""
     project = project_in(repository, suite)
-    with tempfile.TemporaryDirectory(prefix="cdd-copy-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / repository.root.resolve().name
         with private_index() as index:
             repository.git("read-tree", green, variables=index)
@@ -84,7 +84,7 @@ def _configures_anew(
     """Whether pytest's section of a configuration file differs."""
     sections = []
     for entry in (before, now):
-        with tempfile.TemporaryDirectory(prefix="cdd-section-") as folder:
+        with tempfile.TemporaryDirectory(prefix="cdd-section-", ignore_cleanup_errors=True) as folder:
             if entry is not None:
                 text = repository.git("cat-file", "blob", entry[1])
                 (Path(folder) / path.rpartition("/")[2]).write_bytes(encoded(text))

@@ -189,8 +189,12 @@ def encoded(text: str) -> bytes:
 
 @contextlib.contextmanager
 def private_index(seed: Path | None = None) -> Iterator[dict[str, str]]:
-    """The variables that make git use an index of its own, optionally a copy of ``seed``, gone after the block."""
-    with tempfile.TemporaryDirectory(prefix="cdd-index-") as folder:
+    """The variables that make git use an index of its own, optionally a copy of ``seed``, gone after the block.
+
+    A git that a signal cut off at its very start may still write there: what it leaves goes with the other temporary
+    files.
+    """
+    with tempfile.TemporaryDirectory(prefix="cdd-index-", ignore_cleanup_errors=True) as folder:
         index = Path(folder) / "index"
         if seed is not None and seed.exists():
             shutil.copy2(seed, index)  # with its time, by which git knows what may have changed in the same moment

@@ -75,8 +75,9 @@ def is_secret(path: str) -> bool:
     name = names[-1] = _COPY.sub("", names[-1]) or names[-1]
     if name.startswith(".env") or name.endswith(".env") or any(fnmatchcase(name, pattern) for pattern in _SHOWABLE):
         return _SAMPLE.search(name) is None
-    if not _ENVIRONMENTS.isdisjoint(names[:-1]) and not name.endswith(_SOURCES):
-        return not any(map(_SAMPLE.search, names))
+    is_of_environment = not _ENVIRONMENTS.isdisjoint(names[:-1]) and not name.endswith(_SOURCES)
+    if is_of_environment and not any(map(_SAMPLE.search, names)):
+        return True
     if not _FOLDERS.isdisjoint(names[:-1]) or "/".join(names[-2:]) in _PLACES:
         return True
     return any(fnmatchcase(name, pattern) for pattern in _FILES)

@@ -84,7 +84,7 @@ class Suite:
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="cdd-testrun-") as folder:
+        with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)
             self._equip(private, nonce)

@@ -29,7 +29,16 @@ from cdd_agent.guarded.secret_files import is_secret
         *(".envs/.production/.postgres", ".env.d/prod", ".env/prod", "deploy/.ENVS/web"),
         *("prod.tfvars", "terraform.auto.tfvars", "env.production", ".flaskenv", ".dev.vars", ".dev.vars.live"),
         *(".cargo/credentials", ".cargo/credentials.toml", "credentials", "credentials.yml", "credentials.toml"),
-        *("server.key~", "id_rsa.bak", "id_rsa.old", "server.pem.orig", ".netrc.save", "prod.env.bak~", ".pgpass~"),
+        *(
+            "server.key~",
+            "id_rsa.bak",
+            ".env.example/.env/id_rsa",
+            "id_rsa.old",
+            "server.pem.orig",
+            ".netrc.save",
+            "prod.env.bak~",
+            ".pgpass~",
+        ),
     ],
 )
 def test_files_of_secrets_are_known_by_their_names(path: str) -> None:
