@@ -56,7 +56,8 @@ def put_back(wanted: Position, *, ticket: str, step: StepExecution, bench: Workb
             bench.emit(Notice(text=f"A commit made during the attempt ({head[:10]}) was taken back; kept: {ref}"))
         repository.git("update-ref", "-m", "cdd: take a commit back", "HEAD", resolved(repository, wanted.head))
     if wanted.index is not None and now.index != wanted.index:
-        repository.git("read-tree", "--reset", wanted.index)  # marks of what is the same stay, as --skip-worktree
+        marks_stay = ("-m",) if now.index is not None else ()  # as of --skip-worktree; not over conflicts
+        repository.git("read-tree", *marks_stay, wanted.index)
 
 
 def checkpoint_ref(ticket: str, step: StepExecution, *, name: str) -> str:
