@@ -56,7 +56,7 @@ def put_back(wanted: Position, *, ticket: str, step: StepExecution, bench: Workb
             bench.emit(Notice(text=f"A commit made during the attempt ({head[:10]}) was taken back; kept: {ref}"))
         repository.git("update-ref", "-m", "cdd: take a commit back", "HEAD", resolved(repository, wanted.head))
     if wanted.index is not None and now.index != wanted.index:
-        marks_stay = ("-m",) if now.index is not None else ()  # as of --skip-worktree; not over conflicts
+        marks_stay = ("-i", "-m") if now.index is not None else ()  # as of --skip-worktree; not over conflicts
         repository.git("read-tree", *marks_stay, wanted.index)
 
 
