@@ -37,7 +37,10 @@ IGNORED_FOLDERS = frozenset(
         "venv",
     }
 )
-"""Never looked into: caches, environments and the tool's own files. A folder that holds ``pyvenv.cfg`` is one too."""
+"""Never looked into: caches, environments and the tool's own files. A folder with one of the marks is one too."""
+
+_ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
+"""What makes a folder an environment: a virtual one, one of conda's kind."""
 
 PACKAGES_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """What is installed lies in a folder of such a name."""
@@ -180,10 +183,14 @@ def _files(root: Path) -> Iterator[Path]:
         subfolders[:] = [
             name
             for name in subfolders
-            if name not in IGNORED_FOLDERS and not os.path.lexists(os.path.join(folder, name, "pyvenv.cfg"))
+            if name not in IGNORED_FOLDERS and not _is_environment(os.path.join(folder, name))
         ]
         yield from (here / name for name in names)
         yield from (here / name for name in subfolders if os.path.islink(os.path.join(folder, name)))
+
+
+def _is_environment(folder: str) -> bool:
+    return any(os.path.lexists(os.path.join(folder, mark)) for mark in _ENVIRONMENT_MARKS)
 
 
 def _is_linked_folder(path: Path) -> bool:

@@ -29,7 +29,7 @@ _SHOWN_NAMES = 8
 _MOST_FILES = 2_000
 _SHOWN_BYTES = 4_000
 _LIMIT_BYTES = 200_000_000
-"""A hook may be a program of its own, with all it needs in it."""
+"""Of all of them: a hook may be a program of its own, with all it needs in it."""
 
 
 def offer(repository: Repository) -> Offer | None:
@@ -44,7 +44,9 @@ def offer(repository: Repository) -> Offer | None:
     named = [f"{each.key} = {each.value}" for each in settings if each.is_of_the_repository and _of_hook(each)]
     if not hooks and not named:
         return None
-    held = {path: _content(path) for path in (*hooks, *_read_by_hooks(repository, folder=folder))}
+    held: dict[Path, bytes] = {}
+    for path in (*hooks, *_read_by_hooks(repository, folder=folder)):
+        held[path] = _content(path, limit_bytes=_LIMIT_BYTES - sum(map(len, held.values())))
     names = [_shown_path(path, repository) for path in held]
     shown = [line for path, name in zip(hooks, names, strict=False) for line in (name, *_beginning(held[path]))]
     told = _some(names[len(hooks) :])
@@ -106,10 +108,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN_NAMES]) + more
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, *, limit_bytes: int) -> bytes:
     """The bytes of a file, or of what a link leads to; ``GitUnable`` if they cannot be had."""
     try:
-        return read_ordinary(Path(os.path.realpath(path)), limit_bytes=_LIMIT_BYTES)
+        return read_ordinary(path, limit_bytes=limit_bytes, through_links=True)
     except OSError as error:
         raise GitUnable(
             f"The hook file {path} cannot be shown to you for approval: {error.strerror or error}.",

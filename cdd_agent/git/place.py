@@ -1,6 +1,5 @@
 """Where a repository lies, from what git prints, and what is said where there is none that will do."""
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +105,7 @@ def _leads_to(entry: Path) -> Path | None:
     if entry.is_dir():
         return entry.resolve()
     try:
-        text = read_ordinary(Path(os.path.realpath(entry)), limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape")
+        text = read_ordinary(entry, limit_bytes=_PATH_BYTES, through_links=True).decode("utf-8", "surrogateescape")
     except OSError:
         return None
     named = _GITFILE.fullmatch(text)

@@ -90,4 +90,4 @@ def _borrowed_from(common_dir: Path) -> tuple[Path, ...]:
 
 def _text(path: Path) -> str:
     """What is in one of git's own files; ``OSError`` if it is none."""
-    return read_ordinary(Path(os.path.realpath(path)), limit_bytes=_LIMIT_BYTES).decode("utf-8", "surrogateescape")
+    return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True).decode("utf-8", "surrogateescape")

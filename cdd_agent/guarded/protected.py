@@ -107,11 +107,8 @@ ENVIRONMENT_FOLDERS = frozenset(
 )
 """Where the interpreter of the tests, or compiled code, may lie. A folder that holds one of the marks is one too."""
 
-ENVIRONMENT_MARK = "pyvenv.cfg"
-"""What makes a folder a virtual environment."""
-
-ENVIRONMENT_MARKS = (ENVIRONMENT_MARK, "conda-meta")
-"""What makes a folder an environment, of conda's kind too."""
+ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
+"""What makes a folder an environment: a virtual one, one of conda's kind."""
 
 _SETTINGS_FILES = (*(f"/{folded(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
 _IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(folded(name)) for name in SETTINGS_FOLDERS)})/")
@@ -167,7 +164,7 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
         folder = folders.pop()
         for name, is_folder in _entries(root / folder):
             path = f"{folder}/{name}" if folder else name
-            if private_part(name) is not None or (is_folder and _is_environment(root / path)):
+            if private_part(name) is not None or (is_folder and is_environment(root / path)):
                 found.append(path)
             elif folded(name) in _NOT_WALKED:
                 continue
@@ -178,7 +175,7 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
     return tuple(root / path for path in sorted(found))
 
 
-def _is_environment(folder: Path) -> bool:
+def is_environment(folder: Path) -> bool:
     """Whether tests could be run with what is in a folder, by its name or by a mark in it."""
     name = folded(folder.name)
     by_name = name in ENVIRONMENT_FOLDERS and name != _COMPILED

@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.sandbox.port import Access, Command, Result
 from cdd_agent.sandbox.reachable.machine import CONFIGURATION, PROCESSORS
-from cdd_agent.sandbox.reachable.mounts import HOME, confined, existing
+from cdd_agent.sandbox.reachable.mounts import HOME, binds, confined, existing, held
 from cdd_agent.sandbox.supervised import Launch, carry_out, environment_for, program
 
 _ROOT_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -17,8 +17,6 @@ _NETWORK = ("/etc/resolv.conf", "/run/systemd/resolve")
 _IN_MEMORY = (("/tmp", 4), ("/run", 32), (HOME, 8), ("/dev/shm", 8))
 """Folders that are only in memory, and which part of the machine's each may take."""
 _HELP_TIMEOUT_S = 10
-_MOST_FOLDERS = 120
-"""So many folders on the way to what is read-only are kept from being moved, those nearest to the top."""
 
 
 class BubblewrapSandbox:
@@ -80,41 +78,3 @@ class BubblewrapSandbox:
         for bound, is_writable in binds(access):
             yield from ("--bind" if is_writable else "--ro-bind", str(bound), str(bound))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
-
-
-def binds(access: Access) -> list[tuple[Path, bool]]:
-    """Each path that is to be there, and whether it may be written to; the longer ones last, as the last decides.
-
-    With them the writable folders on the way to what is read-only: a folder that is mounted cannot be moved away, nor
-    another be put in its place.
-    """
-    readable = [path for path in access.read_only if not _is_there_anyway(path)]
-    readable += [path.resolve() for path in readable if not _is_there_anyway(path.resolve())]
-    found = dict.fromkeys(access.read_write, True) | dict.fromkeys(readable, False)
-    on_the_way = sorted({folder for path in readable for folder in _on_the_way(path, found) or ()}, key=_depth)
-    found |= dict.fromkeys([folder for folder in on_the_way if not folder.is_symlink()][:_MOST_FOLDERS], True)
-    return sorted(found.items(), key=lambda bind: _depth(bind[0]))
-
-
-def held(access: Access) -> frozenset[Path]:
-    """The read-only paths in writable folders that no program can change, move away or replace."""
-    found = dict.fromkeys(access.read_write, True) | dict.fromkeys(access.read_only, False)
-    there = dict(binds(access))
-    ways = {path: _on_the_way(path, found) for path in access.read_only}
-    return frozenset(path for path, way in ways.items() if way is not None and there.keys() >= set(way))
-
-
-def _on_the_way(path: Path, found: Mapping[Path, bool]) -> tuple[Path, ...] | None:
-    """The folders between a read-only path and the writable one that it is in; None if it is in none."""
-    for number, folder in enumerate(path.parents):
-        if folder in found:
-            return tuple(path.parents)[:number] if found[folder] else None
-    return None
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)
-
-
-def _is_there_anyway(path: Path) -> bool:
-    return path == Path("/usr") or path.is_relative_to("/usr")

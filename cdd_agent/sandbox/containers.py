@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.bubblewrap import binds
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
 from cdd_agent.sandbox.reachable.machine import CONFIGURATION, PROGRAMS
-from cdd_agent.sandbox.reachable.mounts import HOME, confined, existing
+from cdd_agent.sandbox.reachable.mounts import HOME, binds, confined, existing, held
 from cdd_agent.sandbox.supervised import Launch, bounds_of, carry_out, environment_for, program
 
 IMAGE = "cdd-sandbox:empty"
@@ -55,7 +54,7 @@ class ContainerSandbox:
             environment=_client_environment(),
             confined=confined(access),
             is_told_as_by_a_shell=True,
-            bound=frozenset(path for path in access.read_only if path.parent in access.read_write),
+            bound=held(access),
             is_limited_elsewhere=True,
             ending=(str(self.client), "kill", name),
         )

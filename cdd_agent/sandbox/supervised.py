@@ -53,7 +53,7 @@ class Launch:
     """The program itself, by an absolute path, or one that confines it."""
     environment: Mapping[str, str]
     rules: "Rules | None" = None
-    """What Landlock allows it."""
+    """What the kernel refuses it; None: nothing."""
     confined: tuple[str, ...] = ()
     """What the rung forbids, in words."""
     bound: frozenset[Path] = field(default_factory=frozenset)

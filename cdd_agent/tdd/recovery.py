@@ -196,7 +196,7 @@ def reclaim(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
         return
     require_own_head(ticket, step, bench=bench)
     changed = [change.path for change in bench.snapshots.changes_since(snapshot)]
-    if changed and not any(not bench.snapshots.leaves_out(path) for path in bench.repository.uncommitted()):
+    if changed and all(map(bench.snapshots.leaves_out, bench.repository.uncommitted())):
         bench.snapshots.restore(snapshot)
         bench.emit(Notice(text=f"The files of step {step.step_number} were brought back from its last checkpoint."))
     elif changed:

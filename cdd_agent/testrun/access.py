@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.guarded.protected import (
-    ENVIRONMENT_FOLDERS,
-    ENVIRONMENT_MARK,
     PRIVATE_FOLDERS,
+    is_environment,
     must_not_appear,
     protected_paths,
 )
@@ -24,8 +23,6 @@ ASIDE = Path(".cdd") / "aside"
 _SECTIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
 """Files of which a section configures pytest."""
 _CONFIGURATION = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
-_MARKS = (ENVIRONMENT_MARK, "conda-meta")
-"""What makes a folder an environment."""
 _MOST_FILES = 120
 """So many files are protected one by one, the folders on the way to them counted too: the time for their mounts
 grows with the square, to 50 ms for these."""
@@ -100,13 +97,9 @@ def _is_source(path: Path, root: Path, *, interpreter: Interpreter) -> bool:
     folders = [root.joinpath(*inside[:end]) for end in range(1, len(inside) + 1)]
     return not (
         any(part.endswith("-packages") for part in inside)
-        or any(_is_environment(folder) for folder in folders)
+        or any(map(is_environment, folders))
         or (path != root and interpreter.path.is_relative_to(path))
     )
-
-
-def _is_environment(folder: Path) -> bool:
-    return folder.name in ENVIRONMENT_FOLDERS or any((folder / mark).exists() for mark in _MARKS)
 
 
 def _absolute(path: Path) -> Path:
@@ -183,7 +176,7 @@ def _folders_in(folder: Path) -> list[Path]:
 def _small(protected: tuple[Path, ...]) -> Iterator[Path]:
     """Protected paths that are compared whole after a run; folders of git's, our own and environments are too large."""
     for path in protected:
-        if not (path.is_dir() and (path.name in PRIVATE_FOLDERS or _is_environment(path))):
+        if not (path.is_dir() and (path.name in PRIVATE_FOLDERS or is_environment(path))):
             yield path
 
 

@@ -24,9 +24,9 @@ from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.guarded.protected import must_not_appear
 from cdd_agent.sandbox import ladder
-from cdd_agent.sandbox.bubblewrap import binds
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access, Limits
+from cdd_agent.sandbox.reachable.mounts import binds
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
 from cdd_agent.testrun.detect import Interpreter, find_interpreter

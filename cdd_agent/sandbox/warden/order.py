@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         write: list[str]
 
     class Rules(TypedDict):
-        """What the kernel refuses the program; by any rules, what ``seccomp.instructions`` names first."""
+        """What the kernel refuses the program, besides keys and what else ``seccomp.instructions`` always does."""
 
         paths: Paths | None
         """None: no Landlock, since something else keeps files and network away."""

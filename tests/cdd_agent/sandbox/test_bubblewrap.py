@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.sandbox.bubblewrap import binds, held
 from cdd_agent.sandbox.port import Access, Command
+from cdd_agent.sandbox.reachable.mounts import binds, held
 from tests.cdd_agent.sandbox.conftest import Ground, at
 
 PATHS = st.lists(st.sampled_from([Path("/a"), Path("/a/b"), Path("/a/b/c"), Path("/d"), Path("/d/e")]), max_size=5)
