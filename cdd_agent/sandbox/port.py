@@ -62,18 +62,31 @@ class Result:
 
     exit_status: int
     """The program's own; negative: minus the signal that ended it."""
-    output: str
-    """Standard output and error as they came; the middle is dropped where it is longer than the cap."""
+    head: str
+    """Standard output and error as they came, or as they began where they are longer than the cap."""
     dropped_bytes: int
+    """Of what came between ``head`` and ``tail``."""
     timed_out: bool
     duration_s: float
     level: str
+    tail: str = ""
+    """How they ended; empty if nothing is dropped."""
     limits: tuple[str, ...] = ()
     """The bounds that were in force, in words."""
     survivors: int = 0
     """Processes of it that could not be ended."""
     remarks: tuple[str, ...] = ()
     """What a person should know of the run: a protected file that was changed and is put back."""
+
+    @property
+    def output(self) -> str:
+        """Head and tail, with a line between them that says how much is missing."""
+        return joined(self.head, self.tail, dropped_bytes=self.dropped_bytes)
+
+
+def joined(head: str, tail: str, *, dropped_bytes: int) -> str:
+    """Head and tail of an output, with a line between them that says how much is missing."""
+    return f"{head}\n[... {dropped_bytes} bytes dropped ...]\n{tail}" if dropped_bytes else head + tail
 
 
 class Sandbox(Protocol):

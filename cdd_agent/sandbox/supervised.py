@@ -102,13 +102,14 @@ def carry_out(command: Command, launch: Launch) -> Result:
     }
     started = time.monotonic()
     answer, remarks, output = _asked(order, program=command.argv[0])
-    _, status, dropped, timed_out, survivors = answer
+    _, status, dropped, timed_out, survivors, size = answer
     if survivors:
         left = "1 process that it started is" if survivors == 1 else f"{survivors} processes that it started are"
         remarks.append(f"{left} still alive and could not be ended")
     return Result(
         exit_status=128 - status if launch.is_told_as_by_a_shell and status - 128 in _SIGNALS else status,
-        output=output.decode("utf-8", "replace"),
+        head=output[:size].decode("utf-8", "replace"),
+        tail=output[size:].decode("utf-8", "replace"),
         dropped_bytes=dropped,
         timed_out=bool(timed_out),
         duration_s=time.monotonic() - started,
@@ -164,7 +165,7 @@ def _asked(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes
         remarks = guard.mend()
         _end(warden, is_mended=True)
         if answer is None:
-            return [0, -signal.SIGKILL, 0, 1, survivors], [_STOPPED, *remarks], b""
+            return [0, -signal.SIGKILL, 0, 1, survivors, 0], [_STOPPED, *remarks], b""
         if not answer:
             complaint.seek(0)
             why = (complaint.read().decode("utf-8", "replace").strip().splitlines() or ["it was killed"])[-1]

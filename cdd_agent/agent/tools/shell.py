@@ -9,7 +9,7 @@ import msgspec
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.guarded.keys import mask
-from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, joined
 
 OUTPUT_CAP_BYTES = 30_000
 LAST_LINE_CAP = 200
@@ -64,15 +64,14 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
 
 def _masked(result: Result) -> str:
     """What the command printed, with its keys masked before anything is cut, and then without its middle if long."""
-    text, half = mask(result.output).text, OUTPUT_CAP_BYTES // 2
-    head, gap, tail = text.partition(f"\n[... {result.dropped_bytes} bytes dropped ...]\n")
-    if gap and result.dropped_bytes:
-        head, tail, dropped = head[:-_EDGE_BYTES], tail[_EDGE_BYTES:], result.dropped_bytes + 2 * _EDGE_BYTES
-    elif len(text) > OUTPUT_CAP_BYTES:
-        head, tail, dropped = text[:half], text[-half:], len(text[half:-half].encode())
-    else:
-        return text
-    return f"{head}\n[... {dropped} bytes dropped ...]\n{tail}"
+    head, tail = mask(result.head).text, mask(result.tail).text
+    if result.dropped_bytes:
+        dropped = result.dropped_bytes + 2 * _EDGE_BYTES
+        return joined(head[:-_EDGE_BYTES], tail[_EDGE_BYTES:], dropped_bytes=dropped)
+    half = OUTPUT_CAP_BYTES // 2
+    if len(head) > OUTPUT_CAP_BYTES:
+        return joined(head[:half], head[-half:], dropped_bytes=len(head[half:-half].encode()))
+    return head
 
 
 def _ending(result: Result, output: str) -> str:

@@ -42,11 +42,11 @@ def main() -> None:
 
 def _is_heard(run: "Run") -> bool:
     """Answer; whether somebody took it and compared in our place what stays as it is."""
-    output, dropped = run.output.kept()
-    numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors)
+    head, tail, dropped = run.output.kept()
+    numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors, len(head))
     try:
         with open(1, "wb") as stream:
-            stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + output)
+            stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + head + tail)
     except BrokenPipeError:
         return False
     return os.read(0, len(MENDED)) == MENDED

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
         """A command that ends what is no descendant of the warden, such as a container; may be empty."""
 
 
-FIELDS = 5
-"""Numbers at the head of an answer: errno of a start that failed, exit status, dropped bytes, time-out, survivors.
+FIELDS = 6
+"""Numbers before an answer's text: errno of a failed start, exit status, dropped bytes, time-out, survivors, head's size.
 
-Each ends with a NUL; after them comes the output."""
+Each ends with a NUL; after them come head and tail of the output."""
 
 MENDED = b"m"
 """Said to a warden that has answered: what stays as it is has been compared; it does so itself unless it hears that."""

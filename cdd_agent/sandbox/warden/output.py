@@ -24,11 +24,9 @@ class Ring:
         if len(self._tail) > 4 * self._half + 65_536:
             del self._tail[: -(self._half + 1)]
 
-    def kept(self) -> tuple[bytes, int]:
-        """All that came, or its head and tail with a line between that says how much is missing; and how much."""
+    def kept(self) -> tuple[bytes, bytes, int]:
+        """Head and tail of what came, and how many bytes are missing between them; all of it is the head."""
         if self._total <= 2 * self._half:
-            return bytes(self._head + self._tail), 0
+            return bytes(self._head + self._tail), b"", 0
         tail = self._tail[-self._half :] if self._half else b""
-        dropped = self._total - len(self._head) - len(tail)
-        middle = f"\n[... {dropped} bytes dropped ...]\n".encode()
-        return bytes(self._head + middle + tail), dropped
+        return bytes(self._head), bytes(tail), self._total - len(self._head) - len(tail)

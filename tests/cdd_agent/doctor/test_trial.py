@@ -15,9 +15,7 @@ class Silent:
     level = "none"
 
     def run(self, command: Command) -> Result:
-        return Result(
-            exit_status=3, output="Killed", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level
-        )
+        return Result(exit_status=3, head="Killed", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level)
 
 
 def test_two_tests_are_told_apart(premises: Premises) -> None:

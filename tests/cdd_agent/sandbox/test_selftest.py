@@ -31,9 +31,7 @@ class Broken:
     level = "bwrap"
 
     def run(self, command: Command) -> Result:
-        return Result(
-            exit_status=1, output="no namespaces\n", dropped_bytes=0, timed_out=False, duration_s=0, level="x"
-        )
+        return Result(exit_status=1, head="no namespaces\n", dropped_bytes=0, timed_out=False, duration_s=0, level="x")
 
 
 class Missing(Broken):
@@ -58,7 +56,7 @@ class Leaky:
             caller.connect(("127.0.0.1", int(port_of_datagrams if self.kind == socket.SOCK_DGRAM else port)))
             caller.send(b"out")
         told = "".join(f"{name} failed Permission denied\n" for name in ("write", "read", "connect", "git"))
-        return Result(exit_status=0, output=told, dropped_bytes=0, timed_out=False, duration_s=0, level="x")
+        return Result(exit_status=0, head=told, dropped_bytes=0, timed_out=False, duration_s=0, level="x")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_warden_that_is_killed_leaves_nothing_unseen(tmp_path: Path) -> None:
 def test_an_answer_in_the_wardens_place_leaves_nothing_unseen(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
     code = (
-        "import os; os.mkdir('.vscode'); open(f'/proc/{os.getppid()}/fd/1', 'wb').write(b'0\\0' * 5);"
+        "import os; os.mkdir('.vscode'); open(f'/proc/{os.getppid()}/fd/1', 'wb').write(b'0\\0' * 6);"
         "os.kill(os.getppid(), 9)"
     )
     result = ground.run(sys.executable, "-c", code, kept=(".vscode",))

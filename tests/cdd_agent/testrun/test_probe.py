@@ -131,7 +131,7 @@ class Cell:
     def run(self, command: Command) -> Result:
         self.programs.append(command.argv[0])
         said = '{"python": "3.12.1", "pytest": "8.0.0", "packages": "/"}'
-        return Result(exit_status=0, output=said, dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
+        return Result(exit_status=0, head=said, dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
 
 
 def test_an_interpreter_of_the_work_tree_runs_in_the_sandbox_wherever_the_project_begins(tmp_path: Path) -> None:

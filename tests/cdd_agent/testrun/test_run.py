@@ -248,7 +248,7 @@ class Recorder:
 
     def run(self, command: Command) -> Result:
         self.commands.append(list(command.argv))
-        return Result(exit_status=1, output="", dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
+        return Result(exit_status=1, head="", dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
 
 
 def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: Suite) -> None:
