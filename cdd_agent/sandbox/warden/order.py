@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 FIELDS = 6
-"""Numbers before an answer's text: errno of a failed start, exit status, dropped bytes, time-out, survivors, head's size.
+"""Numbers before an answer's text: errno of a failed start, exit status, dropped bytes, time-out, survivors, head.
 
-Each ends with a NUL; after them come head and tail of the output."""
+Each ends with a NUL; after them come head and tail of the output, the last number being the size of the head."""
 
 MENDED = b"m"
 """Said to a warden that has answered: what stays as it is has been compared; it does so itself unless it hears that."""

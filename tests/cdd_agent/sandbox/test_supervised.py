@@ -237,7 +237,7 @@ def test_what_a_run_made_is_out_of_the_way_even_if_cdd_is_killed(tmp_path: Path,
 
 def test_what_could_not_be_ended_is_told(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
-    answer = b"0\0" * 4 + b"2\0"
+    answer = b"0\0" * 4 + b"2\0" + b"0\0"
     code = f"import os; open(f'/proc/{{os.getppid()}}/fd/1', 'wb').write({answer!r}); os.kill(os.getppid(), 9)"
     result = ground.python(code)
     assert result.survivors == 2
