@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 
 from cdd_agent import settings
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.disclosure import without_keys
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import UsageError

@@ -57,6 +57,10 @@ class TurnEnded:
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
+    cache_write_tokens: int = 0
+    model: str = ""
+    cost_usd: float | None = None
+    """None: the model's price is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,36 @@ class ToolReturned:
     ok: bool
     summary: str
     """The first line of what the model is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked:
+    """An agent asks the developer one question and waits."""
+
+    agent: str
+    question: str
+    options: tuple[str, ...]
+    """Answers to choose from by number; any other answer is as good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """A conversation was replaced by a summary of it."""
+
+    agent: str
+    before_tokens: int
+    """Of the last request, as the model counted them."""
+    after_characters: int
+    """Of the summary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecProposed:
+    """Socrates is about to write to ``spec.yaml``."""
+
+    ticket: str
+    diff: str
+    """Unified, of the file before and after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +244,9 @@ Event: TypeAlias = (
     | RetryScheduled
     | ToolCalled
     | ToolReturned
+    | QuestionAsked
+    | Compacted
+    | SpecProposed
     | SpecSaved
     | PlanDrafted
     | StepStarted

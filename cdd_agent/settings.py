@@ -35,7 +35,10 @@ _DEEPEST = 20
 _MOST = 1_000_000_000
 """Of any number: more is a slip, and infinity and NaN are none."""
 
-_MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s"})
+_NO_LIMIT_AT_NONE = frozenset(
+    f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")
+)
+_MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s", "compact_at_percent"}) | _NO_LIMIT_AT_NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,27 @@ class Settings:
     """How often a test that failed is run again, alone, to tell a flaky one from a broken one; 0: never."""
     evidence_timeout_s: float = 120.0
     """Of all runs together that check an open GREEN from outside; 0: only the code is looked at."""
+    max_tokens_per_step: int = 5_000_000
+    """Read and written, cached or not, by one step, or one conversation; 0: no limit, here and below."""
+    max_tokens_per_ticket: int = 25_000_000
+    max_usd_per_step: float = 10.0
+    """Where the model's price is known; where it is not, the limit of tokens holds alone."""
+    max_usd_per_ticket: float = 50.0
+    max_calls_per_step: int = 250
+    """Of the model."""
+    max_calls_per_ticket: int = 2_500
+    max_minutes_per_step: float = 90.0
+    """From the step's first call on, tests and waiting included."""
+    max_minutes_per_ticket: float = 720.0
+    """Minutes in which its steps were carried out, all sittings together."""
+    compact_at_percent: int = 80
+    """How full of a conversation the model's context may be before a summary takes its place; 0: never by itself."""
+    edit_format: Literal["tools", "blocks"] = "tools"
+    """How the model of the Executor changes files: by tools, or, if it has no tool use, by fenced blocks with paths."""
+    approvals: Literal["commands", "all"] = "commands"
+    """What a person is asked about once: commands that are not known to be harmless, or writing and testing too."""
+    editing_mode: Literal["emacs", "vi"] = "emacs"
+    """Keys of the prompt."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""

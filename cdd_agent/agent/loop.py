@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, assert_never
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.disclosure import Pieces
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.events import Emit, Notice, ToolCalled, ToolReturned, TurnEnded

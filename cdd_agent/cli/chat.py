@@ -15,7 +15,8 @@ from cdd_agent.doctor.checks import examine
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Event
 from cdd_agent.journal import Journal
-from cdd_agent.repl.session import Place, Read, Session
+from cdd_agent.repl.place import Place, Read
+from cdd_agent.repl.session import Session
 from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 from cdd_agent.workflows.conversation.planner import Planner
@@ -99,7 +100,7 @@ class _Crew:
 
 def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
     """Lines that a person types; only a project remembers them."""
-    from cdd_agent.repl.terminal import terminal_reader
+    from cdd_agent.repl.terminal.reader import terminal_reader
 
     return terminal_reader(
         private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,

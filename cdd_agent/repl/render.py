@@ -5,14 +5,17 @@ from rich.text import Text
 from cdd_agent.events import (
     AttemptStarted,
     Committed,
+    Compacted,
     Event,
     GateJudged,
     Notice,
     PlanDrafted,
+    QuestionAsked,
     RetryScheduled,
     RolledBack,
     RunFinished,
     RunStarted,
+    SpecProposed,
     SpecSaved,
     StepFinished,
     StepStarted,
@@ -65,9 +68,11 @@ class Renderer:
                 self._verdict(event)
             case Committed(commit=commit, subject=subject):
                 self._screen.line(f"{self._screen.symbols['commit']} {commit[:8]}  {subject}", style="bold", hang=2)
-            case RolledBack() | Notice() | RetryScheduled():
+            case RolledBack() | Notice() | RetryScheduled() | Compacted():
                 self._remark(event)
-            case SpecSaved() | PlanDrafted():
+            case QuestionAsked(question=question, options=options):
+                self._question(question, options)
+            case SpecProposed() | SpecSaved() | PlanDrafted():
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
@@ -120,12 +125,15 @@ class Renderer:
         for reason in event.reasons:
             self._screen.line(reason_text(reason), indent=self._screen.indent + 2, hang=2)
 
-    def _remark(self, event: RolledBack | Notice | RetryScheduled) -> None:
+    def _remark(self, event: RolledBack | Notice | RetryScheduled | Compacted) -> None:
         """Something to know besides the work itself."""
         match event:
             case RolledBack(kept=kept, why=why):
                 told = f"Rolled back: {why}. What was there is kept in {kept}"
                 self._screen.line(f"{self._screen.symbols['back']} {told}", style="yellow", hang=2)
+            case Compacted(before_tokens=before, after_characters=after):
+                told = f"The conversation ({before:,} tokens) goes on from a summary of {after:,} characters."
+                self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
             case Notice(text=text):
                 self._screen.line(f"{self._screen.symbols['note']} {text}", style="yellow", hang=2)
             case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
@@ -134,9 +142,17 @@ class Renderer:
                 self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
                 self._screen.say(f"try {number} of {limit} in", for_s=wait)
 
-    def _document(self, event: SpecSaved | PlanDrafted) -> None:
-        """What became of a spec or a plan."""
+    def _question(self, question: str, options: tuple[str, ...]) -> None:
+        """One question with the answers to choose from."""
+        self._screen.line(question, style="bold", hang=2)
+        for number, option in enumerate(options, start=1):
+            self._screen.line(Text.assemble((f"{number}", "bold cyan"), f"  {clean(option)}"), indent=2, hang=3)
+
+    def _document(self, event: SpecProposed | SpecSaved | PlanDrafted) -> None:
+        """What is to become, or became, of a spec or a plan."""
         match event:
+            case SpecProposed(diff=diff):
+                self._screen.show_diff(diff)
             case SpecSaved(changed=changed, missing=missing):
                 keys = ", ".join(key.replace("_", " ") for key in changed) or "no change"
                 still = f"; still missing: {', '.join(missing)}" if missing else ""

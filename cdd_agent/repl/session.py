@@ -1,19 +1,18 @@
 """The chat prompt: reads a line, hands it to a command or to the agent that listens, and never ends by an error."""
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TypeAlias
 
-from cdd_agent.doctor.check import Check
 from cdd_agent.errors import CddError, ExitCode, UsageError
-from cdd_agent.repl import conversation_talk, crash, executor_talk
+from cdd_agent.repl import crash
 from cdd_agent.repl.commands import Command, at_prompt, help_lines, parse
+from cdd_agent.repl.crew import Agent, Crew
 from cdd_agent.repl.display.checkup import show_checks
 from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.place import Place, Read
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.status import show_ticket, show_tickets
+from cdd_agent.repl.talk import conversation as conversation_talk
+from cdd_agent.repl.talk import executor as executor_talk
 from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
 from cdd_agent.work.hold import holding_ticket
 from cdd_agent.workflows.conversation.planner import Planner
@@ -22,49 +21,6 @@ from cdd_agent.workflows.execution.executor import Executor
 
 LEAVES_WITHIN_S = 2.0
 """A second Ctrl-C at the prompt within this time leaves."""
-
-Agent: TypeAlias = Socrates | Planner | Executor
-
-
-class Crew(Protocol):
-    """Whoever makes the agents; events go to the screen and to the ticket's journal."""
-
-    @property
-    def root(self) -> Path:
-        """The project's folder."""
-        ...
-
-    def socrates(self, ticket: Ticket) -> Socrates:
-        """Socrates on a ticket."""
-        ...
-
-    def planner(self, ticket: Ticket) -> Planner:
-        """The Planner on a ticket."""
-        ...
-
-    def executor(self, ticket: Ticket) -> Executor:
-        """The Executor on a ticket."""
-        ...
-
-    def checks(self) -> Iterable[Check]:
-        """What the doctor finds, looked at while it is asked for."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the user is: shown in the prompt and the toolbar."""
-
-    agent: str = "cdd"
-    ticket: str = ""
-    step: str = ""
-    """``2/3``; empty outside the Executor."""
-    sandbox: str = ""
-    """What the tests are shut into, once it is known."""
-
-
-Read: TypeAlias = Callable[[Place], str]
-"""Gives one line the user typed; raises ``EOFError`` when there are no more and ``KeyboardInterrupt`` for Ctrl-C."""
 
 
 class Session:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.tickets import plan
 from cdd_agent.work import state
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cdd_agent
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool

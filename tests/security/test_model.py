@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tool import ToolOutput, define
 from cdd_agent.clock import SystemClock

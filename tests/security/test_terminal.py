@@ -34,10 +34,10 @@ from cdd_agent.repl import crash
 from cdd_agent.repl.display import question
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.place import Place
 from cdd_agent.repl.render import Renderer, reason_text
-from cdd_agent.repl.session import Place
 from cdd_agent.repl.status import show_plan, show_steps, show_ticket, show_tickets
-from cdd_agent.repl.terminal import terminal_reader
+from cdd_agent.repl.terminal.reader import terminal_reader
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import all_tickets, create, find
 from cdd_agent.trust import Offer
@@ -342,7 +342,7 @@ HANDLES = {
     ("cdd_agent/repl/display/screen.py", "sys.stdout"): "given to the console",
     ("cdd_agent/repl/display/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/display/live.py", ".file"): "a constant that erases the row; flushed",
-    ("cdd_agent/repl/terminal.py", "PromptSession"): "escapes controls itself; what it is given is clean",
+    ("cdd_agent/repl/terminal/reader.py", "PromptSession"): "escapes controls itself; what it is given is clean",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
 }

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
-from cdd_agent.agent.timebox import within
+from cdd_agent.agent.editing.replacement import Edited, replace, split_lines, without_ending
+from cdd_agent.agent.limits.timebox import within
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.agent.unseen import controls, require_seen, told_by_line
 from cdd_agent.errors import UsageError

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from cdd_agent.agent.timebox import within
+from cdd_agent.agent.limits.timebox import within
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.workspace.files import Workspace

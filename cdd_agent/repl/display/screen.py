@@ -85,6 +85,12 @@ class Screen:
             self.console.print(content, soft_wrap=not wrap)
         self._is_blank = False
 
+    def show_diff(self, diff: str) -> None:
+        """Print a unified diff, its lines colored by what they do."""
+        for line in diff.splitlines():
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
+            self.line(line, style="bold" if line.startswith(("+++", "---")) else style, hang=1)
+
     def error(self, happened: str, *, hint: str) -> None:
         """Print what happened and what can be typed; wrapped for a person, in one line each for a file."""
         for told in (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool

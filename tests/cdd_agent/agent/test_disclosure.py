@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.disclosure import Pieces, without_keys
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.compose import Composition, Options
 from cdd_agent.errors import BudgetSpent

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define

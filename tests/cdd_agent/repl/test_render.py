@@ -63,6 +63,15 @@ CASES: list[tuple[Event, str]] = [
         "• overloaded (529); what was said of this answer does not count; try 3 of 4 in 2\n  s\n",
     ),
     (events.Notice(text="mind this"), "• mind this\n"),
+    (
+        events.Compacted(agent="socrates", before_tokens=12_000, after_characters=900),
+        "• The conversation (12,000 tokens) goes on from a summary of 900 characters.\n",
+    ),
+    (
+        events.QuestionAsked(agent="socrates", question="Which?", options=("the first", "the\x1b[2J other")),
+        "Which?\n  1  the first\n  2  the other\n",
+    ),
+    (events.SpecProposed(ticket="t", diff="@@ -1 +1 @@\n-a\n+b"), "@@ -1 +1 @@\n-a\n+b\n"),
 ]
 
 

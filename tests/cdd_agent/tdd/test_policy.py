@@ -1,6 +1,6 @@
 import pytest
 
-from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.tdd.policy import Kind, Phase, Policy, commit_prefix, modules_of, phases_of
 
 

@@ -1,5 +1,6 @@
 """A recording, YAML or JSON: turns or ``RecordingError``; what is read can be printed, read back and put on record."""
 
+from dataclasses import replace
 from random import Random
 from typing import TypeAlias
 
@@ -48,7 +49,7 @@ _TOKENS = (
     "\0",
 )
 
-_TOKENS_USED = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0}
+_TURN = TurnEnded(agent="a", text="", stop_reason="", input_tokens=0, output_tokens=0, cache_read_tokens=0)
 
 
 def _block(random: Random) -> JSON:
@@ -106,7 +107,7 @@ def read(given: Given) -> None:
             raise Broken(f"printed as {'JSON' if form else 'YAML'} the turns read back differently")
     for turn in turns:
         said = "".join(block.text for block in turn.content if isinstance(block, Text))
-        encode(TurnEnded(agent="a", text=said, stop_reason=turn.stop_reason, **_TOKENS_USED))
+        encode(replace(_TURN, text=said, stop_reason=turn.stop_reason))
 
 
 TARGET = Target(

@@ -10,7 +10,7 @@ import pytest
 from cdd_agent.repl.display.question import MOST_LINES, may_take_effect
 from cdd_agent.settings import CONFIG_FILE, DEFAULT_MODEL
 from cdd_agent.trust import Offer
-from tests.cdd_agent.repl.test_terminal import Window, needs_tmux
+from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
 from tests.fakes.demo import captured
 
 OFFER = Offer(subject="settings", source=".cdd/config.yaml", shown=("model: x", "max_turns: 3"), content=b"")

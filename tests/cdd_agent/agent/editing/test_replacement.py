@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.edit import Edited, replace, split_lines, without_ending
+from cdd_agent.agent.editing.replacement import Edited, replace, split_lines, without_ending
 from cdd_agent.errors import UsageError
 from cdd_agent.workspace.files import decode, encode
 

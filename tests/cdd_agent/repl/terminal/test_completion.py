@@ -4,7 +4,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from cdd_agent.repl.completion import CommandCompleter
+from cdd_agent.repl.terminal.completion import CommandCompleter
 
 
 @pytest.mark.parametrize(

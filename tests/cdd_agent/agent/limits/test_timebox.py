@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cdd_agent.agent.timebox import within
+from cdd_agent.agent.limits.timebox import within
 from cdd_agent.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError, GateClosed
-from cdd_agent.repl import conversation_talk
+from cdd_agent.repl.talk import conversation as conversation_talk
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import ANSWER, SLUG, ProjectCrew, captured
 

@@ -1,0 +1,1 @@
+"""Changing files: one piece by another, and whole files from fenced blocks."""

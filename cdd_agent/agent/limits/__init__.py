@@ -1,0 +1,1 @@
+"""How much a run may use: turns, tokens, dollars, time."""

@@ -1,0 +1,1 @@
+"""What was said: kept on disk, read back, made shorter."""

@@ -1,0 +1,1 @@
+"""What is said around each agent at the prompt."""

@@ -1,0 +1,1 @@
+"""The line editor: keys, completion, toolbar, history."""
