@@ -230,6 +230,17 @@ def retry_step(state: RunState, number: int) -> RunState:
     return replace(_ended(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 
 
+def review_step(state: RunState, number: int, *, decision: str) -> RunState:
+    """Step ``number`` with what a reviewer decided about it; only a completed one can be decided about."""
+    step = state.execution(number)
+    if step.status != Status.COMPLETED:
+        raise UsageError(
+            f"Step {number} is {step.status.replace('_', ' ')}; only a completed one can be reviewed.",
+            hint=f"see the steps with: cdd status {state.ticket_slug}",
+        )
+    return _with(state, replace(step, review=decision))
+
+
 def finish(state: RunState, *, now: str) -> RunState:
     """The run with its final status: failed if a step failed, completed if none is left to do.
 

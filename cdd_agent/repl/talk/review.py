@@ -1,0 +1,209 @@
+"""What is said while a person reviews: one completed step after the other, its evidence, its diff, and a decision."""
+
+import difflib
+from pathlib import Path
+
+from rich.text import Text
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import Repository
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.review.decision import decide
+from cdd_agent.review.diff import FileDiff
+from cdd_agent.review.evidence import Evidence
+from cdd_agent.review.subject import Landed, StepToReview, completed_steps
+from cdd_agent.settings import private_folder
+from cdd_agent.tickets.ticket import Ticket
+
+WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "exit": ()}
+"""What a review listens to -> other ways to say it; a number goes to that step, ``diff`` may name a file."""
+
+MOST_LINES = 80
+"""Of all the diffs of a step that are shown unasked."""
+
+_SIGN = {"created": "A", "modified": "M", "deleted": "D"}
+
+
+class Review:
+    """A sitting over the completed steps of one ticket."""
+
+    def __init__(self, ticket: Ticket, *, repository: Repository, project: Path) -> None:
+        """Begins at the first step that nothing was decided about; raises ``UsageError`` if no step is completed."""
+        self.ticket = ticket
+        self._project = project
+        self._repository = repository
+        self.steps = self._completed()
+        open_steps = [at for at, step in enumerate(self.steps) if step.decision is None]
+        self.at = open_steps[0] if open_steps else 0
+
+    @property
+    def step(self) -> StepToReview:
+        """The step that is looked at."""
+        return self.steps[self.at]
+
+    @property
+    def left(self) -> int:
+        """How many steps nothing was decided about."""
+        return sum(step.decision is None for step in self.steps)
+
+    def approve(self) -> None:
+        """Approve the step that is looked at, and go to the next one that is open."""
+        decide(self.ticket, self.step.number, decision="approved", project=self._project)
+        self.steps = self._completed()
+        following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
+        self.at = next((at for at in following if self.steps[at].decision is None), self.at)
+
+    def _completed(self) -> tuple[StepToReview, ...]:
+        """The steps as they are now."""
+        reports = private_folder(self._project) / "reports" / self.ticket.slug
+        return completed_steps(self.ticket, self._repository, reports=reports)
+
+
+def greet(review: Review, *, screen: Screen) -> bool:
+    """Show the first step that is open, or that all are decided about; whether anything is left to decide."""
+    if not review.left:
+        show_overview(review.steps, screen=screen)
+        screen.line(f"All {len(review.steps)} completed steps of {review.ticket.slug} are approved.", style="bold")
+        return False
+    show_step(review.step, count=len(review.steps), screen=screen)
+    _say_what_is_next(review, screen=screen)
+    return True
+
+
+def say(review: Review, words: str, *, screen: Screen) -> bool:
+    """Carry out one of the words of a review; whether it goes on listening."""
+    word, argument = _understood(words, review)
+    match word:
+        case "exit":
+            screen.line("Left the review; /review comes back to what is open.", indent=0)
+            return False
+        case "approve":
+            number = review.step.number
+            review.approve()
+            screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green", indent=0)
+            if not review.left:
+                show_overview(review.steps, screen=screen)
+                screen.line("Nothing is left to review.", style="bold", indent=0)
+                return False
+        case "diff":
+            for file in _files(review.step, argument):
+                show_file(file, screen=screen)
+            _say_what_is_next(review, screen=screen)
+            return True
+        case "step":
+            review.at = next(at for at, step in enumerate(review.steps) if step.number == int(argument))
+        case _:
+            review.at = (review.at + (1 if word == "next" else -1)) % len(review.steps)
+    screen.gap()
+    show_step(review.step, count=len(review.steps), screen=screen)
+    _say_what_is_next(review, screen=screen)
+    return True
+
+
+def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
+    """A line for each step: what it changed and what was decided about it."""
+    for step in steps:
+        symbol = screen.symbols["open" if step.decision else "todo"]
+        told = f"{symbol} Step {step.number}  {step.title}  ({_size(step.files)})  {step.decision or 'not reviewed'}"
+        screen.line(told, style="green" if step.decision else "", indent=0, hang=2)
+
+
+def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int = MOST_LINES) -> None:
+    """One step: its commits and what they rest on, its files, and as much of its diff as is not too long to read."""
+    decided = f"  {step.decision}" if step.decision else ""
+    screen.line(f"Step {step.number}/{count}  {step.title}{decided}", style="bold", indent=0, hang=2)
+    for landed in step.commits:
+        _show_commit(landed, screen=screen)
+    screen.line(_size(step.files), style="bold", indent=2)
+    room = most_lines
+    for file in step.files:
+        lines = file.hunks.count("\n") + 1 if file.hunks else 0
+        if lines <= room:
+            show_file(file, screen=screen)
+            room -= lines
+        else:
+            _show_head(file, screen=screen)
+            screen.line(f"{lines} lines of diff; see them: diff {file.path}", style="dim", indent=4, hang=2)
+
+
+def show_file(file: FileDiff, *, screen: Screen) -> None:
+    """What changed in one file."""
+    _show_head(file, screen=screen)
+    if file.hunks:
+        screen.show_diff(file.hunks)
+    elif file.added is None:
+        screen.line("no text; git shows that it changed, not how", style="dim", indent=4)
+
+
+def _show_head(file: FileDiff, *, screen: Screen) -> None:
+    """The line above the diff of a file."""
+    counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
+    screen.line(Text.assemble((f"{_SIGN[file.kind]} {clean(file.path)}", "bold cyan"), counts), indent=2, hang=2)
+
+
+def _show_commit(landed: Landed, *, screen: Screen) -> None:
+    """One commit and its evidence; what there is no note of is said as plainly."""
+    told = f"{screen.symbols['commit']} {landed.commit[:8]}  {landed.subject}"
+    screen.line(told, style="bold", indent=2, hang=2)
+    for evidence in landed.evidence:
+        good = evidence.is_open and evidence.report == "as it was"
+        screen.line(_evidence(evidence), style="green" if good else "yellow", indent=4, hang=2)
+    if not landed.evidence:
+        screen.line("no handoff note: nothing says on what evidence it landed", style="red", indent=4, hang=2)
+
+
+def _evidence(evidence: Evidence) -> str:
+    """One phase's evidence in a line."""
+    verdict = "gate open" if evidence.is_open else "gate closed"
+    tries = "" if evidence.tries == 1 else f" at try {evidence.tries}"
+    report = {"as it was": "its report is kept and unchanged", "none": "without a report"}.get(
+        evidence.report, "its report was changed or removed since"
+    )
+    return f"{evidence.phase.upper()}: {verdict}{tries}; {report}"
+
+
+def _size(files: tuple[FileDiff, ...]) -> str:
+    """How much was changed, in words."""
+    added, removed = (sum(count or 0 for count in counts) for counts in _counts(files))
+    return f"{len(files)} {'file' if len(files) == 1 else 'files'}, +{added} -{removed}"
+
+
+def _counts(files: tuple[FileDiff, ...]) -> tuple[list[int | None], list[int | None]]:
+    """Lines added and removed, by file."""
+    return [file.added for file in files], [file.removed for file in files]
+
+
+def _files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
+    """The file that is named, or all of the step; raises ``UsageError`` with the nearest path."""
+    if not path:
+        return step.files
+    found = tuple(file for file in step.files if file.path == path)
+    if not found:
+        near = difflib.get_close_matches(path, [file.path for file in step.files], n=1, cutoff=0.3)
+        hint = f"did you mean: diff {near[0]}" if near else "diff alone shows all of them"
+        raise UsageError(f"Step {step.number} did not change {path!r}.", hint=hint)
+    return found
+
+
+def _understood(words: str, review: Review) -> tuple[str, str]:
+    """The word of ``WORDS`` that is said, or ``step``, with what stands behind it; raises ``UsageError``."""
+    said, _, argument = words.strip().partition(" ")
+    word = next((word for word, others in WORDS.items() if said.lower() in (word, *others)), None)
+    numbers = {str(step.number) for step in review.steps}
+    if word is not None and (word == "diff" or not argument):
+        return word, argument.strip()
+    if said in numbers and not argument:
+        return "step", said
+    near = difflib.get_close_matches(said.lower(), WORDS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(
+        f"A review does not know {words!r}.",
+        hint=f"{meant}It knows: approve, next, previous, diff [FILE], the number of a step, exit",
+    )
+
+
+def _say_what_is_next(review: Review, *, screen: Screen) -> None:
+    """The words that can be said now."""
+    told = f"approve (a), next (n), previous (p), diff (d) [FILE] or exit; {review.left} left to review"
+    screen.line(told, style="bold", indent=0, hang=2)

@@ -1,0 +1,76 @@
+"""What a commit rests on: the handoff note that was put on it, and whether the report it names is still that one."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.git.notes import read_lines
+from cdd_agent.git.repository import CommitId, Repository
+
+
+class _Gate(msgspec.Struct):
+    """The verdict in a note."""
+
+    phase: str
+    open: bool
+    report_sha256: str | None = None
+
+
+class _Note(msgspec.Struct):
+    """As much of a note as is shown."""
+
+    seq: int
+    phase: str
+    gate: _Gate
+    retryCount: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What one commit's note says."""
+
+    phase: str
+    is_open: bool
+    tries: int
+    report: str
+    """``as it was``, ``changed or gone``, or ``none``."""
+
+
+def evidence_of(repository: Repository, commit: CommitId, *, reports: Path) -> tuple[Evidence, ...]:
+    """What the notes on ``commit`` say, one for each phase in order; ``reports`` holds the kept reports of the ticket.
+
+    A line that is no note of this program is passed over: whoever can push can write one.
+    """
+    notes: dict[str, _Note] = {}
+    for line in read_lines(repository, commit):
+        try:
+            note = msgspec.json.decode(line, type=_Note)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if note.phase not in notes or notes[note.phase].seq <= note.seq:
+            notes[note.phase] = note
+    kept = _digests(reports)
+    return tuple(
+        Evidence(
+            phase=note.phase.lower(),
+            is_open=note.gate.open,
+            tries=note.retryCount + 1,
+            report=_standing(note.gate.report_sha256, kept),
+        )
+        for note in sorted(notes.values(), key=lambda note: note.seq)
+    )
+
+
+def _digests(reports: Path) -> dict[str, Path]:
+    """sha256 -> file, of the reports that are kept."""
+    files = sorted(reports.rglob("*.json")) if reports.is_dir() else []
+    return {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files if path.is_file()}
+
+
+def _standing(digest: str | None, kept: dict[str, Path]) -> str:
+    """What became of the report with this digest."""
+    if digest is None:
+        return "none"
+    return "as it was" if digest in kept else "changed or gone"

@@ -1,0 +1,69 @@
+"""What there is to look at: the completed steps of a ticket, each with its commits, its evidence and its diff."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.review.diff import FileDiff, between
+from cdd_agent.review.evidence import Evidence, evidence_of
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work import state_file
+from cdd_agent.work.state import Status, StepExecution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """One commit of a step."""
+
+    phases: tuple[str, ...]
+    """Those that ended in it: a phase that changed nothing stands on the commit before."""
+    commit: CommitId
+    subject: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepToReview:
+    """A completed step as a person looks at it."""
+
+    number: int
+    title: str
+    commits: tuple[Landed, ...]
+    files: tuple[FileDiff, ...]
+    """From before the step to its last commit."""
+    decision: str | None
+    """What was decided about it; None: nothing yet."""
+
+
+def completed_steps(ticket: Ticket, repository: Repository, *, reports: Path) -> tuple[StepToReview, ...]:
+    """The ticket's completed steps in the order of the plan.
+
+    Raises ``UsageError`` if nothing was carried out, or if commits of a step are no longer in the repository.
+    """
+    state = state_file.load(ticket.state_path)
+    done = () if state is None else tuple(state.execution(number) for number in state.numbers(Status.COMPLETED))
+    if not done:
+        raise UsageError(
+            f"No step of {ticket.slug} is completed, so there is nothing to review.", hint=f"cdd exec {ticket.slug}"
+        )
+    return tuple(_step(step, repository, reports=reports) for step in done)
+
+
+def _step(step: StepExecution, repository: Repository, *, reports: Path) -> StepToReview:
+    """One completed step, read from the repository."""
+    phases_of: dict[str, list[str]] = {}
+    for phase, commit in step.commits.items():
+        phases_of.setdefault(commit, []).append(phase)
+    commits = tuple(
+        Landed(
+            phases=tuple(phases),
+            commit=CommitId(commit),
+            subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
+            evidence=evidence_of(repository, CommitId(commit), reports=reports),
+        )
+        for commit, phases in phases_of.items()
+    )
+    base = step.base_commit
+    files = between(repository, base, after=commits[-1].commit) if base and commits else ()
+    return StepToReview(number=step.step_number, title=step.title, commits=commits, files=files, decision=step.review)

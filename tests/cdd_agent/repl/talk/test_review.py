@@ -1,0 +1,89 @@
+"""The words of a review, over steps that really landed."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import Repository
+from cdd_agent.repl.talk import review as review_talk
+from cdd_agent.repl.talk.review import Review
+from cdd_agent.tickets.ticket import find
+from tests.fakes.demo import SLUG, captured
+
+
+class Talk:
+    """A review, and what is printed of what is said to it."""
+
+    def __init__(self, folder: Path) -> None:
+        with captured(width=100) as (self.screen, self._shown):
+            self.review = Review(find(folder, SLUG), repository=Repository.find(folder), project=folder)
+        self.is_listening = True
+
+    def greets(self) -> str:
+        self.is_listening = review_talk.greet(self.review, screen=self.screen)
+        return self._shown.getvalue()
+
+    def says(self, words: str) -> str:
+        before = len(self._shown.getvalue())
+        self.is_listening = review_talk.say(self.review, words, screen=self.screen)
+        return self._shown.getvalue()[before:]
+
+
+def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
+    shown = Talk(finished).greets()
+    assert shown.startswith("Step 1/1  ")
+    assert "RED: gate open; its report is kept and unchanged" in shown
+    assert "GREEN: gate open at try 2; its report is kept and unchanged" in shown
+    assert "M durations/reading.py" in shown
+    assert "\n@@ -" in shown
+    assert shown.endswith("approve (a), next (n), previous (p), diff (d) [FILE] or exit; 1 left to review\n")
+
+
+def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    assert "Step 1 approved." in talk.says("a")
+    assert not talk.is_listening
+    again = Talk(finished)
+    assert "are approved." in again.greets()
+    assert not again.is_listening
+
+
+def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    shown = talk.says("diff durations/reading.py")
+    assert shown.count("M durations/reading.py") == 1
+    assert "tests/" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("aprove", "did you mean approve?"),
+        ("diff durations/readng.py", "did you mean: diff durations/reading.py"),
+        ("7", "It knows: approve"),
+        ("approve everything", "did you mean approve?"),
+    ],
+)
+def test_what_is_not_known_names_the_nearest(finished: Path, words: str, hint: str) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    with pytest.raises(UsageError) as refused:
+        talk.says(words)
+    assert hint in refused.value.hint
+
+
+def test_exit_leaves_and_decides_nothing(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    talk.says("exit")
+    assert not talk.is_listening
+    assert talk.review.left == 1
+
+
+def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
+    with pytest.raises(UsageError, match="so there is nothing to review") as refused:
+        Talk(project)
+    assert refused.value.hint == f"cdd exec {SLUG}"
