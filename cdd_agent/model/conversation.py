@@ -5,9 +5,9 @@ edited, only followed.
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from cdd_agent.guarded.keys import mask
 
@@ -71,6 +71,12 @@ class AssistantMessage:
 
 Message: TypeAlias = UserMessage | AssistantMessage
 
+Keep: TypeAlias = Callable[[Message], None]
+"""Takes a message to whoever keeps it."""
+
+CHARACTERS_PER_TOKEN = 4
+"""About."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -81,6 +87,11 @@ class Usage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them, whatever they cost."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
         """Both together."""
@@ -119,12 +130,29 @@ def draw_token() -> str:
 class Conversation:
     """The append-only exchange of one agent with the model; no text shaped like a key gets into what is said to it."""
 
-    def __init__(self, system: str, *, token: str | None = None) -> None:
-        """``system`` never changes afterwards; without the ``token`` that it names, one is drawn."""
+    def __init__(
+        self,
+        system: str,
+        *,
+        token: str | None = None,
+        preface: str = "",
+        keep: Keep | None = None,
+        messages: Iterable[Message] = (),
+    ) -> None:
+        """``system`` never changes afterwards; without the ``token`` that it names, one is drawn.
+
+        ``preface`` goes before the first words that are said, as a text of its own. ``keep`` is called with each
+        message that is appended. ``messages`` are those of an earlier sitting, or a summary of one: nobody is called
+        for them, and they count as said.
+        """
         self.system = mask(system).text
         self.token = token or draw_token()
         """In the marks round what others wrote; the same in the whole conversation."""
-        self._messages: list[Message] = []
+        self._preface = mask(preface).text
+        self._keep = keep
+        self._messages: list[Message] = list(messages)
+        self.tokens = _estimated_tokens(self._messages)
+        """Of the last request and its answer, as the model counted them; estimated where it was not asked yet."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -133,14 +161,42 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Append a user message of plain text."""
-        self._messages.append(UserMessage(content=(Text(text=mask(text).text),)))
+        preface = () if self._messages or not self._preface else (Text(text=self._preface),)
+        self._append(UserMessage(content=(*preface, Text(text=mask(text).text))))
 
     def answer(self, results: Iterable[ToolResult]) -> None:
         """Append the results of all tool calls of the last turn as one user message."""
-        self._messages.append(
+        self._append(
             UserMessage(content=tuple(replace(result, content=mask(result.content).text) for result in results))
         )
 
     def hear(self, turn: Turn) -> None:
         """Append the model's turn, unchanged."""
-        self._messages.append(AssistantMessage(content=turn.content))
+        self._append(AssistantMessage(content=turn.content))
+        self.tokens = turn.usage.total or self.tokens
+
+    def _append(self, message: Message) -> None:
+        """Make ``message`` the last one."""
+        self._messages.append(message)
+        if self._keep is not None:
+            self._keep(message)
+
+
+def _estimated_tokens(messages: Iterable[Message]) -> int:
+    """About how many tokens ``messages`` are, before a model has counted them."""
+    return sum(len(_said(block)) for message in messages for block in message.content) // CHARACTERS_PER_TOKEN
+
+
+def _said(block: AssistantBlock | UserBlock) -> str:
+    """The text of a block, as long as what is sent of it."""
+    match block:
+        case Text(text=text):
+            return text
+        case ToolResult(content=content):
+            return content
+        case ToolCall(input=value):
+            return str(value)
+        case Opaque(wire=wire):
+            return str(wire)
+        case _:
+            assert_never(block)
