@@ -6,8 +6,6 @@ import click
 
 from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed
-from cdd_agent.events import Notice
-from cdd_agent.work.hold import holding_ticket
 
 if TYPE_CHECKING:
     from cdd_agent.work.state import RunState
@@ -20,6 +18,9 @@ if TYPE_CHECKING:
 @click.pass_obj
 def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """Socrates questions the ticket SLUG until its spec.yaml is complete."""
+    from cdd_agent.events import Notice
+    from cdd_agent.work.hold import holding_ticket
+
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
         from cdd_agent.cli.chat import chat
@@ -44,6 +45,9 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
 @click.pass_obj
 def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """The Planner writes plan.md for the ticket SLUG."""
+    from cdd_agent.events import Notice
+    from cdd_agent.work.hold import holding_ticket
+
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
         from cdd_agent.cli.chat import chat

@@ -1,6 +1,5 @@
 """The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes."""
 
-import difflib
 import os
 import signal
 import sys
@@ -33,6 +32,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that ``args`` name; raises ``UsageError`` with the nearest one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f"did you mean: cdd {near[0]}" if near else "cdd --help lists the commands"
             raise UsageError(f"There is no command {args[0]!r}.", hint=hint)

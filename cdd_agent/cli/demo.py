@@ -1,6 +1,5 @@
 """``cdd demo``: an example carried from spec to commits by a recording."""
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | Non
             invocation.screen.line(f"{example.name:<{width}}  {example.script.title}", hang=width + 2)
         return
     if name not in known:
+        import difflib
+
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean: cdd demo {near[0]}" if near else f"cdd demo {' | '.join(known)}"
         raise UsageError(f"There is no example {name!r}.", hint=hint)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cdd_agent.events import Emit, Event, encode
-
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition, Options
+    from cdd_agent.events import Emit, Event
     from cdd_agent.repl.display.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
 
@@ -46,7 +45,7 @@ class Invocation:
         return Screen(sys.stderr if self.as_json else sys.stdout, color=self.color, animated=not self.as_json)
 
     @cached_property
-    def sink(self) -> Emit:
+    def sink(self) -> "Emit":
         """Where events go: to the screen, or as JSON to standard output.
 
         A reader who goes away ends the run with ``BrokenPipeError``, once: what is told on the way out is dropped.
@@ -55,7 +54,7 @@ class Invocation:
 
         write = _print_json if self.as_json else Renderer(self.screen).write
 
-        def tell(event: Event) -> None:
+        def tell(event: "Event") -> None:
             try:
                 write(event)
             except BrokenPipeError:
@@ -109,7 +108,7 @@ class Invocation:
 
         sinks: list[Emit] = [self.sink]
 
-        def emit(event: Event) -> None:
+        def emit(event: "Event") -> None:
             for sink in sinks:
                 sink(event)
 
@@ -145,7 +144,9 @@ def headless(command: Command) -> Command:
     return click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default.")(with_json)
 
 
-def _print_json(event: Event) -> None:
+def _print_json(event: "Event") -> None:
     """Write one event as a line of JSON."""
+    from cdd_agent.events import encode
+
     sys.stdout.write(encode(event).decode("utf-8") + "\n")
     sys.stdout.flush()

@@ -1,6 +1,5 @@
 """``cdd schema``: the form of what the program writes for other programs, as JSON Schema."""
 
-import difflib
 import sys
 
 import click
@@ -22,6 +21,8 @@ def schema(name: str) -> None:
 
     if name not in SCHEMAS:
         happened = f"There is no schema {name!r}." if name else "Which schema? None was named."
+        import difflib
+
         near = difflib.get_close_matches(name, SCHEMAS, n=1)
         hint = f"did you mean: cdd schema {near[0]}" if near else f"cdd schema {' | '.join(SCHEMAS)}"
         raise UsageError(happened, hint=hint)

@@ -1,10 +1,7 @@
 """The key of the model's service: taken out of the environment once, and shown to nobody by accident."""
 
-import base64
 import os
 from collections.abc import Iterator
-
-from cdd_agent.guarded.keys import mask
 
 VARIABLE = "ANTHROPIC_API_KEY"
 HIDDEN = "(the key)"
@@ -61,6 +58,8 @@ class Secret:
         text = self._tell()
         if len(text) < _SHORTEST:
             return
+        import base64  # here, not above: the key is taken before it is known what is asked for
+
         encoded = text.encode("utf-8", "surrogateescape")
         yield base64.b64encode(encoded).decode().rstrip("=")
         yield base64.urlsafe_b64encode(encoded).decode().rstrip("=")
@@ -86,6 +85,8 @@ def take() -> Secret | None:
 
 def hidden(text: str, *, key: Secret | None = None) -> str:
     """``text`` as it may be shown or kept: without ``key``, the key of this process, and what is shaped like one."""
+    from cdd_agent.guarded.keys import mask
+
     for known in (*_TAKEN, *([] if key is None else [key])):
         text = known.hidden_in(text)
     return mask(text).text
