@@ -1,6 +1,6 @@
 """What both conversations work with, and how their system prompts are made."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,8 @@ class Desk:
     budget: Budget
     """Of one answer."""
     emit: Emit
+    may_save: Callable[[], bool] | None = None
+    """Asks the developer, who has seen a change, whether to save it; None: nobody is there, and it is saved."""
 
     def conversation(self, agent: str, *, ticket: str) -> Conversation:
         """A new conversation; the prompt's last line names agent and ticket, by which a recording finds its turns."""
@@ -35,10 +37,10 @@ class Desk:
         marks = Marks(draw_token())
         return Conversation(f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}", token=marks.token)
 
-    def ask(self, conversation: Conversation, tool: Tool, *, agent: str) -> AgentRun:
-        """Let the model answer, with the reading tools and ``tool``; raises ``BudgetSpent`` if it never ends."""
+    def ask(self, conversation: Conversation, *own: Tool, agent: str) -> AgentRun:
+        """Let the model answer, with the reading tools and its ``own``; raises ``BudgetSpent`` if it never ends."""
         read, _write, _edit = file_tools(self.workspace, lambda _path: "A conversation changes no files.")
-        tools: Sequence[Tool] = (read, *search_tools(self.workspace), tool)
+        tools: Sequence[Tool] = (read, *search_tools(self.workspace), *own)
         run = run_agent(conversation, tools, model=self.model, budget=self.budget, emit=self.emit, agent=agent)
         if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
             raise BudgetSpent(
