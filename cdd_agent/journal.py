@@ -5,9 +5,7 @@ line, and the next one is begun on a line of its own. What cannot be written is 
 journal tells what was done, and nothing is resumed from it.
 """
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +14,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit, Event, Notice, TextDelta, ThinkingDelta, decode, encode
-from cdd_agent.storage import open_log
+from cdd_agent.storage import Log
 
 
 class Journal:
@@ -27,10 +25,7 @@ class Journal:
 
         Nobody but the user may read the file: it holds what the model said, and parts of the project.
         """
-        self._path = path
-        self._descriptor, self._is_torn = open_log(path)
-        with suppress(OSError):  # somebody else's file, or a disk without permissions
-            os.fchmod(self._descriptor, 0o600)
+        self._log = Log(path)
         self._clock = clock
         self._tell = tell
         self._lost = 0
@@ -43,7 +38,7 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the file."""
-        os.close(self._descriptor)
+        self._log.close()
 
     def write(self, event: Event) -> None:
         """Append ``event`` with the time; pieces of text are left to ``TurnEnded``, which has the whole."""
@@ -51,24 +46,16 @@ class Journal:
             return
         time = msgspec.json.encode(self._clock.now())
         line = b'{"time":' + time + b"," + encode(event)[1:] + b"\n"
-        whole = b"\n" + line if self._is_torn else line
-        try:
-            written = os.write(self._descriptor, whole)
-        except OSError as error:
-            self._lose(error.strerror or str(error))
-            return
-        if written < len(whole):
-            self._is_torn = self._is_torn or written > 0
-            self._lose("No space left for a whole line")
-        else:
-            self._is_torn = False
+        why = self._log.append(line)
+        if why is not None:
+            self._lose(why)
 
     def _lose(self, why: str) -> None:
         """Say, the first time, that the journal has a gap."""
         self._lost += 1
         if self._lost == 1:
-            text = f"The journal {self._path} has a gap from here on ({why}); the work itself is saved apart from it."
-            self._tell(Notice(text=text))
+            gap = f"The journal {self._log.path} has a gap from here on ({why})"
+            self._tell(Notice(text=f"{gap}; the work itself is saved apart from it."))
 
 
 def read(path: Path) -> Iterator[Event]:

@@ -97,6 +97,37 @@ def open_log(path: Path) -> tuple[int, bool]:
     return handle, is_torn
 
 
+class Log:
+    """A file of lines that are appended as things happen; nobody but the user may read it.
+
+    A line that could not be finished is ended before the next one, so that only it is lost.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens ``path`` for appending and makes its folder; raises ``OSError``."""
+        self.path = path
+        self.descriptor, self._is_torn = open_log(path)
+        with contextlib.suppress(OSError):  # somebody else's file, or a disk without permissions
+            os.fchmod(self.descriptor, 0o600)
+
+    def append(self, line: bytes) -> str | None:
+        """Write ``line``, which ends with a newline; why it is not whole in the file, or nothing if it is."""
+        whole = b"\n" + line if self._is_torn else line
+        try:
+            written = os.write(self.descriptor, whole)
+        except OSError as error:
+            return error.strerror or str(error)
+        if written < len(whole):
+            self._is_torn = self._is_torn or written > 0
+            return "No space left for a whole line"
+        self._is_torn = False
+        return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self.descriptor)
+
+
 def _temporary(path: Path) -> tuple[int, str]:
     """A new file beside ``path``, open and locked for as long as it is: so others know that somebody writes it."""
     while True:
