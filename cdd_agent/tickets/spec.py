@@ -9,6 +9,7 @@ from typing import TypeAlias
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import document
+from cdd_agent.tickets.rules.testable import vague_word
 from cdd_agent.tickets.yaml_sentences import Layout
 from cdd_agent.tickets.yaml_splice import Edit, Item, apply, item_text, list_edits, text_edit
 from cdd_agent.tickets.yaml_text import LIMIT_BYTES, Document, Node, quoted, read
@@ -68,6 +69,13 @@ class Spec:
         return tuple(criterion.id for criterion in self.acceptance_criteria)
 
 
+COMPLETE = "a title, a description, at least one acceptance criterion that can be tested, and no open question"
+"""What a complete spec has, for whoever is told that one is not."""
+
+VAGUE = "A criterion cannot be tested if it has a word that measures nothing, and no number, `code` or quoted text."
+"""The rule behind ``remarks``."""
+
+
 def missing(spec: Spec) -> tuple[str, ...]:
     """What the spec lacks to be complete, each as words that fit behind "it lacks"."""
     lacks = []
@@ -77,8 +85,19 @@ def missing(spec: Spec) -> tuple[str, ...]:
         lacks.append("a description")
     if not spec.acceptance_criteria:
         lacks.append("an acceptance criterion")
+    elif all(vague_word(criterion.text) for criterion in spec.acceptance_criteria):
+        lacks.append("an acceptance criterion that can be tested")
     lacks += [f"an answer to the open question: {question}" for question in spec.open_questions]
     return tuple(lacks)
+
+
+def remarks(spec: Spec) -> tuple[str, ...]:
+    """What is weak in the spec but does not keep it from being complete, as long as another criterion can be tested."""
+    return tuple(
+        f"{criterion.id} is vague: '{word}' measures nothing, and no number, code or quoted text says what is meant"
+        for criterion in spec.acceptance_criteria
+        if (word := vague_word(criterion.text))
+    )
 
 
 def load(path: Path) -> Spec:

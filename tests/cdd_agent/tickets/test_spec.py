@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.tickets.spec import Criterion, Spec, load, load_text, missing, parse, save, update
+from cdd_agent.tickets.spec import Criterion, Spec, load, load_text, missing, parse, remarks, save, update
 
 FULL = """\
 # The exporter's ticket.
@@ -30,31 +30,36 @@ open_questions:
 depends_on: [reader]
 """
 
-NATURAL = [
-    "Given a user: when they log in, they see their list",
-    "The title is cut at 80 characters # of the screen",
-    "`cdd --version` prints its version",
-    "@admin may delete a row",
-    "[x] is shown for a done row",
-    '"x" is quoted in the output',
-    "'it' stays in single quotes, isn't it",
-    "yes",
-    "no",
-    "null",
-    "1.10",
-    "0777",
-    "2026-01-31",
-    "12:30:45",
-    "& is written as &amp;",
-    "*args are passed on",
-    "{name} is replaced: always",
-    "!important stays",
-    "% is escaped",
-    "> 5 rows are paged",
-    "| separates columns",
-    "- a dash is kept",
-    "# is a heading, \\n is not: C:\\temp",
-]
+NATURAL = {
+    "a user": "Given a user: when they log in, they see their list",
+    "hash": "The title is cut at 80 characters # of the screen",
+    "backticks": "`cdd --version` prints its version",
+    "at sign": "@admin may delete a row",
+    "brackets": "[x] is shown for a done row",
+    "double quotes": '"x" is quoted in the output',
+    "single quotes": "'it' stays in single quotes, isn't it",
+    "yes": "yes",
+    "no": "no",
+    "null": "null",
+    "1.10": "1.10",
+    "0777": "0777",
+    "a date": "2026-01-31",
+    "a time of day": "12:30:45",
+    "ampersand": "& is written as &amp;",
+    "asterisk": "*args are passed on",
+    "braces": "{name} is replaced: always",
+    "exclamation mark": "!important stays",
+    "percent": "% is escaped",
+    "greater than": "> 5 rows are paged",
+    "bar": "| separates columns",
+    "dash": "- a dash is kept",
+    "a heading and a backslash": "# is a heading, \\n is not: C:\\temp",
+}
+"""What each sentence has that YAML would take for something else -> the sentence, as people write it unquoted."""
+
+
+COMMENTS = {"a heading and a backslash"}
+"""What is a comment and no value behind a key."""
 
 
 def read(text: str) -> Spec:
@@ -81,8 +86,12 @@ def test_a_spec_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("sentence", NATURAL)
+def test_there_are_all_23_sentences_that_yaml_would_change() -> None:
+    assert len(set(NATURAL.values())) == 23
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("sentence", NATURAL.values(), ids=list(NATURAL))
 def test_a_natural_sentence_comes_back_whole(sentence: str, end: str) -> None:
     text = f"acceptance_criteria:{end}  - {sentence}{end}  - id: AC-7{end}    text: {sentence}{end}"
     text += f"open_questions:{end}- {sentence}{end}"
@@ -95,7 +104,7 @@ def test_a_natural_sentence_comes_back_whole(sentence: str, end: str) -> None:
     assert read(update(text, {"acceptance_criteria": spec.acceptance_criteria}, path="spec.yaml")) == spec
 
 
-@pytest.mark.parametrize("sentence", [sentence for sentence in NATURAL if not sentence.startswith("#")])
+@pytest.mark.parametrize("sentence", [pytest.param(NATURAL[name], id=name) for name in NATURAL if name not in COMMENTS])
 def test_a_natural_title_and_description_come_back_whole(sentence: str) -> None:
     spec = read(f"title: {sentence}\ndescription:\n  {sentence}\n")
 
@@ -171,6 +180,22 @@ def test_an_empty_spec_lacks_all_that_is_needed(text: str) -> None:
 
 def test_an_open_question_is_lacking_its_answer() -> None:
     assert missing(read(FULL)) == ("an answer to the open question: Which encoding?",)
+
+
+def test_a_criterion_that_can_be_tested_is_enough() -> None:
+    text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- It is nice: within 200 ms\n"
+
+    assert missing(read(text)) == ()
+    assert remarks(read(text)) == (
+        "AC-1 is vague: 'fast' measures nothing, and no number, code or quoted text says what is meant",
+    )
+
+
+def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
+    text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- Errors are handled properly, etc.\n"
+
+    assert missing(read(text)) == ("an acceptance criterion that can be tested",)
+    assert [remark.split("'")[1] for remark in remarks(read(text))] == ["fast", "properly"]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +295,7 @@ def test_a_change_that_would_disturb_another_key_is_refused() -> None:
 
 keys = st.sampled_from(["title", "description", "technical_notes"])
 lists = st.sampled_from(["out_of_scope", "open_questions", "depends_on", "acceptance_criteria"])
-texts = st.text(max_size=12) | st.sampled_from([*NATURAL, "a\n\nb ", "a\n  b\n# c", "|", ">-\n", "\ta"])
+texts = st.text(max_size=12) | st.sampled_from([*NATURAL.values(), "a\n\nb ", "a\n  b\n# c", "|", ">-\n", "\ta"])
 sources = st.sampled_from(
     [
         FULL,
