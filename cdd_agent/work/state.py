@@ -41,23 +41,39 @@ class StepKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotals:
-    """What the model has used in the run so far."""
+    """What a run, or a step of it, has used so far."""
 
     input_tokens: int = 0
+    """Without those read from or written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    calls: int = 0
+    """Of the model, those without an answer included."""
+    minutes: float = 0.0
     cost_usd: float | None = None
     """None while nothing was used, and as soon as the price of any part is unknown."""
+    known_usd: float = 0.0
+    """Of the parts whose price is known: all of the cost, or the least of it."""
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, whatever they cost."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: "UsageTotals") -> "UsageTotals":
         """Both together; an unknown cost of tokens stays unknown."""
-        parts = [part for part in (self, other) if part != UsageTotals()]
+        parts = [part for part in (self, other) if part.tokens or part.cost_usd is not None]
         known = [part.cost_usd for part in parts if part.cost_usd is not None]
         return UsageTotals(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            calls=self.calls + other.calls,
+            minutes=self.minutes + other.minutes,
             cost_usd=sum(known) if parts and len(known) == len(parts) else None,
+            known_usd=self.known_usd + other.known_usd,
         )
 
 
@@ -108,6 +124,8 @@ class StepExecution:
     """Ref the step rolls back to."""
     baseline: str | None = None
     """Path of the report taken before the phase in work."""
+    usage: UsageTotals = UsageTotals()
+    """Of all tries, the earlier ones included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +221,11 @@ def record_files(
     return _with(state, changed)
 
 
+def record_usage(state: RunState, number: int, *, usage: UsageTotals) -> RunState:
+    """Step ``number`` with what it has used so far, in place of what was recorded before."""
+    return _with(state, replace(state.execution(number), usage=usage))
+
+
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:
     """Step ``number`` completed, which only a step in progress can be."""
     step = _in(state, number, Status.IN_PROGRESS, verb="completed")
@@ -225,7 +248,7 @@ def retry_step(state: RunState, number: int) -> RunState:
     """Step ``number`` pending again, without the attempts, commits and files of the earlier try but with its error."""
     step = state.execution(number)
     fresh = StepExecution(
-        step_number=number, title=step.title, text_sha256=step.text_sha256, error=step.error, started_at=None
+        step_number=number, title=step.title, text_sha256=step.text_sha256, error=step.error, usage=step.usage
     )
     return replace(_ended(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 

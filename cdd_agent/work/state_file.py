@@ -5,6 +5,7 @@ A file that is damaged, or newer than this program, is refused and left where it
 
 import contextlib
 import re
+from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import msgspec
 from cdd_agent.bounds import json_source
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.work.state import SCHEMA, RunState
+from cdd_agent.work.state import SCHEMA, RunState, UsageTotals
 
 LIMIT_BYTES = 10_000_000
 """Of a state that is read: some thousand times one of a long plan."""
@@ -119,7 +120,11 @@ def backup_of(path: Path) -> Path:
 
 def _strange(state: RunState) -> str | None:
     """The first value that this program would not have written, with its place."""
+    if _is_below_nothing(state.usage):
+        return f"the run has used less than nothing: {state.usage!r:.200}"
     for number, step in state.step_executions.items():
+        if _is_below_nothing(step.usage):
+            return f"step {number} has used less than nothing: {step.usage!r:.200}"
         values = [
             ("baseline", _OWN_REPORT, step.baseline),
             ("checkpoint", _OWN_REF, step.checkpoint),
@@ -132,6 +137,11 @@ def _strange(state: RunState) -> str | None:
             if value is not None and (pattern.fullmatch(value) is None or ".." in value):
                 return f"step {number} has the {name} {value!r:.100}, which is none of this program's"
     return None
+
+
+def _is_below_nothing(usage: UsageTotals) -> bool:
+    """Whether a number is negative, by which more could be used than the limits say."""
+    return any(value is not None and value < 0 for value in astuple(usage))
 
 
 def _content(path: Path) -> bytes | None:

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
 from cdd_agent.work import state as work
@@ -152,10 +154,58 @@ def test_a_retry_puts_a_failed_run_back_in_progress() -> None:
     assert (run.status, run.completed_at) == (Status.IN_PROGRESS, None)
 
 
-def test_usage_adds_up() -> None:
-    first = UsageTotals(input_tokens=1, output_tokens=2, cache_read_tokens=3, cost_usd=0.5)
+counts = st.integers(0, 10**9)
+dollars = st.integers(0, 10**6).map(float)
+usages = st.builds(
+    UsageTotals,
+    input_tokens=counts,
+    output_tokens=counts,
+    cache_read_tokens=counts,
+    cache_write_tokens=counts,
+    calls=counts,
+    minutes=dollars,
+    cost_usd=st.none() | dollars,
+    known_usd=dollars,
+)
 
-    assert first + first == UsageTotals(input_tokens=2, output_tokens=4, cache_read_tokens=6, cost_usd=1.0)
+
+def test_usage_adds_up() -> None:
+    first = UsageTotals(
+        input_tokens=1,
+        output_tokens=2,
+        cache_read_tokens=3,
+        cache_write_tokens=4,
+        calls=1,
+        minutes=1.5,
+        cost_usd=0.5,
+        known_usd=0.5,
+    )
+
+    assert (first + first).tokens == 20
+    assert first + first == UsageTotals(
+        input_tokens=2,
+        output_tokens=4,
+        cache_read_tokens=6,
+        cache_write_tokens=8,
+        calls=2,
+        minutes=3.0,
+        cost_usd=1.0,
+        known_usd=1.0,
+    )
+
+
+@given(usages, usages, usages)
+def test_the_order_in_which_usage_is_added_does_not_matter(a: UsageTotals, b: UsageTotals, c: UsageTotals) -> None:
+    assert (a + b) + c == a + (b + c)
+    assert a + b == b + a
+    assert a + UsageTotals() == a
+
+
+def test_minutes_and_calls_without_tokens_leave_the_cost_known() -> None:
+    known = UsageTotals(input_tokens=1, cost_usd=0.5, known_usd=0.5)
+
+    assert (known + UsageTotals(calls=1, minutes=2.0)).cost_usd == 0.5
+    assert (UsageTotals(calls=1) + UsageTotals(minutes=1.0)).cost_usd is None
 
 
 def test_a_cost_that_is_unknown_in_part_is_unknown() -> None:
@@ -164,3 +214,17 @@ def test_a_cost_that_is_unknown_in_part_is_unknown() -> None:
 
     assert (known + unknown).cost_usd is None
     assert (unknown + known).cost_usd is None
+
+
+def test_what_is_known_of_a_cost_stays_known() -> None:
+    known, unknown = UsageTotals(input_tokens=1, cost_usd=0.5, known_usd=0.5), UsageTotals(input_tokens=1)
+
+    assert (known + unknown + known).known_usd == 1.0
+
+
+def test_a_step_that_is_tried_again_has_used_what_its_earlier_tries_did() -> None:
+    used = UsageTotals(input_tokens=7, calls=1)
+    run = work.retry_step(work.record_usage(failed(), 1, usage=used), 1)
+
+    assert run.execution(1).usage == used
+    assert run.execution(2).usage == UsageTotals()

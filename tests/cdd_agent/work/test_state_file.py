@@ -33,6 +33,18 @@ attempts = st.builds(
     report=optional,
     checkpoint=optional,
 )
+tokens = st.integers(0, 10**9)
+usages = st.builds(
+    UsageTotals,
+    input_tokens=tokens,
+    output_tokens=tokens,
+    cache_read_tokens=tokens,
+    cache_write_tokens=tokens,
+    calls=tokens,
+    minutes=st.floats(0, 1e6),
+    cost_usd=st.none() | st.floats(0, 1e6),
+    known_usd=st.floats(0, 1e6),
+)
 names = st.lists(texts, max_size=2).map(tuple)
 executions = st.builds(
     StepExecution,
@@ -53,8 +65,8 @@ executions = st.builds(
     base_commit=optional,
     checkpoint=optional,
     baseline=optional,
+    usage=usages,
 )
-tokens = st.integers(0, 10**9)
 states = st.builds(
     RunState,
     ticket_slug=texts,
@@ -68,13 +80,7 @@ states = st.builds(
     branch=optional,
     sandbox=optional,
     model=optional,
-    usage=st.builds(
-        UsageTotals,
-        input_tokens=tokens,
-        output_tokens=tokens,
-        cache_read_tokens=tokens,
-        cost_usd=st.none() | st.floats(0, 1e6),
-    ),
+    usage=usages,
     step_executions=st.lists(executions, max_size=3, unique_by=lambda step: step.step_number).map(
         lambda steps: {step.step_number: step for step in steps}
     ),
@@ -119,7 +125,7 @@ def test_a_changed_byte_is_read_or_refused_and_nothing_else(place: int, byte: in
 LARGE = replace(
     SECOND,
     step_executions=work.pending_steps(
-        [StepKey(number=n, title=f"Step {n} in a plan", text_sha256="0" * 64) for n in range(1, 8)]
+        [StepKey(number=n, title=f"Step {n} in a plan", text_sha256="0" * 64) for n in range(1, 6)]
     ),
 )
 
@@ -194,11 +200,39 @@ def test_the_file_has_the_documented_keys() -> None:
         "schema ticket_slug status current_step started_at completed_at plan_sha256 spec_sha256 base_commit branch "
         "sandbox model usage step_executions"
     )
-    assert " ".join(state["usage"]) == "input_tokens output_tokens cache_read_tokens cost_usd"
+    assert " ".join(state["usage"]) == (
+        "input_tokens output_tokens cache_read_tokens cache_write_tokens calls minutes cost_usd known_usd"
+    )
+    assert state["step_executions"]["1"]["usage"] == state["usage"]
     assert " ".join(state["step_executions"]["1"]) == (
         "step_number title text_sha256 status started_at completed_at error files_created files_modified "
-        "files_deleted phase attempts commits review base_commit checkpoint baseline"
+        "files_deleted phase attempts commits review base_commit checkpoint baseline usage"
     )
+
+
+def test_a_file_of_an_earlier_version_that_counted_less_is_read() -> None:
+    old = json.loads(encode(SECOND))
+    old["usage"] = {"input_tokens": 5, "output_tokens": 4, "cache_read_tokens": 3, "cost_usd": None}
+    del old["step_executions"]["1"]["usage"]
+
+    state = decode(json.dumps(old).encode(), path="state.json")
+
+    assert state.usage == UsageTotals(input_tokens=5, output_tokens=4, cache_read_tokens=3)
+    assert state.execution(1).usage == UsageTotals()
+
+
+@pytest.mark.parametrize("where", ["run", "step"])
+@pytest.mark.parametrize("usage", [{"input_tokens": -1}, {"known_usd": -0.5}, {"cost_usd": -1.0}, {"minutes": -1}])
+def test_a_file_by_which_less_than_nothing_was_used_is_refused(
+    where: str, usage: dict[str, float], tmp_path: Path
+) -> None:
+    path = tmp_path / "execution-state.json"
+    state = json.loads(encode(SECOND))
+    (state if where == "run" else state["step_executions"]["1"])["usage"] |= usage
+    path.write_text(json.dumps(state))
+
+    with pytest.raises(DocumentError, match="has used less than nothing"):
+        load(path)
 
 
 def test_the_file_is_indented_for_people() -> None:
