@@ -23,6 +23,15 @@ TEST_FIRST: frozenset[Kind] = frozenset({"feature", "bug"})
 SIZES = frozenset(["xs", "s", "m", "l", "xl", "tiny", "trivial", "small", "medium", "large", "low", "high"])
 """The sizes that are known, in lower case; any other is kept with a warning."""
 
+LARGE = frozenset(["l", "xl", "large", "high"])
+"""The sizes of a step that is better split."""
+
+MANY_STEPS = 20
+"""More than these in a plan are worth a warning."""
+
+MANY_FILES = 8
+"""More than these in a step are worth a warning."""
+
 _KIND_OF_TYPE: dict[str, Kind] = {
     "bug": "bug",
     "refactor": "refactor",
@@ -116,16 +125,40 @@ def problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:
 
 
 def warnings(plan: Plan) -> tuple[Problem, ...]:
-    """What is odd in the plan but does not stop it."""
-    return tuple(
-        Problem(
+    """What is odd in the plan but does not stop it, by line."""
+    found = [warning for step in plan.steps for warning in _step_warnings(step)]
+    if len(plan.steps) > MANY_STEPS:
+        message = f"the plan has {len(plan.steps)} steps, more than {MANY_STEPS}"
+        found.append(Problem(line=0, message=message, hint="make several tickets of it"))
+    return tuple(sorted(found, key=lambda warning: warning.line))
+
+
+def _step_warnings(step: Step) -> Iterable[Problem]:
+    size = step.size.lower()
+    if step.size and size not in SIZES:
+        yield Problem(
             line=step.line_of("size"),
             message=f"step {step.number} has the unknown size '{step.size}'",
             hint="small, medium and large are known; it is kept as written",
         )
-        for step in plan.steps
-        if step.size and step.size.lower() not in SIZES
-    )
+    if size in LARGE:
+        yield Problem(
+            line=step.line_of("size"),
+            message=f"step {step.number} is {size}",
+            hint="split it: a step is one failing test or a few, and the code that passes them",
+        )
+    if len(step.files) > MANY_FILES:
+        yield Problem(
+            line=step.line_of("files"),
+            message=f"step {step.number} names {len(step.files)} files, more than {MANY_FILES}",
+            hint="split it",
+        )
+    if not step.description:
+        yield Problem(
+            line=step.line,
+            message=f"step {step.number} has no description",
+            hint="say below its keys what to do, and what to look out for",
+        )
 
 
 def _duplicates(plan: Plan) -> Iterable[Problem]:

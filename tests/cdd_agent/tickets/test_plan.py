@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems, warnings
+from cdd_agent.tickets.plan import MANY_FILES, MANY_STEPS, Plan, Step, kind_of_ticket, problems, warnings
 
 
 def step(number: int, *depends_on: int, **changes: object) -> Step:
@@ -12,6 +12,7 @@ def step(number: int, *depends_on: int, **changes: object) -> Step:
         depends_on=depends_on,
         tests=("tests/test_a.py",),
         criteria=("AC-1",),
+        description="Do it.",
         line=10 * number,
         key_lines={"depends_on": 10 * number + 1, "files": 10 * number + 2},
     )
@@ -83,6 +84,40 @@ def test_an_unknown_size_is_a_warning_and_not_a_problem() -> None:
     assert [(warning.line, warning.message) for warning in warnings(plan)] == [
         (10, "step 1 has the unknown size '2 days'")
     ]
+
+
+@pytest.mark.parametrize(
+    ("odd", "line", "message", "hint"),
+    [
+        (step(1, size="2 days"), 10, "step 1 has the unknown size '2 days'", "small, medium and large are known"),
+        (step(1, size="Large"), 10, "step 1 is large", "split it"),
+        (step(1, size="XL"), 10, "step 1 is xl", "split it"),
+        (
+            step(1, files=tuple(f"{n}.py" for n in range(MANY_FILES + 1))),
+            12,
+            "step 1 names 9 files, more than 8",
+            "split it",
+        ),
+        (step(1, description=""), 10, "step 1 has no description", "what to do, and what to look out for"),
+    ],
+    ids=["unknown size", "large", "extra large", "many files", "no description"],
+)
+def test_what_is_odd_in_a_step_is_a_warning_with_its_line_and_no_problem(
+    odd: Step, *, line: int, message: str, hint: str
+) -> None:
+    assert found(odd) == []
+    (warning,) = warnings(Plan(title="x", steps=(odd,)))
+    assert (warning.line, warning.message) == (line, message)
+    assert hint in warning.hint
+
+
+def test_many_steps_are_a_warning() -> None:
+    plan = Plan(title="x", steps=tuple(step(number) for number in range(1, MANY_STEPS + 2)))
+
+    assert [str(warning) for warning in warnings(plan)] == [
+        "the plan has 21 steps, more than 20 (make several tickets of it)"
+    ]
+    assert warnings(Plan(title="x", steps=plan.steps[1:])) == ()
 
 
 def test_the_ticket_type_gives_the_kind_of_its_steps() -> None:

@@ -68,54 +68,77 @@ FENCED = "Write the header.\n\n```markdown\n### Step 9: Example\n- Depends on: 8
 BULLETED = "Write the header:\n\n- `csv.writer` is enough\n- `src/old.py` stays"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "meant"),
-    [
-        pytest.param("", "", (FIRST, SECOND), id="unchanged"),
-        pytest.param("\n", "\r\n", (FIRST, SECOND), id="CRLF"),
-        pytest.param(
-            "Write the header.",
-            "Write the header.\nThen stop.",
-            with_first(description="Write the header.\nThen stop."),
-            id="second description line",
-        ),
-        pytest.param("- Size: small", "- Complexity: Low", with_first(size="Low"), id="Complexity: Low"),
-        pytest.param("- Depends on: 1", "- Dependencies: 1", (FIRST, SECOND), id="Dependencies: 1"),
-        pytest.param("### Step 1:", "### step 1:", (FIRST, SECOND), id="lower-case step 1"),
-        pytest.param("### Step 2: Quote", "### Step 2 - Quote", (FIRST, SECOND), id="### Step 2 - b"),
-        pytest.param("### Step", "## Step", (FIRST, SECOND), id="## Step"),
-        pytest.param("\n- ", "\n* ", (FIRST, SECOND), id="* bullets"),
-        pytest.param("`src/export.py`", "src/export.py", (FIRST, SECOND), id="path without backticks"),
-        pytest.param(
-            "`src/export.py`\n", "`src/export.py` (new, uses `csv`)\n", (FIRST, SECOND), id="path with a note"
-        ),
-        pytest.param(
-            "Write the header.", BULLETED, with_first(description=BULLETED), id="backticked bullet inside a description"
-        ),
-        pytest.param("Write the header.", FENCED, with_first(description=FENCED), id="a fenced example step"),
-        pytest.param("# Implementation", "\ufeff# Implementation", (FIRST, SECOND), id="BOM"),
-    ],
-)
+MEANT = [
+    pytest.param("", "", (FIRST, SECOND), id="unchanged"),
+    pytest.param("\n", "\r\n", (FIRST, SECOND), id="CRLF"),
+    pytest.param(
+        "Write the header.",
+        "Write the header.\nThen stop.",
+        with_first(description="Write the header.\nThen stop."),
+        id="second description line",
+    ),
+    pytest.param("- Size: small", "- Complexity: Low", with_first(size="Low"), id="Complexity: Low"),
+    pytest.param("- Depends on: 1", "- Dependencies: 1", (FIRST, SECOND), id="Dependencies: 1"),
+    pytest.param("### Step 1:", "### step 1:", (FIRST, SECOND), id="lower-case step 1"),
+    pytest.param("### Step 2: Quote", "### Step 2 - Quote", (FIRST, SECOND), id="### Step 2 - b"),
+    pytest.param("### Step", "## Step", (FIRST, SECOND), id="## Step"),
+    pytest.param("\n- ", "\n* ", (FIRST, SECOND), id="* bullets"),
+    pytest.param("`src/export.py`", "src/export.py", (FIRST, SECOND), id="path without backticks"),
+    pytest.param("`src/export.py`\n", "`src/export.py` (new, uses `csv`)\n", (FIRST, SECOND), id="path with a note"),
+    pytest.param(
+        "Write the header.", BULLETED, with_first(description=BULLETED), id="backticked bullet inside a description"
+    ),
+    pytest.param("Write the header.", FENCED, with_first(description=FENCED), id="a fenced example step"),
+    pytest.param("# Implementation", "\ufeff# Implementation", (FIRST, SECOND), id="BOM"),
+]
+"""Hand edits that change nothing but the form, or just what their writer meant: id -> old, new, the steps meant."""
+
+
+@pytest.mark.parametrize(("old", "new", "meant"), MEANT)
 def test_a_hand_edit_reads_back_as_its_writer_meant(old: str, new: str, meant: tuple[Step, ...]) -> None:
     plan = changed(old, new)
 
     assert plan.steps == meant
     assert (plan.title, plan.overview, plan.risks) == ("Export as CSV", "Write rows with the csv module.", "Excel.")
     assert problems(plan, criteria=["AC-1", "AC-2"]) == ()
+    assert render(plan) == TWO_STEPS.replace(old, new)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        pytest.param(TWO_STEPS.replace("Step 2", "Step 1"), 20, "step 1 is there twice", id="duplicate numbers"),
-        pytest.param(TWO_STEPS.replace("on: 1", "on: 7"), 22, "depends on step 7, which is", id="missing dependency"),
-        pytest.param("", 0, "the plan has no steps", id="empty plan"),
-    ],
-)
+BROKEN = [
+    pytest.param(TWO_STEPS.replace("Step 2", "Step 1"), 20, "step 1 is there twice", id="duplicate numbers"),
+    pytest.param(TWO_STEPS.replace("on: 1", "on: 7"), 22, "depends on step 7, which is", id="missing dependency"),
+    pytest.param("", 0, "the plan has no steps", id="empty plan"),
+]
+"""Hand edits that leave a plan which cannot be carried out: id -> text, line, message."""
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BROKEN)
 def test_a_hand_edit_that_breaks_the_plan_is_reported_with_its_line(text: str, line: int, message: str) -> None:
     found = [(problem.line, problem.message) for problem in problems(read(text), criteria=["AC-1", "AC-2"])]
 
     assert any(at == line and message in said for at, said in found), found
+
+
+def test_the_hand_edits_are_the_17_that_the_format_promises() -> None:
+    assert [case.id for case in (*MEANT, *BROKEN)] == [
+        "unchanged",
+        "CRLF",
+        "second description line",
+        "Complexity: Low",
+        "Dependencies: 1",
+        "lower-case step 1",
+        "### Step 2 - b",
+        "## Step",
+        "* bullets",
+        "path without backticks",
+        "path with a note",
+        "backticked bullet inside a description",
+        "a fenced example step",
+        "BOM",
+        "duplicate numbers",
+        "missing dependency",
+        "empty plan",
+    ]
 
 
 @pytest.mark.parametrize(
