@@ -1,0 +1,325 @@
+"""Transcripts read back: which sessions there were, and what was said in one, as conversations that can go on.
+
+A line that was cut off is passed over. What a killed session left open is closed: a tool call without an answer is
+answered as interrupted; words of the user's without an answer stay and are gone on from.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.agent.loop import INTERRUPTED
+from cdd_agent.agent.talk.transcript import (
+    FILE,
+    SCHEMA,
+    Begun,
+    Continued,
+    Line,
+    Opened,
+    Said,
+    Turned,
+    Typed,
+    sessions_folder,
+)
+from cdd_agent.errors import UsageError
+from cdd_agent.model.conversation import AssistantMessage, Message, Text, ToolCall, ToolResult, UserMessage
+from cdd_agent.model.recorded import as_json
+from cdd_agent.model.wire import decode_message
+from cdd_agent.storage import read_ordinary
+
+MOST_KEPT = 50
+"""Sessions; the oldest go first."""
+
+LIMIT_BYTES = 64_000_000
+"""Of one transcript."""
+
+MOST_FIRST_WORDS = 60
+"""Characters by which a session is recognized."""
+
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z]{3}")
+_TOKEN = re.compile(r"[a-z]{6}")
+_BEGINNING = b'{"kind":"'
+"""Of every line; one that has it and does not end was cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """A conversation of an earlier session."""
+
+    agent: str
+    ticket: str
+    model: str
+    """Who answered."""
+    token: str
+    """Of the marks in it."""
+    messages: tuple[Message, ...]
+    """As they can be sent again."""
+    typed: str = ""
+    """What the user said to the agent last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """An earlier session."""
+
+    id: str
+    agent: str
+    """Who listened last: ``socrates``, ``planner``, ``executor``."""
+    ticket: str
+    time: str
+    """When that began, UTC."""
+    talks: tuple[Talk, ...]
+    first_words: str = ""
+    """What the user said first, in one line."""
+    continues: tuple[str, ...] = ()
+    """The sessions that it took over."""
+
+
+def earlier_sessions(project: Path, *, present: str = "") -> tuple[Earlier, ...]:
+    """The sessions that can be resumed, the last one first, without their conversations.
+
+    Without the ``present`` one, those that are open in another terminal, those that a later one took over, and those
+    that cannot be read.
+    """
+    found = []
+    for name in sorted(_names(project), reverse=True):
+        if name != present and not _is_open(_path(project, name)):
+            with contextlib.suppress(UsageError, OSError):
+                found.append(_outline(_path(project, name)))
+    taken_over = {name for session in found for name in session.continues}
+    return tuple(session for session in found if session.agent and session.id not in taken_over)
+
+
+def last_session(project: Path, *, present: str = "") -> Earlier:
+    """The session to resume if none is named, with its conversations.
+
+    Raises ``UsageError`` if there is none, and what ``load`` raises if a later one than that cannot be read.
+    """
+    known = earlier_sessions(project, present=present)
+    later = {name for name in _names(project) if not known or name > known[0].id} - {present}
+    for name in sorted(later, reverse=True):
+        if not _is_open(_path(project, name)) and _path(project, name).exists():
+            load(project, name)
+    if not known:
+        raise UsageError("There is no session to resume yet.", hint="/spec, /plan or /exec with a ticket begins one")
+    return load(project, known[0].id)
+
+
+def load(project: Path, name: str, *, present: str = "") -> Earlier:
+    """The session ``name`` with its conversations.
+
+    Raises ``UsageError`` if there is none, it is open in another terminal, it was not written by this program for
+    this user, it is newer than this program or damaged; nothing is changed.
+    """
+    path = _path(project, name)
+    if name not in _names(project):
+        known = [session.id for session in earlier_sessions(project, present=present)]
+        near = get_close_matches(name, known, n=1, cutoff=0.3) or known[:1]
+        hint = f"did you mean /resume {near[0]}" if near else "there is none to resume yet; /spec begins one"
+        raise UsageError(f"There is no session {name}.", hint=hint)
+    if name == present:
+        raise UsageError(f"The session {name} is this one.", hint="go on in it; /back returns to the agent before")
+    if _is_open(path):
+        raise UsageError(
+            f"The session {name} is open in another terminal.", hint="go on there, or leave it there first: /exit"
+        )
+    try:
+        return _read(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"see what it is: ls -l {path}") from error
+
+
+def prune(project: Path, *, present: str = "") -> None:
+    """Remove the oldest sessions beyond ``MOST_KEPT``; never one that is open, and no file that is not ours."""
+    for name in sorted(_names(project))[:-MOST_KEPT]:
+        path = _path(project, name)
+        if name != present and not _is_open(path):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
+
+
+def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """``messages`` as a conversation that can be sent: every tool call is answered, and nothing else is."""
+    whole: list[Message] = []
+    asked: tuple[str, ...] = ()
+    for message in messages:
+        match message:
+            case UserMessage(content=content):
+                words = tuple(block for block in content if isinstance(block, Text))
+                given = {block.tool_use_id: block for block in content if isinstance(block, ToolResult)}
+                answers = tuple(given.get(call_id, _interrupted(call_id)) for call_id in asked)
+                if answers or words:
+                    whole.append(UserMessage(content=(*answers, *words)))
+                asked = ()
+            case AssistantMessage(content=blocks) if whole:
+                if asked:
+                    whole.append(UserMessage(content=tuple(map(_interrupted, asked))))
+                whole.append(message)
+                asked = tuple(block.id for block in blocks if isinstance(block, ToolCall))
+    if asked:
+        whole.append(UserMessage(content=tuple(map(_interrupted, asked))))
+    return tuple(whole)
+
+
+def _interrupted(call_id: str) -> ToolResult:
+    """The answer to a call that never had one."""
+    return ToolResult(tool_use_id=call_id, content=INTERRUPTED, is_error=True)
+
+
+def _names(project: Path) -> set[str]:
+    """The sessions that have a folder."""
+    try:
+        with os.scandir(sessions_folder(project)) as entries:
+            return {entry.name for entry in entries if _ID.fullmatch(entry.name) and not entry.is_symlink()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+def _path(project: Path, name: str) -> Path:
+    return sessions_folder(project) / name / FILE
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a process that lives writes the transcript."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
+def _outline(path: Path) -> Earlier:
+    """The session without its conversations."""
+    about = os.stat(path, follow_symlinks=False)
+    return _outline_of(path, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=4 * MOST_KEPT)
+def _outline_of(path: Path, _changed_ns: int, _size_bytes: int) -> Earlier:
+    """The same, read once for each state of the file."""
+    return replace(_read(path, with_messages=False), talks=())
+
+
+def _read(path: Path, *, with_messages: bool = True) -> Earlier:
+    """The session in a transcript; raises ``UsageError``, and ``OSError`` if it is no file of ours."""
+    _require_ours(path)
+    content = read_ordinary(path, limit_bytes=LIMIT_BYTES)
+    reading = _Reading(path, with_messages=with_messages)
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            reading.take(line, number)
+    return reading.session()
+
+
+def _require_ours(path: Path) -> None:
+    """Raise ``UsageError`` for a file that another could have written: a repository may bring one of this name."""
+    about = os.stat(path, follow_symlinks=False)
+    if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise UsageError(
+            f"{path} is open to others, as no session of cdd's is: it may have come with the project.",
+            hint="if it is yours, close it to them: chmod 600, and name it again; else remove it",
+        )
+
+
+class _Reading:
+    """The lines of one transcript put together."""
+
+    def __init__(self, path: Path, *, with_messages: bool) -> None:
+        self._path = path
+        self._with_messages = with_messages
+        self._talks: dict[str, tuple[Opened, list[Message]]] = {}
+        """Token -> how the conversation began, and its messages."""
+        self._turned = Turned(agent="", ticket="", time="")
+        self._typed: dict[tuple[str, str], str] = {}
+        self._first = ""
+        self._continues: list[str] = []
+
+    def take(self, line: bytes, number: int) -> None:
+        """Take one line in; one that was cut off is passed over."""
+        try:
+            read: Line = msgspec.json.decode(line, type=Line)
+        except msgspec.ValidationError as error:
+            raise self._damaged(number, str(error)) from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            if line.startswith(_BEGINNING) or _BEGINNING.startswith(line):
+                return
+            raise self._damaged(number, "it is no JSON") from error
+        match read:
+            case Begun(schema=schema) if schema > SCHEMA:
+                raise UsageError(
+                    f"{self._path} was written by a newer cdd: schema {schema}, and this one reads {SCHEMA}.",
+                    hint=f"resume it with that version, or {self._without()}",
+                )
+            case Opened(token=token) if not _TOKEN.fullmatch(token):
+                raise self._damaged(number, "its token is none")
+            case Opened(token=token):
+                self._talks.pop(token, None)  # so that the one that began last is the last one
+                self._talks[token] = (read, [])
+            case Said(token=token, message=message):
+                if self._with_messages and token in self._talks:
+                    self._talks[token][1].append(self._message(message, number))
+            case Turned():
+                self._turned = read
+            case Typed(text=text):
+                self._typed[self._turned.agent, self._turned.ticket] = text
+                self._first = self._first or text
+            case Continued(session=session):
+                self._continues.append(session)
+
+    def session(self) -> Earlier:
+        """What the lines came to."""
+        last = {(opened.agent, opened.ticket): (opened, messages) for opened, messages in self._talks.values()}
+        talks = (
+            Talk(
+                agent=opened.agent,
+                ticket=opened.ticket,
+                model=opened.model,
+                token=opened.token,
+                messages=mended(messages),
+                typed=self._typed.get((opened.agent, opened.ticket), ""),
+            )
+            for opened, messages in last.values()
+        )
+        words = " ".join(self._first.split())
+        return Earlier(
+            id=self._path.parent.name,
+            agent=self._turned.agent,
+            ticket=self._turned.ticket,
+            time=self._turned.time,
+            talks=tuple(talk for talk in talks if talk.messages),
+            first_words=words if len(words) <= MOST_FIRST_WORDS else f"{words[: MOST_FIRST_WORDS - 3]}...",
+            continues=tuple(self._continues),
+        )
+
+    def _message(self, message: dict[str, object], number: int) -> Message:
+        try:
+            return decode_message(as_json(message, "message"))
+        except ValueError as error:
+            raise self._damaged(number, str(error)) from error
+
+    def _damaged(self, number: int, why: str) -> UsageError:
+        return UsageError(
+            f"The session in {self._path} is damaged, line {number}: {why}.",
+            hint=f"nothing of it was changed; {self._without()}",
+        )
+
+    def _without(self) -> str:
+        """What to do without this session."""
+        return f"resume another one by its id, or move this one away: mv {self._path.parent} /tmp"
