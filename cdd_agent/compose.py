@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,52 +11,30 @@ from cdd_agent.agent.disclosure import without_keys
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
-from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
+from cdd_agent.model.anthropic_api import AnthropicModel
 from cdd_agent.model.api.endpoint import Endpoint, shown_url
 from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.model.secret import Secret
+from cdd_agent.options import Options
 from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.trust import Approvals, Ask, Trust
+from cdd_agent.trust import Approvals, Trust
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
 from cdd_agent.workflows.execution.documents import ticket_folders
 from cdd_agent.workspace.files import Workspace
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command line says about every command."""
-
-    project: Path | None = None
-    model: str | None = None
-    replay: Path | None = None
-    record: Path | None = None
-    allow_dirty: bool = False
-    ask: Ask | None = None
-    """Asks the user whether what a repository brings may take effect; None: nobody is there."""
-    key: Secret | None = None
-    """Of the model's service; the environment no longer holds it."""
-    may_wait: MayWait | None = None
-    """Asks the user whether to wait for a busy service; None: nobody is there."""
-    sandbox: str | None = None
-    """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
-    attended: bool = False
-    """Somebody is there to see that nothing is confined."""
 
 
 class Composition:
@@ -72,13 +50,7 @@ class Composition:
     @cached_property
     def root(self) -> Path:
         """The project's folder: as told, else the enclosing git top level, else the current folder."""
-        told = self._options.project or _told(self._environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
-        if told is not None:
-            if not told.is_dir():
-                raise UsageError(f"The project's folder {told} does not exist.", hint="correct CDD_PROJECT_ROOT")
-            return told.resolve()
-        here = Path.cwd()
-        return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        return self._options.root(self._environment)
 
     @cached_property
     def settings(self) -> settings.Settings:
@@ -126,7 +98,7 @@ class Composition:
     @cached_property
     def model(self) -> Model:
         """Who answers: the recording if one is given, else Anthropic's API; recorded if that is asked for."""
-        replay = self._options.replay or _told(self._environment, "CDD_REPLAY")
+        replay = self._options.recording(self._environment)
         model: Model
         if replay is not None:
             model = ReplayModel.load(replay)
@@ -191,7 +163,7 @@ class Composition:
             environment=self._environment,
             approvals=self.trust.approvals,
             sandbox=asked_for(self._options.sandbox, environment=self._environment),
-            replay=self._options.replay or _told(self._environment, "CDD_REPLAY"),
+            replay=self._options.recording(self._environment),
             record=self._options.record,
             settings=lambda: asks_nobody.settings,
             repository=lambda: asks_nobody.repository,
@@ -213,8 +185,3 @@ def _budget(limits: settings.Settings) -> Budget:
         max_answer_tokens=limits.max_tokens,
         max_calls_per_turn=limits.max_calls_per_turn,
     )
-
-
-def _told(environment: Mapping[str, str], *names: str) -> Path | None:
-    """The path in the first of these variables that is set."""
-    return next((Path(environment[name]) for name in names if environment.get(name)), None)

@@ -70,7 +70,7 @@ def cdd(context: click.Context, /, **given: Any) -> None:
 
     Without a command: the chat prompt in this project. `cdd demo` shows everything from a recording, without a key.
     """
-    from cdd_agent.compose import Options
+    from cdd_agent.options import Options
 
     _require_current_folder()
     context.obj = Invocation(

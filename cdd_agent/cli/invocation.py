@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from cdd_agent.compose import Composition, Options
+    from cdd_agent.compose import Composition
     from cdd_agent.events import Emit, Event
+    from cdd_agent.options import Options
     from cdd_agent.repl.display.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
 

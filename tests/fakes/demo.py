@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.example import examples
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.doctor.check import Check
 from cdd_agent.doctor.checks import examine
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.options import Options
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
 from cdd_agent.tickets.ticket import Ticket

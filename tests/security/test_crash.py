@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read
+from cdd_agent.options import Options
 from cdd_agent.repl import crash
 from cdd_agent.storage import exclusive, write_atomic
 from cdd_agent.tickets.ticket import find

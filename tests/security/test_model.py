@@ -17,7 +17,7 @@ from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tool import ToolOutput, define
 from cdd_agent.clock import SystemClock
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recorded
@@ -30,6 +30,7 @@ from cdd_agent.model.port import Request
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.secret import Secret
+from cdd_agent.options import Options
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fakes.program import KEY, WATCH
 from tests.fuzz import sse

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 import cdd_agent
 from cdd_agent import settings
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.guarded.protected import must_not_appear
+from cdd_agent.options import Options
 from cdd_agent.sandbox import ladder
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access, Limits

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import settings
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Event, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.options import Options
 from cdd_agent.testrun.access import access_for
 from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.tickets.ticket import find

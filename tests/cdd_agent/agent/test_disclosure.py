@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cdd_agent.agent.disclosure import Pieces, without_keys
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import run_agent
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import (
     Emit,
@@ -29,6 +29,7 @@ from cdd_agent.model import recorded
 from cdd_agent.model.conversation import Conversation, Turn
 from cdd_agent.model.port import Request
 from cdd_agent.model.secret import Secret
+from cdd_agent.options import Options
 from cdd_agent.tickets.ticket import create
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.model import ScriptedModel, says

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.options import Options
 from cdd_agent.testrun.detect import find_interpreter
 from tests.cdd_agent.testrun.conftest import program
 from tests.cdd_agent.testrun.test_environments import awake

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.compose import Composition, Options
+from cdd_agent.compose import Composition
 from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelError, UsageError
 from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.model.recorded import RecordedTurn, print_turns
+from cdd_agent.options import Options
 from cdd_agent.storage import exclusive
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
