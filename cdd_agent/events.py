@@ -64,6 +64,19 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLost:
+    """An answer was begun, and is paid for, that did not become a turn."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None
+    """None: the model's price is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryScheduled:
     """The model could not answer and will be asked again."""
 
@@ -241,6 +254,7 @@ Event: TypeAlias = (
     | TextDelta
     | ThinkingDelta
     | TurnEnded
+    | AnswerLost
     | RetryScheduled
     | ToolCalled
     | ToolReturned

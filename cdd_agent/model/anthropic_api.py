@@ -8,19 +8,20 @@ import random
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from cdd_agent.clock import Clock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
-from cdd_agent.model import wire
+from cdd_agent.model import prices, wire
 from cdd_agent.model.api import answer
 from cdd_agent.model.api import failure as failures
 from cdd_agent.model.api.endpoint import Endpoint
 from cdd_agent.model.api.failure import Failure, TryFailed
 from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.calls import mended
-from cdd_agent.model.conversation import AssistantMessage, Turn
+from cdd_agent.model.conversation import AssistantMessage, Turn, Usage
 from cdd_agent.model.port import Request
 from cdd_agent.model.secret import Secret
 from cdd_agent.settings import DEFAULT_MODEL
@@ -70,19 +71,23 @@ class AnthropicModel:
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """The complete turn, streamed; a request that fails in a way that may pass is sent again."""
         turn = self._ask(request, emit=emit)
-        for _ in range(MOST_PAUSES):
-            if turn.stop_reason != "pause_turn":
-                break
-            said = (*request.messages, AssistantMessage(content=turn.content))
-            rest = self._ask(replace(request, messages=said), emit=emit)
-            turn = Turn(
-                content=turn.content + rest.content, stop_reason=rest.stop_reason, usage=turn.usage + rest.usage
-            )
-        if turn.stop_reason == "pause_turn":
-            raise ModelError(
-                f"The server paused the turn {MOST_PAUSES + 1} times and did not finish it.",
-                hint="run the same command again",
-            )
+        try:
+            for _ in range(MOST_PAUSES):
+                if turn.stop_reason != "pause_turn":
+                    break
+                said = (*request.messages, AssistantMessage(content=turn.content))
+                rest = self._ask(replace(request, messages=said), emit=emit)
+                turn = Turn(
+                    content=turn.content + rest.content, stop_reason=rest.stop_reason, usage=turn.usage + rest.usage
+                )
+            if turn.stop_reason == "pause_turn":
+                raise ModelError(
+                    f"The server paused the turn {MOST_PAUSES + 1} times and did not finish it.",
+                    hint="run the same command again",
+                )
+        except BaseException:
+            self._lose(turn.usage, emit=emit)
+            raise
         return mended(turn, request.messages)
 
     def close(self) -> None:
@@ -118,7 +123,8 @@ class AnthropicModel:
 
             try:
                 with closing(self._connected().answer(body, now=self._clock.now())) as chunks:
-                    return answer.read(chunks, patience=self._patience, clock=self._clock, emit=relay)
+                    lose = partial(self._lose, emit=emit)
+                    return answer.read(chunks, patience=self._patience, clock=self._clock, emit=relay, lose=lose)
             except TryFailed as failed:
                 pause = self._pause(failed.failure, number=number)
                 if pause is None:
@@ -128,6 +134,11 @@ class AnthropicModel:
                 raise self._told(error) from self._harmless(error.__cause__)
             emit(replace(pause, withdrawn=bool(shown)))
             self._clock.sleep(pause.wait_s)
+
+    def _lose(self, usage: Usage, *, emit: Emit) -> None:
+        """Tell what was paid for and did not become a turn, if anything."""
+        if usage != Usage():
+            emit(prices.lost(self.name, usage))
 
     def _pause(self, failure: Failure, *, number: int) -> RetryScheduled | None:
         """What is announced after the ``number``-th try failed; nothing if it was the last one.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from cdd_agent.events import AnswerLost
 from cdd_agent.model.conversation import Usage
 
 _FILE = Path(__file__).with_name("prices.json")
@@ -87,6 +88,18 @@ def cost_usd(model: str, usage: Usage) -> float | None:
         + usage.cache_write_tokens * tier.cache_write
     )
     return dollars / prices().usd_per_tokens
+
+
+def lost(model: str, usage: Usage) -> AnswerLost:
+    """The event of an answer that is paid for and did not become a turn."""
+    return AnswerLost(
+        model=model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cost_usd=cost_usd(model, usage),
+    )
 
 
 def _family(model: str) -> ModelPrices | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cdd_agent.errors import RecordingError
 from cdd_agent.events import Emit
 from cdd_agent.guarded import keys
-from cdd_agent.model import recorded
+from cdd_agent.model import prices, recorded
 from cdd_agent.model.conversation import JSON, Opaque, Text, ToolCall, Turn
 from cdd_agent.model.port import Model, Request
 from cdd_agent.model.recorded import RecordedBlock, RecordedTurn
@@ -87,7 +87,11 @@ class RecordingModel:
         """The inner model's turn, written down; raises ``RecordingError`` if it holds what must not be saved."""
         self.check()
         turn = self._inner.reply(request, emit=emit)
-        self._save(self._recorded(request, turn))
+        try:
+            self._save(self._recorded(request, turn))
+        except RecordingError:
+            emit(prices.lost(self.name, turn.usage))
+            raise
         return turn
 
     def _recorded(self, request: Request, turn: Turn) -> RecordedTurn:

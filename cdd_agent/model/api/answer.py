@@ -1,6 +1,6 @@
 """One answer read from its bytes, as long as it keeps within what an answer may take."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit
@@ -9,23 +9,30 @@ from cdd_agent.model.api import sse
 from cdd_agent.model.api.failure import Failure, TryFailed
 from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.api.stream import StreamedTurn
-from cdd_agent.model.conversation import JSON, Turn
+from cdd_agent.model.conversation import JSON, Turn, Usage
 
 
-def read(chunks: Iterable[bytes], *, patience: Patience, clock: Clock, emit: Emit) -> Turn:
+def read(
+    chunks: Iterable[bytes], *, patience: Patience, clock: Clock, emit: Emit, lose: Callable[[Usage], None]
+) -> Turn:
     """The turn in ``chunks``; what can be shown of it is emitted as it comes.
 
     Raises ``TryFailed`` for a stream that broke off, went wrong or took too long or too much, and ``ModelError`` for
-    a whole one that cannot be used. Nothing is read beyond the event that ends the turn.
+    a whole one that cannot be used; ``lose`` hears then, and if the user stops it, what the server had counted.
+    Nothing is read beyond the event that ends the turn.
     """
     arrived = StreamedTurn()
-    for event in _heard(_within(chunks, patience=patience, clock=clock), patience=patience, clock=clock):
-        seen = arrived.feed(event)
-        if seen is not None:
-            emit(seen)
-        if arrived.is_over:
-            return arrived.turn()
-    raise TryFailed(Failure(cause="cut", message="the stream ended without message_stop"))
+    try:
+        for event in _heard(_within(chunks, patience=patience, clock=clock), patience=patience, clock=clock):
+            seen = arrived.feed(event)
+            if seen is not None:
+                emit(seen)
+            if arrived.is_over:
+                return arrived.turn()
+        raise TryFailed(Failure(cause="cut", message="the stream ended without message_stop"))
+    except BaseException:
+        lose(arrived.usage)
+        raise
 
 
 def _within(chunks: Iterable[bytes], *, patience: Patience, clock: Clock) -> Iterator[bytes]:

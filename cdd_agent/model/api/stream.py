@@ -76,6 +76,11 @@ class StreamedTurn:
                 pass
         return None
 
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the server has counted so far."""
+        return Usage(**self._usage)
+
     def turn(self) -> Turn:
         """The complete turn; raises ``ModelError`` that says why it cannot be used."""
         stop = _STOPS.get(str(self._stop))
@@ -102,7 +107,7 @@ class StreamedTurn:
         content = [self._block(index) for index in range(len(self._blocks))]
         if stop == "max_tokens":
             content = [block for block in content if not isinstance(block, ToolCall)]
-        return Turn(content=tuple(content), stop_reason=stop, usage=Usage(**self._usage))
+        return Turn(content=tuple(content), stop_reason=stop, usage=self.usage)
 
     def _is_begun(self, index: int) -> bool:
         return 0 <= index < len(self._blocks)

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
@@ -14,7 +15,7 @@ import pytest
 
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ExitCode, ModelError
-from cdd_agent.events import Event, RetryScheduled, TextDelta, ThinkingDelta
+from cdd_agent.events import AnswerLost, Event, RetryScheduled, TextDelta, ThinkingDelta
 from cdd_agent.model import recorded
 from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
 from cdd_agent.model.api.endpoint import Endpoint
@@ -312,8 +313,8 @@ def test_an_overload_in_the_middle_of_a_stream_is_tried_again() -> None:
     turn, seen = outcome(HI, Fault(error_after=2), clock=clock)
     assert turn.text == texts(seen) == "Hello, how are you?"
     assert about(clock.slept, 1)
-    assert isinstance(seen[0], RetryScheduled)
-    assert "529" in seen[0].why
+    (announced,) = (event for event in seen if isinstance(event, RetryScheduled))
+    assert "529" in announced.why
 
 
 @pytest.mark.parametrize("fault", [Fault(cut_after=2), Fault(cut_after=0), Fault(raw_events=('{"type": "ping"}',))])
@@ -373,6 +374,63 @@ def test_a_call_cut_off_at_max_tokens_is_left_out() -> None:
 def test_an_input_that_is_not_json_is_never_run() -> None:
     turn, _ = outcome(READ, Fault(tool_json='{"file_path": oops}'))
     assert "not one complete JSON object" in str(why_unusable(turn.calls[0]))
+
+
+COUNTED = """\
+- content: ['Hello, how are you?']
+  usage: {input_tokens: 9, output_tokens: 4, cache_read_tokens: 100, cache_write_tokens: 3}
+"""
+LOST = AnswerLost(
+    model="claude-x", input_tokens=9, output_tokens=1, cache_read_tokens=100, cache_write_tokens=3, cost_usd=None
+)
+
+
+def lost(events: Iterable[Event]) -> list[AnswerLost]:
+    return [event for event in events if isinstance(event, AnswerLost)]
+
+
+def test_what_an_answer_that_broke_off_had_cost_is_told_before_the_next_try() -> None:
+    turn, seen = outcome(COUNTED, Fault(cut_after=5), Fault(error_after=5))
+    assert lost(seen) == [LOST, LOST]
+    assert turn.usage == Usage(input_tokens=9, output_tokens=4, cache_read_tokens=100, cache_write_tokens=3)
+    at = seen.index(LOST)
+    assert isinstance(seen[at + 1], RetryScheduled)
+
+
+def test_a_try_that_never_got_an_answer_has_cost_nothing() -> None:
+    _, seen = outcome(COUNTED, Fault(status=529), Fault(is_reset=True, raw=()))
+    assert lost(seen) == []
+
+
+def test_what_a_whole_answer_that_cannot_be_used_has_cost_is_told() -> None:
+    seen: list[Event] = []
+    with (
+        answering(COUNTED, faults=[Fault(stop_reason="refusal")]) as (_, model),
+        pytest.raises(ModelError, match="refused to answer"),
+    ):
+        model.reply(asking(), emit=seen.append)
+    assert lost(seen) == [replace(LOST, output_tokens=4)]
+
+
+def test_what_an_answer_that_the_user_stops_has_cost_is_told() -> None:
+    seen: list[Event] = []
+
+    def stop(event: Event) -> None:
+        seen.append(event)
+        if isinstance(event, TextDelta):
+            raise KeyboardInterrupt
+
+    with answering(COUNTED) as (_, model), pytest.raises(KeyboardInterrupt):
+        model.reply(asking(), emit=stop)
+    assert lost(seen) == [LOST]
+
+
+def test_what_a_paused_turn_that_is_never_ended_has_cost_is_told_once() -> None:
+    seen: list[Event] = []
+    pauses = [Fault(stop_reason="pause_turn")] * 4
+    with answering(COUNTED * 4, faults=pauses) as (_, model), pytest.raises(ModelError, match="paused the turn"):
+        model.reply(asking(), emit=seen.append)
+    assert [(event.input_tokens, event.output_tokens) for event in lost(seen)] == [(36, 16)]
 
 
 def test_a_paused_turn_is_sent_back_and_joined() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import ModelError, RecordingError
+from cdd_agent.events import AnswerLost, Event
 from cdd_agent.model import recorded
 from cdd_agent.model.conversation import Opaque, Text, Turn, Usage, UserMessage
 from cdd_agent.model.port import Model, Request
@@ -130,6 +131,15 @@ def test_a_turn_with_a_secret_is_not_written(tmp_path: Path, turn: Turn, what: s
     assert what in str(caught.value)
     assert "AbC_9" not in str(caught.value)
     assert path.read_bytes() == before
+
+
+def test_what_a_turn_that_is_not_written_has_cost_is_told(tmp_path: Path) -> None:
+    seen: list[Event] = []
+    model = recording(tmp_path / "run.yaml", says("see C:\\Users\\ann.", tokens=7))
+    with pytest.raises(RecordingError, match="Turn 1 is not written"):
+        model.reply(Request(system="", messages=()), emit=seen.append)
+    (lost,) = (event for event in seen if isinstance(event, AnswerLost))
+    assert (lost.model, lost.input_tokens, lost.output_tokens, lost.cost_usd) == ("scripted", 7, 7, None)
 
 
 @pytest.mark.parametrize(

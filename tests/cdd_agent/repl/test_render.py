@@ -57,6 +57,12 @@ CASES: list[tuple[Event, str]] = [
         events.RolledBack(checkpoint="a", kept="refs/b", why="it failed"),
         "↶ Rolled back: it failed. What was there is kept in refs/b\n",
     ),
+    (
+        events.AnswerLost(
+            model="m", input_tokens=9, output_tokens=1, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None
+        ),
+        "",
+    ),
     (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
     (
         events.RetryScheduled(why="overloaded (529)", wait_s=1.8, number=3, limit=4, withdrawn=True),
