@@ -1,0 +1,165 @@
+"""The Scribe: writes to ``spec.yaml`` what Socrates found out, one shown change at a time, and nothing unseen."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.errors import UsageError
+from cdd_agent.events import SpecProposed, SpecSaved
+from cdd_agent.model.conversation import Conversation
+from cdd_agent.tickets import spec
+from cdd_agent.tickets.spec import Change, Spec
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation import criteria
+from cdd_agent.workflows.conversation.desk import Desk
+
+REFUSED = (
+    "The developer refused this change; spec.yaml stays as it is. Do not hand the same change in again: ask what they "
+    "want instead."
+)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChanges:
+    """The keys of ``spec.yaml`` that get a new value."""
+
+    title: Annotated[str | None, Meta(description="One line")] = None
+    description: Annotated[str | None, Meta(description="What is wanted and why, for a person to read")] = None
+    acceptance_criteria: Annotated[
+        tuple[str, ...] | None, Meta(description="All of them: WHEN ... THE SYSTEM SHALL ...")
+    ] = None
+    out_of_scope: Annotated[tuple[str, ...] | None, Meta(description="What this ticket is not about")] = None
+    technical_notes: Annotated[str | None, Meta(description="Limits the implementation has to keep")] = None
+    open_questions: Annotated[tuple[str, ...] | None, Meta(description="What nobody could answer yet; [] for none")] = (
+        None
+    )
+
+
+class Scribe:
+    """Who keeps the spec of one ticket."""
+
+    def __init__(self, ticket: Ticket, *, desk: Desk) -> None:
+        """Nothing is read yet."""
+        self._ticket = ticket
+        self._desk = desk
+        self._told: tuple[Conversation, str] | None = None
+
+    def spec(self) -> Spec:
+        """What is on disk; raises ``DocumentError``."""
+        return spec.load(self._ticket.spec_path)
+
+    def news(self, conversation: Conversation) -> str:
+        """What the model of ``conversation`` has to be told of the file: all of it, unless it knows it as it is."""
+        text = self._text()
+        known = self._told
+        if conversation.messages and known is not None and known[0] is conversation and known[1] == text:
+            return ""
+        self._told = (conversation, text)
+        marks = Marks(conversation.token)
+        says = "says now" if conversation.messages else "is"
+        quoted = marks.around(text.removeprefix("\ufeff"), source="spec.yaml")
+        return f"spec.yaml of the ticket `{self._ticket.slug}` {says}:\n\n{quoted}\n\n{self._lacks(marks)}"
+
+    def tool(self) -> Tool:
+        """UpdateSpec: changes single keys of the file, keeps the rest as it is."""
+        return define(
+            "UpdateSpec",
+            "Save new values for keys of spec.yaml; keys that are not given stay as they are. The developer sees the "
+            "change first and may refuse it.",
+            inputs=SpecChanges,
+            run=self._update,
+            subject=lambda changes: ", ".join(_given(changes)),
+        )
+
+    def leave_open(self, *questions: str) -> None:
+        """Add to the open questions those that are not there; the change is shown, and nobody is asked."""
+        before = self._text()
+        there = self.spec().open_questions
+        new = tuple(dict.fromkeys(question for question in questions if question not in there))
+        if new:
+            after = self._with_status(before, {"open_questions": (*there, *new)})
+            self._propose(before, after)
+            self._save(before, after)
+
+    def _lacks(self, marks: Marks) -> str:
+        """What the spec lacks; it is told in words of the spec, its open questions, and so between marks too."""
+        wanted = self.spec()
+        listed = "\n".join(f"- {item}" for item in (*spec.missing(wanted), *spec.remarks(wanted)))
+        if not listed:
+            return "It lacks nothing: ask only if it cannot be tested as it is."
+        return f"What it lacks:\n\n{marks.around(listed, source='what spec.yaml lacks')}"
+
+    def _update(self, changes: SpecChanges) -> ToolOutput:
+        """Show the change, save it if the developer lets it, and say what is still missing."""
+        before, known = self._text(), self.spec().acceptance_criteria
+        if self._told is not None and self._told[1] != before:
+            self._told = (self._told[0], before)
+            raise UsageError(f"spec.yaml was changed meanwhile. It says now:\n{before}", hint="look at it, then go on")
+        given = _given(changes)
+        if changes.acceptance_criteria is not None:
+            breaches = criteria.breaches(changes.acceptance_criteria, known=known)
+            if breaches:
+                listed = "\n".join(f"- {told}" for told in breaches)
+                raise UsageError(f"Nothing was saved; these are no criteria:\n{listed}", hint="write them anew")
+            given["acceptance_criteria"] = criteria.numbered(changes.acceptance_criteria, known=known)
+        after = self._with_status(before, given)
+        if after == before:
+            return ToolOutput(text=f"Nothing to save: spec.yaml says all this already. {self._still(before)}")
+        self._propose(before, after)
+        if self._desk.may_save is not None and not self._desk.may_save():
+            return ToolOutput(text=REFUSED)
+        self._save(before, after)
+        return ToolOutput(text=f"Saved. {self._still(after)}")
+
+    def _with_status(self, text: str, changes: dict[str, Change]) -> str:
+        """``text`` with the changes, and with the status that then fits, unless the ticket is past the spec."""
+        path = str(self._ticket.spec_path)
+        changed = spec.update(text, changes, path=path)
+        after = spec.parse(changed, path=path)
+        status = "draft" if spec.missing(after) else "refined"
+        if after.status in {"draft", "refined"} and after.status != status and changed != text:
+            return spec.update(changed, {"status": status}, path=path)
+        return changed
+
+    def _propose(self, before: str, after: str) -> None:
+        """Show what is to become of the file."""
+        old, new = (_LINE_END.split(text.removeprefix("\ufeff")) for text in (before, after))
+        name = self._ticket.spec_path.name
+        diff = "\n".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, lineterm=""))
+        self._desk.emit(SpecProposed(ticket=self._ticket.slug, diff=diff))
+
+    def _save(self, before: str, after: str) -> None:
+        """Put ``after`` in the place of ``before``; ``UsageError`` if something else stands there by now."""
+        if self._text() != before:
+            raise UsageError("spec.yaml was changed while the change was looked at.", hint="hand the change in again")
+        spec.save(self._ticket.spec_path, after)
+        if self._told is not None:
+            self._told = (self._told[0], after)
+        path = str(self._ticket.spec_path)
+        old, new = spec.parse(before, path=path), spec.parse(after, path=path)
+        keys = (*SpecChanges.__dataclass_fields__,)
+        changed = tuple(key for key in keys if getattr(old, key) != getattr(new, key))
+        self._desk.emit(SpecSaved(ticket=self._ticket.slug, changed=changed, missing=spec.missing(new)))
+
+    def _still(self, text: str) -> str:
+        """What the spec in ``text`` lacks, and what is weak in it, for the model."""
+        wanted = spec.parse(text, path=str(self._ticket.spec_path))
+        missing = spec.missing(wanted)
+        told = f"Still missing: {', '.join(missing)}." if missing else "It is complete."
+        return " ".join([told, *(f"{remark}: put it better." for remark in spec.remarks(wanted))])
+
+    def _text(self) -> str:
+        """The text of the file as it is."""
+        return spec.load_text(self._ticket.spec_path)
+
+
+def _given(changes: SpecChanges) -> dict[str, Change]:
+    """Key -> new value, for the keys that have one."""
+    values: dict[str, Change | None] = {key: getattr(changes, key) for key in SpecChanges.__dataclass_fields__}
+    return {key: value for key, value in values.items() if value is not None}
