@@ -2,7 +2,8 @@
 
 No answer holds a text shaped like a key, whatever the tool: a command or a failing test can print one too.
 
-The input of a tool is a flat frozen dataclass, its fields described with ``Annotated[str, msgspec.Meta(...)]``.
+The input of a tool is a frozen dataclass, its fields described with ``Annotated[str, msgspec.Meta(...)]``; a field may
+be a list of records as flat as that.
 """
 
 import dataclasses
@@ -127,8 +128,25 @@ def _shown(text: str) -> str:
 
 
 def _schema(inputs: type) -> dict[str, JSON]:
-    """The JSON Schema of a flat dataclass: an object with these properties and no other."""
+    """The JSON Schema of a dataclass: an object with these properties and no other, the records in it likewise."""
     _, components = msgspec.json.schema_components((inputs,), ref_template="{name}")
-    written: dict[str, JSON] = msgspec.json.decode(msgspec.json.encode(components[inputs.__name__]))
-    kept = {key: value for key, value in written.items() if key not in ("title", "description")}
-    return kept | {"additionalProperties": False}
+    written: dict[str, JSON] = msgspec.json.decode(msgspec.json.encode(components))
+
+    def inlined(part: JSON) -> JSON:
+        match part:
+            case {"$ref": str(name)}:
+                return record(name) | {key: value for key, value in part.items() if key != "$ref"}
+            case dict():
+                return {key: inlined(value) for key, value in part.items()}
+            case list():
+                return [inlined(value) for value in part]
+            case _:
+                return part
+
+    def record(name: str) -> dict[str, JSON]:
+        described = written[name]
+        assert isinstance(described, dict)
+        kept = {key: inlined(value) for key, value in described.items() if key not in ("title", "description")}
+        return kept | {"additionalProperties": False}
+
+    return record(inputs.__name__)

@@ -4,23 +4,28 @@ Texts shaped like keys are masked before anything else is done with a file: no a
 edit is made in the masked text, and what was masked is put back before the file is written.
 """
 
-import ast
 import hashlib
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated
 
 import msgspec
 
+from cdd_agent.agent.editing.content import (
+    MayWrite,
+    require_fit,
+    require_no_mask,
+    require_python,
+    require_writable,
+    restored,
+)
+from cdd_agent.agent.editing.elision import require_whole
 from cdd_agent.agent.editing.replacement import Edited, replace, split_lines, without_ending
 from cdd_agent.agent.limits.timebox import within
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.agent.unseen import controls, require_seen, told_by_line
 from cdd_agent.errors import UsageError
-from cdd_agent.guarded.keys import MASK, Masked, mask
-from cdd_agent.guarded.spelling import folded
+from cdd_agent.guarded.keys import MASK, mask
 from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
 
 LINES_PER_READ = 2000
@@ -28,9 +33,6 @@ SHOWN_LINE_LENGTH = 2000
 CONTEXT_LINES = 3
 EDIT_LIMIT_S = 10.0
 """Of finding the place of one edit."""
-
-PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
-"""What pytest is configured by; on a file system that looks past case it finds them in any spelling."""
 
 FilePath = Annotated[str, msgspec.Meta(min_length=1, description="path relative to the project's folder")]
 
@@ -52,19 +54,37 @@ class WriteInput:
     content: Annotated[str, msgspec.Meta(description="the whole file; nothing of the old one is kept")]
 
 
+OldString = Annotated[
+    str, msgspec.Meta(description="copied from the file, without line numbers; must be there exactly once")
+]
+NewString = Annotated[str, msgspec.Meta(description="what stands there afterwards")]
+ReplaceAll = Annotated[bool, msgspec.Meta(description="replace old_string wherever it is")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EditInput:
+class Change:
     """A piece of a file and what is to stand in its place."""
 
+    old_string: OldString
+    new_string: NewString
+    replace_all: ReplaceAll = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditInput:
+    """A piece of a file and what is to stand in its place, and more such pieces of the same file."""
+
     file_path: FilePath
-    old_string: Annotated[
-        str, msgspec.Meta(description="copied from the file, without line numbers; must be there exactly once")
-    ]
-    new_string: Annotated[str, msgspec.Meta(description="what stands there afterwards")]
-    replace_all: Annotated[bool, msgspec.Meta(description="replace old_string wherever it is")] = False
+    old_string: OldString
+    new_string: NewString
+    replace_all: ReplaceAll = False
+    edits: Annotated[
+        tuple[Change, ...],
+        msgspec.Meta(description="further pieces of the same file, replaced after the first: all of them, or none"),
+    ] = ()
 
 
-def file_tools(workspace: Workspace, may_write: Callable[[str], str | None]) -> tuple[Tool, Tool, Tool]:
+def file_tools(workspace: Workspace, may_write: MayWrite) -> tuple[Tool, Tool, Tool]:
     """Read, Write and Edit for one agent; they remember together what it has read.
 
     ``may_write`` takes a relative path and gives the reason why this agent may not write there, or nothing.
@@ -87,7 +107,7 @@ def file_tools(workspace: Workspace, may_write: Callable[[str], str | None]) -> 
         ),
         define(
             "Edit",
-            "Replace one piece of a file by another; everything else keeps its bytes.",
+            "Replace one piece of a file by another, or several at once; everything else keeps its bytes.",
             inputs=EditInput,
             run=files.edit,
             subject=lambda inputs: inputs.file_path,
@@ -98,7 +118,7 @@ def file_tools(workspace: Workspace, may_write: Callable[[str], str | None]) -> 
 class _Files:
     """The three tools and what they remember."""
 
-    def __init__(self, workspace: Workspace, may_write: Callable[[str], str | None]) -> None:
+    def __init__(self, workspace: Workspace, may_write: MayWrite) -> None:
         self._workspace = workspace
         self._may_write = may_write
         self._seen: dict[str, str] = {}
@@ -124,57 +144,51 @@ class _Files:
 
     def write(self, inputs: WriteInput) -> ToolOutput:
         """Create the file, or overwrite it if the agent knows what it holds."""
-        name = self._writable(inputs.file_path)
+        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
         data = inputs.content.encode()
         count = _counted(inputs.content)
         if self._workspace.exists(name):
             self._require_read(name)
             before = self._workspace.read(name)
             self._require_known(name, _digest(before))
-            require_seen(inputs.content, before=decode(before))
-            _require_no_mask(inputs.content, before=decode(before), where="content")
-            _require_python(name, before=before, after=data)
+            require_fit(name, text=inputs.content, before=before)
             done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
         else:
-            require_seen(inputs.content, before="")
-            _require_no_mask(inputs.content, before="", where="content")
+            require_fit(name, text=inputs.content, before=None)
             done = f"Created {name}: {count}."
         self._workspace.write(name, data)
         self._seen[name] = _digest(data)
         return ToolOutput(text=done)
 
     def edit(self, inputs: EditInput) -> ToolOutput:
-        """Replace the piece; a file the agent does not know is changed only where exactly that piece stands once."""
-        name = self._writable(inputs.file_path)
+        """Replace the pieces; a file the agent does not know is changed only where exactly that piece stands once."""
+        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
         before = self._workspace.read(name)
+        first = Change(old_string=inputs.old_string, new_string=inputs.new_string, replace_all=inputs.replace_all)
+        changes = (first, *inputs.edits)
         masked = mask(decode(before))
-        for where, text in (("old_string", inputs.old_string), ("new_string", inputs.new_string)):
-            _require_no_mask(text, before=decode(before), where=where)
-        edited = within(
+        for change in changes:
+            for where, text in (("old_string", change.old_string), ("new_string", change.new_string)):
+                require_no_mask(text, before=decode(before), where=where)
+            require_whole(change.new_string, before=masked.text, name=name)
+        steps = within(
             EDIT_LIMIT_S,
-            lambda: replace(masked.text, inputs.old_string, new=inputs.new_string, replace_all=inputs.replace_all),
+            lambda: _replaced(masked.text, changes),
             hint="give a shorter old_string, with a line that is there only once",
         )
         known = self._seen.get(name) == _digest(before)
-        if edited.ignored or len(edited.lines) > 1:
+        if any(edited.ignored or len(edited.lines) > 1 for edited in steps):
             self._require_known(name, _digest(before))
-        require_seen(edited.text, before=masked.text)
-        after = encode(_restored(masked, edited.text))
+        text = steps[-1].text
+        require_seen(text, before=masked.text)
+        after = encode(restored(masked, text))
         if after == before:
             raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
-        _require_python(name, before=before, after=after)
+        require_python(name, before=before, after=after)
         self._workspace.write(name, after)
         if known:
             self._seen[name] = _digest(after)
-        return ToolOutput(text=_edit_told(name, edited, new=inputs.new_string), exact=True)
-
-    def _writable(self, path: str) -> str:
-        """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
-        name = self._workspace.writable(path)
-        reason = self._may_write(name) or self._may_write(_as_pytest_names_it(name))
-        if reason is not None:
-            raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
-        return name
+        return ToolOutput(text=_edit_told(name, steps, new=changes[-1].new_string), exact=True)
 
     def _require_read(self, name: str) -> None:
         """Raise ``UsageError`` unless the agent has read the file."""
@@ -243,67 +257,32 @@ def _unseen_remarks(lines: list[str], *, first: int) -> list[str]:
     return remarks
 
 
-def _edit_told(name: str, edited: Edited, *, new: str) -> str:
-    """What was changed where, and how the first place looks now."""
-    count = len(edited.lines)
-    places = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
-    ignored = f", looking past {edited.ignored}" if edited.ignored else ""
-    lines = split_lines(edited.text)
-    first = max(1, edited.lines[0] - CONTEXT_LINES)
-    last = min(len(lines), edited.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
+def _replaced(text: str, changes: tuple[Change, ...]) -> tuple[Edited, ...]:
+    """The text after each change; raises ``UsageError`` naming the change that cannot be made."""
+    steps: list[Edited] = []
+    for number, change in enumerate(changes, start=1):
+        try:
+            edited = replace(text, change.old_string, new=change.new_string, replace_all=change.replace_all)
+        except UsageError as error:
+            if len(changes) == 1:
+                raise
+            told = f"Edit {number} of {len(changes)} cannot be made, so none was: {error.happened}"
+            raise UsageError(told, hint=error.hint) from error
+        steps.append(edited)
+        text = edited.text
+    return tuple(steps)
+
+
+def _edit_told(name: str, steps: tuple[Edited, ...], *, new: str) -> str:
+    """What was changed where, and how the first place of the last edit looks now."""
+    told = []
+    for edited in steps:
+        count = len(edited.lines)
+        places = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
+        told.append(places + (f", looking past {edited.ignored}" if edited.ignored else ""))
+    last_edit = steps[-1]
+    lines = split_lines(last_edit.text)
+    first = max(1, last_edit.lines[0] - CONTEXT_LINES)
+    last = min(len(lines), last_edit.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
     now = "\n".join(_numbered(lines, first=first, last=last))
-    return f"Edited {name} {places}{ignored}. It reads now:\n{now}"
-
-
-def _require_no_mask(text: str, *, before: str, where: str) -> None:
-    """Raise ``UsageError`` if ``text`` would put a mask where a key was; one that ``before`` holds itself is text."""
-    added = next((found for found in MASK.findall(text) if found not in before), None)
-    if added is not None:
-        raise UsageError(
-            f"{where} holds {added}, which only stands for a key that you were not shown: nothing was changed.",
-            hint="leave those lines out: Edit the lines around them, they keep what is in the file",
-        )
-
-
-def _restored(masked: Masked, edited: str) -> str:
-    """The edited text with its keys back."""
-    text = masked.restored(edited)
-    if text is None:
-        raise UsageError(
-            "The edit reaches into a text that is masked, being shaped like a key: nothing was changed.",
-            hint="Edit the lines around it, and leave the replacing of a key to the user",
-        )
-    return text
-
-
-def _as_pytest_names_it(name: str) -> str:
-    """``name`` as a file system that looks past case would give it to pytest, if it configures pytest then."""
-    folder, _, last = name.rpartition("/")
-    spelled = folded(last)
-    return name if spelled not in PYTEST_FILES else f"{folder}/{spelled}".lstrip("/")
-
-
-def _require_python(name: str, *, before: bytes, after: bytes) -> None:
-    """Raise ``UsageError`` if a Python file that could be parsed no longer could."""
-    if not name.endswith((".py", ".pyi")) or _syntax_error(before) is not None:
-        return
-    error = _syntax_error(after)
-    if error is not None:
-        raise UsageError(
-            f"{name} would no longer be Python, nothing was changed: {mask(error).text}",
-            hint="mend the new text; if the change needs several edits, make each one leave valid code",
-        )
-
-
-def _syntax_error(source: bytes) -> str | None:
-    """Why ``source`` is not Python, with the line, or nothing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(source)
-    except SyntaxError as error:
-        shown = f": {error.text.strip()}" if error.text else ""
-        return f"line {error.lineno}: {error.msg}{shown}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return str(error) or type(error).__name__
-    return None
+    return f"Edited {name} {'; then '.join(told)}. It reads now:\n{now}"

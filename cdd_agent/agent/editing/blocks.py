@@ -1,0 +1,190 @@
+"""Files in an answer: fenced blocks that name a path, for models without tool use. Pure: text in, blocks out.
+
+Fences are CommonMark's: three or more backticks or tildes, which only the same character at least as often closes.
+The word after the opening fence names the file, in one of three ways::
+
+    ```python:src/ledger/export.py
+    ```src/ledger/export.py
+    ```python path="src/ledger/export.py"
+
+A block without a path is an example. Whatever cannot be understood makes the whole answer an error: half of an answer
+is never taken for all of it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePosixPath
+
+from cdd_agent.errors import UsageError
+
+MOST_BLOCKS = 200
+
+_OPENING = re.compile(r"(?P<indent> {0,3})(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
+_OUT_OF_PLACE = re.compile(r"(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)?(?:`{3,}|~{3,})(?P<info>[^`]*)")
+_ATTRIBUTE = re.compile(r"(?:^|\s)path\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s}]*))")
+_LANGUAGE = re.compile(r"[\w+#.-]*")
+_ALONE = re.compile(r"[^\s()\[\]{}=,;$]+")
+_EXTENSION = re.compile(r"\.[A-Za-z][\w.-]*")
+_LANGUAGES_WITH_A_DOT = frozenset({".net", "asp.net", "node.js", "vb.net", "vue.js", "react.js", "next.js"})
+_DIFFS = frozenset({"diff", "patch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One file and all it is to hold."""
+
+    path: str
+    content: str
+    """Between the fences, to the last byte; ends with a newline unless it is empty."""
+    line: int
+    """Of the opening fence, 1-based."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fenced:
+    """A block as it stands in the answer, whatever it is for."""
+
+    info: str
+    fence: str
+    content: str
+    line: int
+
+
+def parse(answer: str) -> tuple[Block, ...]:
+    """The files of ``answer``, in order; none if it names no file.
+
+    Raises ``UsageError`` with the line for a fence that is not closed or cannot be told from a closing one, for what
+    stands in the place of a path, and for a path that comes twice.
+    """
+    found: list[Block] = []
+    for fenced in _fenced(answer):
+        path = _path_in(fenced.info, line=fenced.line)
+        if path is not None:
+            found.append(Block(path=path, content=fenced.content, line=fenced.line))
+        elif not fenced.info and found:
+            raise _error(
+                fenced.line,
+                "this fence has no word after it: it may be the end of a block that an earlier fence has closed",
+                f"open a block that holds fences with a longer one, such as {'`' * (len(fenced.fence) + 1)}, "
+                "and give examples a language",
+            )
+    if len(found) > MOST_BLOCKS:
+        raise _error(found[MOST_BLOCKS].line, f"more than {MOST_BLOCKS} files in one answer", "change fewer files")
+    _require_apart(found)
+    return tuple(found)
+
+
+def _fenced(answer: str) -> Iterator[_Fenced]:
+    """Every fenced block of ``answer``; raises ``UsageError`` for one that is not closed."""
+    opening: re.Match[str] | None = None
+    first, rows = 0, list[str]()
+    for number, row in enumerate(answer.split("\n"), start=1):
+        bare = row.removesuffix("\r")
+        if opening is None:
+            opening, first, rows = _OPENING.fullmatch(bare), number, []
+            if opening is None:
+                _require_no_lost_file(bare, line=number)
+        elif _closes(bare, opening["fence"]):
+            content = "".join(f"{row}\n" for row in rows)
+            yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
+            opening = None
+        else:
+            rows.append(_outdented(row, by=len(opening["indent"])))
+    if opening is not None:
+        fence = opening["fence"]
+        raise _error(
+            first,
+            f"the block that begins here is not closed: no later line is just {fence}, or longer",
+            "end each block by a fence at least as long as the one it begins with; open a block that holds fences "
+            "itself with a longer one",
+        )
+
+
+def _closes(row: str, fence: str) -> bool:
+    """Whether ``row`` closes a block that ``fence`` has opened."""
+    rest = row.lstrip(" ")
+    word = rest.rstrip(" \t")
+    return len(row) - len(rest) <= 3 and len(word) >= len(fence) and word == fence[0] * len(word)
+
+
+def _outdented(row: str, *, by: int) -> str:
+    """``row`` without as much white space as the opening fence has before it."""
+    return row[min(by, len(row) - len(row.lstrip(" "))) :]
+
+
+def _path_in(info: str, *, line: int) -> str | None:
+    """The path that the word after a fence names, or None for an example; raises ``UsageError`` for a bad one."""
+    attribute = _ATTRIBUTE.search(info)
+    if attribute is not None:
+        return _checked(next(part for part in attribute.groups() if part is not None), line=line, whole=True)
+    word, _, rest = info.partition(" ")
+    language, colon, path = info.partition(":")
+    if colon and _LANGUAGE.fullmatch(language):
+        if language.lower() in _DIFFS and not path.strip().endswith((".diff", ".patch")):
+            raise _error(line, "a block that names a file holds the whole file, and this is a diff", "write all of it")
+        return _checked(path.strip(), line=line)
+    if _is_path(word):
+        if rest.strip():
+            raise _error(line, f"after the path stands {_shown(rest)}", f"write nothing but the path: {word}")
+        return _checked(word, line=line)
+    second = rest.strip().partition(" ")[0]
+    if _LANGUAGE.fullmatch(word) and _is_path(second):
+        raise _error(line, f"{_shown(info)} is no path and no language", f"write {word}:{second}")
+    return None
+
+
+def _checked(path: str, *, line: int, whole: bool = False) -> str:
+    """``path`` in one spelling, if it is one; ``whole``: it was quoted, so there may be blanks in it."""
+    example = "write the path of the file, as in ```python:src/module.py"
+    if not path:
+        raise _error(line, "the path is empty", example)
+    if (not whole and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
+        raise _error(line, f"{_shown(path)} is no path", example)
+    if path.startswith("path/to/"):
+        raise _error(line, f"{path} is the path of an example", example)
+    if path.endswith("/"):
+        raise _error(line, f"{path} is a folder", example)
+    return str(PurePosixPath(path))
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word that stands alone is a path and no language: it has a folder or an extension."""
+    has_extension = _EXTENSION.search(PurePosixPath(word).name) is not None
+    return (
+        _ALONE.fullmatch(word) is not None
+        and ("/" in word or has_extension)
+        and word.lower() not in _LANGUAGES_WITH_A_DOT
+    )
+
+
+def _require_no_lost_file(row: str, *, line: int) -> None:
+    """Raise ``UsageError`` if ``row`` would open a file's block, were it not indented or in a list."""
+    found = _OUT_OF_PLACE.fullmatch(row.lstrip())
+    if found is not None and _path_in(found["info"].strip(), line=line) is not None:
+        raise _error(line, "this fence does not stand at the start of its line", "put no list and no blanks before it")
+
+
+def _require_apart(blocks: Sequence[Block]) -> None:
+    """Raise ``UsageError`` for a path that comes twice, or that is a folder of another."""
+    lines: dict[str, int] = {}
+    for block in blocks:
+        if block.path in lines:
+            earlier = lines[block.path]
+            raise _error(block.line, f"{block.path} is there already, in line {earlier}", "give each file once")
+        lines[block.path] = block.line
+    for path, other in pairwise(sorted(lines, key=lambda path: path.split("/"))):
+        if other.startswith(f"{path}/"):
+            raise _error(lines[other], f"{path} would be a file and a folder", "name one of them otherwise")
+
+
+def _shown(text: str) -> str:
+    """The beginning of ``text`` in one line."""
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 60 else f"{line[:57]}...")
+
+
+def _error(line: int, what: str, hint: str) -> UsageError:
+    """The error for a place in the answer."""
+    return UsageError(f"Line {line} of the answer: {what}. Nothing was written.", hint=hint)
