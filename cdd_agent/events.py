@@ -179,6 +179,23 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepReviewed:
+    """A completed step as a review finds it."""
+
+    ticket: str
+    number: int
+    title: str
+    commits: tuple[str, ...]
+    files: tuple[str, ...]
+    """Paths that differ from before the step."""
+    added: int
+    """Lines."""
+    removed: int
+    decision: str | None
+    """``approved``; None: nothing was decided yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     """One try at a phase began."""
 
@@ -265,6 +282,7 @@ Event: TypeAlias = (
     | PlanDrafted
     | StepStarted
     | StepFinished
+    | StepReviewed
     | AttemptStarted
     | SuiteStarted
     | SuiteFinished

@@ -105,7 +105,7 @@ def _require_current_folder() -> None:
 
 for command in (
     *(demo.demo, doctor.doctor, trust.trust, tickets.new),
-    *(agents.spec, agents.plan, agents.exec_, tickets.status, schema.schema),
+    *(agents.spec, agents.plan, agents.exec_, tickets.review, tickets.status, schema.schema),
 ):
     cdd.add_command(command)
 

@@ -1,8 +1,11 @@
-"""``cdd new`` and ``cdd status``."""
+"""``cdd new``, ``cdd status`` and ``cdd review``."""
+
+import sys
+from typing import Any
 
 import click
 
-from cdd_agent.cli.invocation import Invocation
+from cdd_agent.cli.invocation import Invocation, headless
 
 
 @click.command(short_help="Make a ticket from the template.")
@@ -40,3 +43,36 @@ def status(invocation: Invocation, slug: str | None) -> None:
         show_tickets(all_tickets(project.root), screen=invocation.screen)
     else:
         show_ticket(find(project.root, slug), screen=invocation.screen)
+
+
+@click.command(short_help="Look at what completed steps changed, and approve it.")
+@click.argument("slug")
+@click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; may be said several times.")
+@click.option("--full", is_flag=True, help="Show every diff, however long.")
+@headless
+@click.pass_obj
+def review(invocation: Invocation, /, slug: str, **given: Any) -> None:
+    """Show what the completed steps of the ticket SLUG changed, on what evidence, and what was decided about them."""
+    invocation = invocation.with_options(given)
+    if invocation.is_interactive and not given["approve"]:
+        from cdd_agent.cli.chat import chat
+
+        chat(invocation, first=f"/review {slug}")
+        return
+    from cdd_agent.repl.talk.review import MOST_LINES, show_overview, show_step
+    from cdd_agent.review.decision import decide
+    from cdd_agent.review.subject import completed_steps
+
+    with invocation.ticket(slug) as (project, ticket):
+        for number in given["approve"]:
+            decide(ticket, number, decision="approved", project=project.root)
+        steps = completed_steps(ticket, project.repository, project=project.root)
+    if invocation.as_json:
+        for step in steps:
+            invocation.sink(step.as_event(slug))
+        return
+    for step in steps:
+        most_lines = sys.maxsize if given["full"] else MOST_LINES
+        show_step(step, count=len(steps), screen=invocation.screen, most_lines=most_lines)
+        invocation.screen.gap()
+    show_overview(steps, screen=invocation.screen)

@@ -18,6 +18,7 @@ from cdd_agent.events import (
     SpecProposed,
     SpecSaved,
     StepFinished,
+    StepReviewed,
     StepStarted,
     SuiteFinished,
     SuiteStarted,
@@ -33,6 +34,8 @@ from cdd_agent.repl.display.screen import Screen
 _PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
 
 WAITING = "waiting for the model"
+ASKS_DEVELOPER = "AskDeveloper"
+"""The tool whose question is shown for itself, set off, once the turn is over."""
 COMMAND_WENT_WELL = "exit status 0"
 """What Bash answers first, and nobody needs to see."""
 
@@ -76,12 +79,16 @@ class Renderer:
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
+            case StepReviewed():
+                pass  # the review shows it, with its diff
 
     def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:
         """One line for a tool or a test run, and below it what came of it, if that is worth a line."""
         match event:
             case ToolCalled(name=name, subject=subject):
                 self._is_in_tool = True
+                if name == ASKS_DEVELOPER:
+                    return
                 self._screen.line(self._cut(f"{self._screen.symbols['tool']} {name} {' '.join(subject.split())}"))
                 self._screen.say(f"{name} {' '.join(subject.split())}")
             case ToolReturned(ok=ok, summary=summary):

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events import StepReviewed
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review.diff import FileDiff, between
 from cdd_agent.review.evidence import Evidence, evidence_of
+from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
 from cdd_agent.work.state import Status, StepExecution
@@ -35,8 +37,21 @@ class StepToReview:
     decision: str | None
     """What was decided about it; None: nothing yet."""
 
+    def as_event(self, ticket: str) -> StepReviewed:
+        """The step as plain values."""
+        return StepReviewed(
+            ticket=ticket,
+            number=self.number,
+            title=self.title,
+            commits=tuple(landed.commit for landed in self.commits),
+            files=tuple(file.path for file in self.files),
+            added=sum(file.added or 0 for file in self.files),
+            removed=sum(file.removed or 0 for file in self.files),
+            decision=self.decision,
+        )
 
-def completed_steps(ticket: Ticket, repository: Repository, *, reports: Path) -> tuple[StepToReview, ...]:
+
+def completed_steps(ticket: Ticket, repository: Repository, *, project: Path) -> tuple[StepToReview, ...]:
     """The ticket's completed steps in the order of the plan.
 
     Raises ``UsageError`` if nothing was carried out, or if commits of a step are no longer in the repository.
@@ -47,6 +62,7 @@ def completed_steps(ticket: Ticket, repository: Repository, *, reports: Path) ->
         raise UsageError(
             f"No step of {ticket.slug} is completed, so there is nothing to review.", hint=f"cdd exec {ticket.slug}"
         )
+    reports = private_folder(project) / "reports" / ticket.slug
     return tuple(_step(step, repository, reports=reports) for step in done)
 
 

@@ -13,7 +13,6 @@ from cdd_agent.review.decision import decide
 from cdd_agent.review.diff import FileDiff
 from cdd_agent.review.evidence import Evidence
 from cdd_agent.review.subject import Landed, StepToReview, completed_steps
-from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket
 
 WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "exit": ()}
@@ -56,8 +55,7 @@ class Review:
 
     def _completed(self) -> tuple[StepToReview, ...]:
         """The steps as they are now."""
-        reports = private_folder(self._project) / "reports" / self.ticket.slug
-        return completed_steps(self.ticket, self._repository, reports=reports)
+        return completed_steps(self.ticket, self._repository, project=self._project)
 
 
 def greet(review: Review, *, screen: Screen) -> bool:

@@ -1,5 +1,6 @@
-"""new and status."""
+"""new, status and review."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,26 @@ def test_status_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(["--project", str(tmp_path), "status"]) == 0
     assert "cdd new SLUG" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_review_shows_each_step_and_keeps_what_is_approved(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--project", str(finished), "review", SLUG]) == 0
+    shown = capsys.readouterr().out
+    assert "RED: gate open; its report is kept and unchanged" in shown
+    assert shown.rstrip().endswith("not reviewed")
+    assert run(["--project", str(finished), "review", SLUG, "--approve", "1"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("approved")
+
+
+def test_a_review_can_be_read_by_a_program(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(finished), "review", SLUG, "--json"]) == 0
+    (step,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (step["event"], step["number"], step["decision"]) == ("StepReviewed", 1, None)
+    assert "durations/reading.py" in step["files"]
+
+
+def test_a_step_that_is_not_there_is_not_approved(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(finished), "review", SLUG, "--approve", "9"]) == 2
+    assert "has no step 9" in capsys.readouterr().err

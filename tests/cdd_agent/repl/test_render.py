@@ -77,6 +77,12 @@ CASES: list[tuple[Event, str]] = [
         events.QuestionAsked(agent="socrates", question="Which?", options=("the first", "the\x1b[2J other")),
         "Which?\n  1  the first\n  2  the other\n",
     ),
+    (
+        events.StepReviewed(
+            ticket="t", number=1, title="x", commits=("a",), files=(), added=0, removed=0, decision=None
+        ),
+        "",
+    ),
     (events.SpecProposed(ticket="t", diff="@@ -1 +1 @@\n-a\n+b"), "@@ -1 +1 @@\n-a\n+b\n"),
 ]
 
