@@ -7,8 +7,6 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.storage import write_atomic
-from cdd_agent.tickets.spec import TYPES
-from cdd_agent.tickets.yaml_text import quoted
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 _FOLDERS = ("tickets", "specs/tickets")
@@ -107,6 +105,9 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 
     Raises ``UsageError`` for a slug that is taken, for an unknown type, and if a link leads the ticket elsewhere.
     """
+    from cdd_agent.tickets.spec import TYPES
+    from cdd_agent.tickets.yaml_text import quoted
+
     _check_slug(slug)
     if type not in TYPES:
         near = difflib.get_close_matches(type, TYPES, n=1)

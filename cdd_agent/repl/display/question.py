@@ -1,15 +1,13 @@
 """Asking a person at the terminal: may what a repository brings take effect, is a long pause to be waited for."""
 
-import contextlib
 import math
-import sys
-import termios
 from collections.abc import Mapping
 
 from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
 from cdd_agent.trust import Offer, Subject
 
 MOST_LINES = 16
@@ -69,9 +67,3 @@ def show(offer: Offer, *, screen: Screen) -> None:
         screen.line(Text.assemble(("│ ", "dim"), shown), indent=2)
     if len(offer.shown) > MOST_LINES:
         screen.line(f"and {len(offer.shown) - MOST_LINES} more lines; read all of {offer.source}", indent=2)
-
-
-def forget_typed_ahead() -> None:
-    """Drop keys pressed while something ran: an Enter meant for nobody must not answer, or start the next step."""
-    with contextlib.suppress(termios.error, OSError, ValueError):
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)

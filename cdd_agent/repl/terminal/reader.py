@@ -13,9 +13,9 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.question import forget_typed_ahead
 from cdd_agent.repl.place import Place, Read
 from cdd_agent.repl.terminal.completion import CommandCompleter
+from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
 
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse bg:#303030 #d0d0d0", "agent": "bold ansicyan", "mark": "bold"})
 _KEYS = "/help  Ctrl-D leaves"
