@@ -133,15 +133,12 @@ def _schema(inputs: type) -> dict[str, JSON]:
     written: dict[str, JSON] = msgspec.json.decode(msgspec.json.encode(components))
 
     def inlined(part: JSON) -> JSON:
-        match part:
-            case {"$ref": str(name)}:
-                return record(name) | {key: value for key, value in part.items() if key != "$ref"}
-            case dict():
-                return {key: inlined(value) for key, value in part.items()}
-            case list():
-                return [inlined(value) for value in part]
-            case _:
-                return part
+        if isinstance(part, list):
+            return [inlined(value) for value in part]
+        if not isinstance(part, dict):
+            return part
+        name = part.get("$ref")
+        return record(name) if isinstance(name, str) else {key: inlined(value) for key, value in part.items()}
 
     def record(name: str) -> dict[str, JSON]:
         described = written[name]
