@@ -9,10 +9,11 @@ from cdd_agent.agent.disclosure import Pieces
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.events import Emit, Notice, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import Emit, Event, Notice, RetryScheduled, TextDelta, ToolCalled, ToolReturned, TurnEnded
 from cdd_agent.model.calls import why_unusable
-from cdd_agent.model.conversation import JSON, Conversation, ToolCall, ToolResult, Turn, Usage
+from cdd_agent.model.conversation import JSON, Conversation, Text, ToolCall, ToolResult, Turn, Usage
 from cdd_agent.model.port import Model, Request
+from cdd_agent.model.prices import cost_usd
 
 End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_tokens"]
 """A tool ended the run; the model ended it in words; it declined; turn after turn came to nothing; a limit."""
@@ -22,6 +23,7 @@ CUT_OFF = (
     "Go on in smaller pieces: shorter files, several edits."
 )
 EMPTY = "Your answer was empty. Go on, or say in words that you are done and what came of it."
+STOPPED = "[The user stopped this answer here.]"
 INTERRUPTED = "Interrupted: the user stopped this turn before the call had an answer."
 
 
@@ -45,6 +47,7 @@ def run_agent(
 ) -> AgentRun:
     """Carry ``conversation`` on until the run ends; whatever interrupts it, every tool call in it is answered.
 
+    Of an answer that the user stops, the words that were shown stay in the conversation, with a line that says so.
     What a tool answers is marked with the conversation's token as text that others wrote.
     Turns in a row that come to nothing, by failed calls or an answer that is cut off or empty, end the run as stuck.
     The last message of ``conversation`` is the user's. Raises what ``model`` raises.
@@ -56,7 +59,7 @@ def run_agent(
         return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, completion=completion)
 
     for number in range(1, budget.max_turns + 1):
-        if budget.max_tokens_total is not None and _tokens(usage) >= budget.max_tokens_total:
+        if budget.max_tokens_total is not None and usage.total >= budget.max_tokens_total:
             return ended("out_of_tokens", number - 1)
         request = Request(
             system=conversation.system,
@@ -64,11 +67,9 @@ def run_agent(
             tools=specs,
             max_tokens=budget.max_answer_tokens,
         )
-        pieces = Pieces(emit)
-        turn = model.reply(request, emit=pieces.write)
-        pieces.end()
+        turn = _asked(request, model=model, conversation=conversation, emit=emit)
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
-        emit(_turn_ended(turn, agent))
+        emit(turn_ended(turn, model=model.name, agent=agent))
         if turn.stop_reason == "max_tokens":
             emit(Notice(text=f"The model's answer was cut off at max_tokens ({budget.max_answer_tokens}); it goes on."))
         if turn.text.strip() or turn.calls:  # no server takes back thoughts that lead to nothing
@@ -90,6 +91,31 @@ def run_agent(
         if failed_turns == budget.max_failed_turns:
             return ended("stuck", number)
     return ended("out_of_turns", budget.max_turns)
+
+
+def _asked(request: Request, *, model: Model, conversation: Conversation, emit: Emit) -> Turn:
+    """The model's turn; if the user stops it, what was shown of it is kept as the model's words."""
+    shown: list[str] = []
+
+    def show(event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                shown.append(text)
+            case RetryScheduled(withdrawn=True):
+                shown.clear()
+        emit(event)
+
+    pieces = Pieces(show)
+    try:
+        turn = model.reply(request, emit=pieces.write)
+    except KeyboardInterrupt:
+        words = "".join(shown).rstrip()
+        if words.strip():
+            said = Text(text=f"{words}\n\n{STOPPED}")
+            conversation.hear(Turn(content=(said,), stop_reason="end_turn", usage=Usage()))
+        raise
+    pieces.end()
+    return turn
 
 
 def _end_in_words(turn: Turn) -> End | None:
@@ -160,13 +186,8 @@ def _unknown(call: ToolCall, names: tuple[str, ...]) -> str:
     return f"There is no tool {call.name}.{meant} The tools are: {', '.join(names) or 'none'}."
 
 
-def _tokens(usage: Usage) -> int:
-    """All tokens of ``usage``, whatever they cost."""
-    return usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-
-
-def _turn_ended(turn: Turn, agent: str) -> TurnEnded:
-    """The event of a finished turn."""
+def turn_ended(turn: Turn, *, model: str, agent: str) -> TurnEnded:
+    """The event of a finished turn, with what it cost."""
     return TurnEnded(
         agent=agent,
         text=turn.text,
@@ -174,6 +195,9 @@ def _turn_ended(turn: Turn, agent: str) -> TurnEnded:
         input_tokens=turn.usage.input_tokens,
         output_tokens=turn.usage.output_tokens,
         cache_read_tokens=turn.usage.cache_read_tokens,
+        cache_write_tokens=turn.usage.cache_write_tokens,
+        model=model,
+        cost_usd=cost_usd(model, turn.usage),
     )
 
 

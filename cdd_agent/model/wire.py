@@ -40,17 +40,21 @@ def encode_request(request: Request, *, model: str, thinking: bool = True) -> di
 
 
 def encode_messages(messages: Iterable[Message]) -> list[dict[str, JSON]]:
-    """Each message with its blocks; blank texts, and messages of nothing else, are left out as the API refuses them."""
-    encoded: list[dict[str, JSON]] = []
+    """Each message with its blocks; blank texts, and messages of nothing else, are left out as the API refuses them.
+
+    Messages of the user in a row, as they come about when an answer is stopped, become one: not every server takes two.
+    """
+    encoded: list[tuple[str, list[JSON]]] = []
     for message in messages:
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
         content: list[JSON] = [
             encode_block(block) for block in message.content if not (isinstance(block, Text) and not block.text.strip())
         ]
-        if content:
-            encoded.append(
-                {"role": "assistant" if isinstance(message, AssistantMessage) else "user", "content": content}
-            )
-    return encoded
+        if content and encoded and role == encoded[-1][0] == "user":
+            encoded[-1][1].extend(content)
+        elif content:
+            encoded.append((role, content))
+    return [{"role": role, "content": content} for role, content in encoded]
 
 
 def encode_block(block: AssistantBlock | UserBlock) -> dict[str, JSON]:

@@ -4,11 +4,22 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.agent.loop import CUT_OFF, EMPTY, AgentRun, run_agent
+from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import ModelError, UsageError
-from cdd_agent.events import Event, Notice, TextDelta, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import (
+    Emit,
+    Event,
+    Notice,
+    RetryScheduled,
+    TextDelta,
+    ThinkingDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+)
+from cdd_agent.model import wire
 from cdd_agent.model.calls import unusable
 from cdd_agent.model.conversation import (
     AssistantMessage,
@@ -17,9 +28,12 @@ from cdd_agent.model.conversation import (
     Text,
     ToolCall,
     ToolResult,
+    Turn,
     Usage,
     UserMessage,
 )
+from cdd_agent.model.port import Request
+from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, says
 
 
@@ -81,8 +95,19 @@ def test_a_turn_without_calls_ends_the_run_as_answered() -> None:
             input_tokens=7,
             output_tokens=7,
             cache_read_tokens=0,
+            model="scripted",
         ),
     ]
+
+
+def test_a_turn_is_told_with_the_model_and_what_it_cost() -> None:
+    usage = Usage(input_tokens=1000, output_tokens=100, cache_read_tokens=5000, cache_write_tokens=200)
+    model = ScriptedModel([replace(says("done"), usage=usage)])
+    model.name = "claude-opus-5-5-20261101"
+    _, _, seen = run(model)
+    (told,) = (event for event in seen if isinstance(event, TurnEnded))
+    assert (told.model, told.cache_write_tokens) == ("claude-opus-5-5-20261101", 200)
+    assert told.cost_usd == pytest.approx((1000 * 4 + 100 * 20 + 5000 * 0.4 + 200 * 5) / 1e6)
 
 
 def test_all_calls_of_a_turn_are_answered_in_order_in_the_next_message() -> None:
@@ -260,3 +285,65 @@ def test_the_tools_are_offered_in_the_same_order_every_time() -> None:
 def test_an_error_of_the_model_passes_through() -> None:
     with pytest.raises(ModelError, match="no turn left"):
         run(ScriptedModel([]))
+
+
+class Stopped:
+    """A model that the user stops after it has emitted ``events``, and that answers when it is asked again."""
+
+    name = "stopped"
+
+    def __init__(self, *events: Event) -> None:
+        self.requests: list[Request] = []
+        self._events = events
+
+    def check(self) -> None:
+        pass
+
+    def reply(self, request: Request, *, emit: Emit) -> Turn:
+        self.requests.append(request)
+        if len(self.requests) > 1:
+            return says("done")
+        for event in self._events:
+            emit(event)
+        raise KeyboardInterrupt
+
+
+def stopped(*events: Event) -> tuple[Conversation, Stopped, list[Event]]:
+    conversation, model, seen = Conversation("be brief"), Stopped(*events), list[Event]()
+    conversation.say("begin")
+    with pytest.raises(KeyboardInterrupt):
+        run_agent(conversation, TOOLS, model=model, budget=Budget(), emit=seen.append, agent="socrates")
+    return conversation, model, seen
+
+
+def test_words_of_an_answer_that_the_user_stops_stay_as_the_models_with_a_line_that_says_so() -> None:
+    conversation, model, seen = stopped(TextDelta(text="I would "), TextDelta(text="delete it and\n"))
+    assert conversation.messages[1:] == (AssistantMessage(content=(Text(text=f"I would delete it and\n\n{STOPPED}"),)),)
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "I would delete it and\n"
+    conversation.say("no, keep it")
+    run_agent(conversation, TOOLS, model=model, budget=Budget(), emit=seen.append, agent="socrates")
+    assert model.requests[1].messages == conversation.messages[:-1]
+    assert [type(message) for message in conversation.messages] == [UserMessage, AssistantMessage] * 2
+
+
+def test_what_was_not_shown_of_a_stopped_answer_does_not_stay() -> None:
+    conversation, _, _ = stopped(TextDelta(text="the key is sk-ant-api03-ca"))
+    assert conversation.messages[1:] == (AssistantMessage(content=(Text(text=f"the key is\n\n{STOPPED}"),)),)
+
+
+def test_what_was_taken_back_before_the_user_stopped_does_not_stay() -> None:
+    again = RetryScheduled(why="cut", wait_s=1.0, number=2, limit=4, withdrawn=True)
+    conversation, _, _ = stopped(TextDelta(text="first words "), again, TextDelta(text="second words "))
+    assert conversation.messages[1:] == (AssistantMessage(content=(Text(text=f"second words\n\n{STOPPED}"),)),)
+
+
+@pytest.mark.parametrize("events", [(), (TextDelta(text=" \n"),), (ThinkingDelta(text="hm hm "),)])
+def test_an_answer_that_is_stopped_before_any_words_leaves_nothing_and_the_user_can_go_on(
+    events: tuple[Event, ...],
+) -> None:
+    conversation, model, _ = stopped(*events)
+    assert len(conversation.messages) == 1
+    conversation.say("are you there?")
+    ended = run_agent(conversation, TOOLS, model=model, budget=Budget(), emit=lambda _: None, agent="socrates")
+    assert ended.end == "answered"
+    assert broken_rule(wire.encode_request(model.requests[1], model="m"), ()) is None

@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from itertools import groupby
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +46,25 @@ def user(*texts: str) -> UserMessage:
 @given(st.text(), st.lists(ASSISTANT | USER, max_size=4))
 def test_a_request_on_the_wire_says_what_was_asked(system: str, messages: list[Message]) -> None:
     request = Request(system=system, messages=tuple(messages))
-    assert decode_request(wire.encode_request(request, model="m")) == request
+    joined = Request(system=system, messages=tuple(taking_turns(messages)))
+    assert decode_request(wire.encode_request(request, model="m")) == joined
+
+
+def taking_turns(messages: list[Message]) -> Iterator[Message]:
+    """The messages, those of the user in a row as one."""
+    for is_user, some in groupby(messages, key=lambda message: isinstance(message, UserMessage)):
+        if is_user:
+            said = (message for message in some if isinstance(message, UserMessage))
+            yield UserMessage(content=tuple(block for message in said for block in message.content))
+        else:
+            yield from some
+
+
+def test_the_user_never_speaks_twice_in_a_row_on_the_wire() -> None:
+    result = UserMessage(content=(ToolResult(tool_use_id="a", content="1"),))
+    encoded = wire.encode_messages((user("go"), user("and on"), AssistantMessage(content=()), result, user("stop")))
+    assert [message["role"] for message in encoded] == ["user"]
+    assert str(encoded[0]["content"]).count("'type'") == 4
 
 
 def test_a_body_holds_what_the_api_needs_and_nothing_it_refuses() -> None:
