@@ -248,7 +248,7 @@ def _step_problems(step: Step) -> Iterable[Problem]:
         )
     for name, paths in (("files", step.files), ("tests", step.tests)):
         for path in paths:
-            if _is_outside(path.partition("::")[0]):
+            if is_outside(path.partition("::")[0]):
                 yield Problem(
                     line=step.line_of(name),
                     message=f"step {step.number} names {path}, which is outside the project",
@@ -256,5 +256,6 @@ def _step_problems(step: Step) -> Iterable[Problem]:
                 )
 
 
-def _is_outside(path: str) -> bool:
+def is_outside(path: str) -> bool:
+    """Whether a path, as a plan writes it, leads out of the project."""
     return _OUTSIDE.match(path) is not None or ".." in re.split(r"[/\\]", path)

@@ -1,5 +1,6 @@
 """The Planner: turns a complete spec into ``plan.md``; a draft with problems goes back to the model, not to disk."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,15 +8,18 @@ from msgspec import Meta
 
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
-from cdd_agent.errors import DocumentError, GateClosed, UsageError
+from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.model.secret import hidden
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, kind_of_ticket
+from cdd_agent.tickets.plan import Kind, Plan, kind_of_ticket
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work import state_file
+from cdd_agent.work.state import Status
+from cdd_agent.workflows.conversation import grounds
 from cdd_agent.workflows.conversation.desk import Desk
 
 
@@ -35,7 +39,8 @@ class Planner:
         self._desk = desk
         self._max_drafts = max_drafts
         self._spec = self._complete_spec()
-        self._conversation = desk.conversation("planner", ticket=ticket.slug)
+        self.conversation = desk.conversation("planner", ticket=ticket.slug)
+        """May be replaced by another one between two drafts."""
         self._drafts: list[tuple[str, ...]] = []
         self._accepted: Plan | None = None
 
@@ -51,8 +56,8 @@ class Planner:
         """
         self._spec = self._complete_spec()
         self._drafts, self._accepted = [], None
-        self._conversation.say(self._task(request))
-        run = self._desk.ask(self._conversation, self._write_tool(), agent="planner")
+        self.conversation.say(self._task(request))
+        run = self._desk.ask(self.conversation, self._write_tool(), agent="planner")
         accepted: Plan | None = self._accepted
         if accepted is None:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
@@ -63,6 +68,42 @@ class Planner:
                 hint=f"say more in the spec, or write {self.ticket.plan_path} by hand",
             )
         return accepted
+
+    def saved(self) -> Plan:
+        """The plan on disk, whatever is wrong with it; ``DocumentError`` for one that cannot be understood."""
+        return plan_markdown.load(self.ticket.plan_path, default_kind=self._default_kind)
+
+    def problems(self, plan: Plan) -> tuple[Problem, ...]:
+        """What must be mended in ``plan``, by itself and in this project, by line."""
+        found = plans.problems(plan, criteria=self._spec.criterion_ids)
+        found += grounds.problems(plan, workspace=self._desk.workspace)
+        return tuple(sorted(found, key=lambda problem: problem.line))
+
+    def warnings(self, plan: Plan) -> tuple[Problem, ...]:
+        """What is odd in ``plan``, by line."""
+        found = plans.warnings(plan) + grounds.warnings(plan, workspace=self._desk.workspace, begun=self._begun())
+        return tuple(sorted(found, key=lambda problem: problem.line))
+
+    def created(self, plan: Plan) -> frozenset[str]:
+        """The files that ``plan`` names and that are not there yet."""
+        return grounds.created(plan, workspace=self._desk.workspace)
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The ids of the criteria that the plan is to serve."""
+        return self._spec.criterion_ids
+
+    @property
+    def _default_kind(self) -> Kind:
+        return kind_of_ticket(self._spec.type)
+
+    def _begun(self) -> tuple[str, ...]:
+        """The titles of the steps that were run, as far as a state on disk tells."""
+        with suppress(UsageError):
+            state = state_file.load(self.ticket.state_path)
+            steps = state.step_executions.values() if state is not None else ()
+            return tuple(step.title for step in steps if step.status != Status.PENDING)
+        return ()
 
     def _complete_spec(self) -> Spec:
         """The spec as it is now; raises ``UsageError`` if it is not complete."""
@@ -78,11 +119,14 @@ class Planner:
     def _task(self, request: str) -> str:
         """The message that asks for a plan."""
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
-        marks = Marks(self._conversation.token)
+        marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}"]
         if self.ticket.plan_path.exists():
             plan = plan_markdown.load_text(self.ticket.plan_path).removeprefix("\ufeff")
             parts.append(f"The plan so far:\n\n{marks.around(plan, source='plan.md')}")
+            listed = "\n".join(f"- {problem}" for problem in self._read(plan)[1])
+            if listed:
+                parts.append(f"What is wrong with it:\n\n{marks.around(listed, source='problems of plan.md')}")
         parts.append(request or "Write the plan.")
         return "\n\n".join(parts)
 
@@ -107,16 +151,15 @@ class Planner:
             return ToolOutput(text=f"Draft {number} was refused:\n{listed}", ends_run=number >= self._max_drafts)
         write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
         self._accepted = plan
-        for warning in plans.warnings(plan):
+        for warning in self.warnings(plan):
             self._desk.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
 
     def _read(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         """The plan if it can be carried out, else its problems with their lines."""
-        criteria = [criterion.id for criterion in self._spec.acceptance_criteria]
         try:
-            plan = plan_markdown.parse(content, path="plan.md", default_kind=kind_of_ticket(self._spec.type))
+            plan = plan_markdown.parse(content, path="plan.md", default_kind=self._default_kind)
         except DocumentError as error:
             return None, tuple(str(problem) for problem in error.problems)
-        problems = tuple(str(problem) for problem in plans.problems(plan, criteria=criteria))
+        problems = tuple(str(problem) for problem in self.problems(plan))
         return (None, problems) if problems else (plan, ())
