@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from cdd_agent.agent.editing.content import MayWrite
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
@@ -27,8 +28,6 @@ def tools_for(
 ) -> tuple[Tool, ...]:
     """Read, Write, Edit, Bash, Glob, Grep, RunTests and CompleteImplementation, always in the same order."""
 
-    project = project_in(bench.repository, bench.suite)
-
     def run_tests(targets: tuple[str, ...]) -> str:
         for target in targets:
             _require_test(target, bench)
@@ -39,14 +38,8 @@ def tools_for(
         told = (count or "no test was collected", *run.notices, "", briefing.failures(run.report))
         return "\n".join(told).rstrip()
 
-    def locked(path: str) -> str | None:
-        path = bench.in_repository(path)
-        if bench.snapshots.leaves_out(path):
-            return "It belongs to the ticket, which a step never changes."
-        return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
-
     return (
-        *file_tools(bench.workspace, locked),
+        *file_tools(bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests)),
         shell_tool(
             bench.suite.sandbox,
             bench.workspace.root,
@@ -56,6 +49,19 @@ def tools_for(
         run_tests_tool(run_tests),
         completion_tool(),
     )
+
+
+def locks_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]) -> MayWrite:
+    """Tells of a path of the project why it may not be written in this phase, if it may not."""
+    project = project_in(bench.repository, bench.suite)
+
+    def locked(path: str) -> str | None:
+        path = bench.in_repository(path)
+        if bench.snapshots.leaves_out(path):
+            return "It belongs to the ticket, which a step never changes."
+        return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
+
+    return locked
 
 
 def _require_test(target: str, bench: Workbench) -> None:

@@ -1,7 +1,7 @@
 """What a cycle is given and how far it may go: the work item, its phases, the limits."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.tickets import plan
@@ -43,6 +43,8 @@ class Policy:
     """Of one attempt."""
     evidence_timeout_s: float
     """Wall clock of the runs that check an open GREEN from outside, all together."""
+    edit_format: Literal["tools", "blocks"] = "tools"
+    """How the model changes files."""
 
 
 def phases_of(kind: Kind, policy: Policy) -> tuple[Phase, ...]:

@@ -1,0 +1,103 @@
+"""A run of an agent without tools: it answers with whole files in fenced blocks, which are written all or not at all.
+
+What is wrong with an answer goes back to the model as a message, until an answer is right, or names no file, or a
+limit is reached; the same thing wrong for the third time is a limit too. An answer that names no file changes nothing,
+whatever it says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cdd_agent.agent.editing.blocks import Block, parse
+from cdd_agent.agent.editing.whole_files import Refusal, WholeFiles
+from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.loop import CUT_OFF, AgentRun, End, run_agent
+from cdd_agent.agent.quoted import Marks
+from cdd_agent.errors import UsageError
+from cdd_agent.events import Emit, ToolCalled, ToolReturned
+from cdd_agent.model.conversation import JSON, Conversation, Text, Usage, UserMessage
+from cdd_agent.model.port import Model
+
+SEND_ALL_AGAIN = (
+    "Nothing of it was written: a file counts only if its block is whole. Send all files again in one answer, without "
+    "explanations, and change fewer of them if they do not fit."
+)
+REFUSED = "Nothing of your answer was written:"
+AGAIN = "Send all files of the answer again, each whole."
+
+
+def run_without_tools(
+    conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: Emit, agent: str
+) -> AgentRun:
+    """Carry ``conversation`` on until an answer is written, or names no file.
+
+    ``completed``: the files that changed are in ``completion``. ``answered``: the last answer named none. Otherwise as
+    ``run_agent``. Raises what ``model`` raises.
+    """
+    marks = Marks(conversation.token)
+    usage, text, told = Usage(), "", list[str]()
+    for number in range(1, budget.max_turns + 1):
+        left = None if budget.max_tokens_total is None else budget.max_tokens_total - usage.total
+        one = replace(budget, max_turns=1, max_tokens_total=left)
+        run = run_agent(conversation, (), model=model, budget=one, emit=emit, agent=agent)
+        usage, text = usage + run.usage, run.text
+        so_far = replace(run, turns=number, calls=0, usage=usage)
+        match run.end:
+            case "answered":
+                wrong = _taken(text, files, marks=marks, number=number, emit=emit)
+                if isinstance(wrong, tuple):
+                    names: list[JSON] = [*wrong]
+                    end: End = "completed" if names else "answered"
+                    return replace(so_far, end=end, completion={"implementation_files": names} if names else None)
+            case "out_of_turns":
+                wrong = SEND_ALL_AGAIN if _was_cut_off(conversation) else ""
+            case _:
+                return so_far
+        if wrong:
+            conversation.say(wrong)
+        told.append(wrong)
+        if told.count(wrong) == budget.max_failed_turns:
+            return replace(so_far, end="stuck")
+    return AgentRun(end="out_of_turns", text=text, turns=budget.max_turns, calls=0, usage=usage, completion=None)
+
+
+def _taken(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emit) -> tuple[str, ...] | str:
+    """The files that the answer changed, none if it names none; or what the model is told is wrong with it."""
+    try:
+        blocks = parse(text)
+    except UsageError as error:
+        return f"{REFUSED} {error.happened} ({error.hint})\n{AGAIN}"
+    refused = files.refusals(blocks)
+    _tell(blocks, refused, number=number, emit=emit)
+    return _refusal(refused, files=files, marks=marks) if refused else files.take(blocks)
+
+
+def _refusal(refused: Sequence[Refusal], *, files: WholeFiles, marks: Marks) -> str:
+    """What the model is told of blocks that cannot be written, with the files that it has to know first."""
+    rows = [f"- {refusal.path}: {refusal.why}" for refusal in refused]
+    parts = ["\n".join([REFUSED, *rows, AGAIN])]
+    wanted = [refusal.path for refusal in refused if refusal.must_be_given]
+    try:
+        parts += [files.give(wanted, marks=marks)] if wanted else []
+    except UsageError as error:
+        parts.append(f"{error.happened} Leave that file as it is.")
+    return "\n\n".join(parts)
+
+
+def _tell(blocks: Sequence[Block], refused: Sequence[Refusal], *, number: int, emit: Emit) -> None:
+    """Emit one call for each block, as a tool that writes would have it."""
+    why = {refusal.path: refusal.why for refusal in refused}
+    for place, block in enumerate(blocks, start=1):
+        call_id = f"block-{number}-{place}"
+        emit(ToolCalled(call_id=call_id, name="Write", subject=block.path))
+        lines = block.content.count("\n")
+        told = f"{block.path}: {'1 line' if lines == 1 else f'{lines} lines'}"
+        if refused:
+            told = why.get(block.path, f"{block.path} waits for the other files of the answer")
+        emit(ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=told.split("\n", 1)[0]))
+
+
+def _was_cut_off(conversation: Conversation) -> bool:
+    """Whether the last thing that the model was told is that its answer was cut off."""
+    last = conversation.messages[-1]
+    return isinstance(last, UserMessage) and last.content == (Text(text=CUT_OFF),)
