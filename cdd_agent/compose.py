@@ -9,8 +9,10 @@ from pathlib import Path
 from cdd_agent import settings
 from cdd_agent.agent.disclosure import without_keys
 from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
+from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
@@ -35,6 +37,7 @@ from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
 from cdd_agent.workflows.execution.documents import ticket_folders
 from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.memory import Memory, read_memory
 
 
 class Composition:
@@ -46,6 +49,9 @@ class Composition:
         self._environment = environment
         self.emit = without_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
+        self.transcript: Transcript | None = None
+        """Keeps what is said in conversations for a later session, if there is to be one."""
+        self._has_told_memory = False
 
     @cached_property
     def root(self) -> Path:
@@ -122,11 +128,44 @@ class Composition:
 
     def socrates(self, ticket: Ticket) -> Socrates:
         """Socrates on one ticket."""
-        return Socrates(ticket, desk=_desk(self))
+        return Socrates(ticket, desk=self.desk())
 
     def planner(self, ticket: Ticket) -> Planner:
         """The Planner on one ticket."""
-        return Planner(ticket, desk=_desk(self), max_drafts=self.settings.max_drafts)
+        return Planner(ticket, desk=self.desk(), max_drafts=self.settings.max_drafts)
+
+    def desk(self) -> Desk:
+        """What both conversations work with."""
+        limits = self.settings
+        return Desk(
+            workspace=Workspace(self.root),
+            model=self.model,
+            budget=_budget(limits),
+            emit=self.emit,
+            may_save=self._options.may_save,
+            memory=self.memory(),
+            transcript=self.transcript,
+            compact_at_percent=limits.compact_at_percent,
+        )
+
+    def memory(self) -> Memory:
+        """The conventions of the project as its files are now; the first time, whoever listens is told of them."""
+        memory = read_memory(self.root)
+        if memory.told and not self._has_told_memory:
+            self.emit(Notice(text=memory.told))
+        self._has_told_memory = True
+        return memory
+
+    def use_model(self, name: str) -> None:
+        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
+        if self._options.recording(self._environment) is not None:
+            raise UsageError(
+                "A recording is played back here, and it answers whatever the model is called.",
+                hint=f"start without --replay and CDD_REPLAY: cdd --model {name}",
+            )
+        self._options = replace(self._options, model=name)
+        for made in ("settings", "model"):
+            self.__dict__.pop(made, None)
 
     def executor(self, ticket: Ticket) -> executor.Executor:
         """The Executor on one ticket.
@@ -151,6 +190,7 @@ class Composition:
             role=executor.role(),
             reports=settings.private_folder(self.root) / "reports" / ticket.slug,
             emit=self.emit,
+            memory=self.memory(),
         )
         return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
 
@@ -170,12 +210,6 @@ class Composition:
             suite=lambda: asks_nobody.suite,
             model=lambda: asks_nobody.model,
         )
-
-
-def _desk(project: Composition) -> Desk:
-    """What both conversations work with."""
-    budget = _budget(project.settings)
-    return Desk(workspace=Workspace(project.root), model=project.model, budget=budget, emit=project.emit)
 
 
 def _budget(limits: settings.Settings) -> Budget:

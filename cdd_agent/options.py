@@ -1,7 +1,7 @@
 """What the command line says about every command, and the project that it means."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,8 @@ class Options:
     """Of the model's service; the environment no longer holds it."""
     may_wait: "MayWait | None" = None
     """Asks the user whether to wait for a busy service; None: nobody is there."""
+    may_save: Callable[[], bool] | None = None
+    """Asks the user, who has seen a change to a spec, whether to save it; None: it is saved."""
     sandbox: str | None = None
     """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
     attended: bool = False

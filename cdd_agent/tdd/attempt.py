@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.talk.enclosure import conventions
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
@@ -37,7 +38,9 @@ def make_attempt(
     bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
     marks = Marks(draw_token())
     conversation = Conversation(
-        briefing.system_prompt(bench.role, item, phase=phase, attempt=number, marks=marks), token=marks.token
+        briefing.system_prompt(bench.role, item, phase=phase, attempt=number, marks=marks),
+        token=marks.token,
+        preface=conventions(bench.memory, marks=marks),
     )
     failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
     conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing, marks=marks))

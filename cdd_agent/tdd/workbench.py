@@ -10,6 +10,7 @@ from cdd_agent.model.port import Model
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.testrun.run import Suite, SuiteRun
 from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.memory import NO_MEMORY, Memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Workbench:
     reports: Path
     """Folder for the evidence of the ticket in work."""
     emit: Emit
+    memory: Memory = NO_MEMORY
+    """Conventions of the project, with which every attempt begins."""
 
     def in_repository(self, path: str) -> str:
         """A path of the project as the repository names it: the project may be a folder inside the work tree."""

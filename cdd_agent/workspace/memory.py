@@ -53,6 +53,9 @@ class Memory:
         return "; ".join(parts)
 
 
+NO_MEMORY = Memory()
+
+
 def read_memory(project: Path) -> Memory:
     """The memory of ``project`` as its files are now; a file that may not be read, or is none, leaves a remark."""
     workspace = Workspace(_top(project))

@@ -30,7 +30,7 @@ from cdd_agent.agent.talk.transcript import (
     sessions_folder,
 )
 from cdd_agent.errors import UsageError
-from cdd_agent.model.conversation import AssistantMessage, Message, Text, ToolCall, ToolResult, UserMessage
+from cdd_agent.model.conversation import AssistantMessage, Message, Opaque, Text, ToolCall, ToolResult, UserMessage
 from cdd_agent.model.recorded import as_json
 from cdd_agent.model.wire import decode_message
 from cdd_agent.storage import read_ordinary
@@ -168,6 +168,19 @@ def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
     if asked:
         whole.append(UserMessage(content=tuple(map(_interrupted, asked))))
     return tuple(whole)
+
+
+def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """``messages`` as any model may be given them: without blocks that go back only to the model they came from."""
+    plain: list[Message] = []
+    for message in messages:
+        match message:
+            case AssistantMessage(content=content):
+                kept = tuple(block for block in content if not isinstance(block, Opaque))
+                plain += [AssistantMessage(content=kept)] if kept else []
+            case UserMessage():
+                plain.append(message)
+    return tuple(plain)
 
 
 def _interrupted(call_id: str) -> ToolResult:

@@ -106,13 +106,16 @@ class Transcript:
         """The user said ``words`` to the agent that listens."""
         self._write(Typed(text=_kept(words)))
 
-    def keeper(self, agent: str, *, ticket: str, model: Callable[[], str], token: str) -> Keep:
-        """Takes the messages of a new conversation, which replaces an earlier one with the first of them."""
-        begun: list[bool] = []
+    def keeper(self, agent: str, *, ticket: str, model: Callable[[], str], token: str, is_begun: bool = False) -> Keep:
+        """Takes the messages of a conversation; the first of a new one puts it in the place of an earlier one.
+
+        ``is_begun``: what it has already is, or will be, put there by ``copy``.
+        """
 
         def keep(message: Message) -> None:
-            if not begun:
-                begun.append(True)
+            nonlocal is_begun
+            if not is_begun:
+                is_begun = True
                 self._write(Opened(agent=agent, ticket=ticket, model=model(), token=token))
             self._say(token, message)
 

@@ -7,14 +7,18 @@ from pathlib import Path
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.talk.enclosure import conventions
+from cdd_agent.agent.talk.recall import Talk, without_thoughts
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Emit
-from cdd_agent.model.conversation import Conversation, draw_token
+from cdd_agent.model.conversation import Conversation, Message, draw_token
 from cdd_agent.model.port import Model
 from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.memory import NO_MEMORY, Memory
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -31,11 +35,51 @@ class Desk:
     may_save: Callable[[], bool] | None = None
     """Asks the developer, who has seen a change, whether to save it; None: nobody is there, and it is saved."""
 
+    memory: Memory = NO_MEMORY
+    """Conventions of the project, with which every conversation begins."""
+    transcript: Transcript | None = None
+    """Keeps what is said for a later session; None: nobody would go on with it."""
+    compact_at_percent: int = 0
+    """How full of a conversation the model's context may be before a summary takes its place; 0: any."""
+
     def conversation(self, agent: str, *, ticket: str) -> Conversation:
         """A new conversation; the prompt's last line names agent and ticket, by which a recording finds its turns."""
+        return self._conversation(agent, ticket=ticket, token=draw_token())
+
+    def resumed(self, talk: Talk) -> Conversation:
+        """A conversation of an earlier session, to be gone on with; the transcript has all of it from now on."""
+        conversation = self._conversation(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
+        self._copy(conversation, talk.agent, ticket=talk.ticket)
+        return conversation
+
+    def for_another_model(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """``conversation`` without thoughts, which only the model that had them can use."""
+        messages = without_thoughts(conversation.messages)
+        other = self._conversation(agent, ticket=ticket, token=conversation.token, messages=messages)
+        self._copy(other, agent, ticket=ticket)
+        return other
+
+    def _conversation(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
+        """A conversation with the role of ``agent``, what is said in it kept in the transcript."""
         role = (PROMPTS / f"{agent}.md").read_text(encoding="utf-8").strip()
-        marks = Marks(draw_token())
-        return Conversation(f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}", token=marks.token)
+        marks = Marks(token)
+        keep = None
+        if self.transcript is not None:
+            keep = self.transcript.keeper(
+                agent, ticket=ticket, model=lambda: self.model.name, token=token, is_begun=bool(messages)
+            )
+        return Conversation(
+            f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}",
+            token=token,
+            preface=conventions(self.memory, marks=marks),
+            keep=keep,
+            messages=messages,
+        )
+
+    def _copy(self, conversation: Conversation, agent: str, *, ticket: str) -> None:
+        """Begin the transcript of ``conversation`` with what it has."""
+        if self.transcript is not None:
+            self.transcript.copy(conversation, agent, ticket=ticket, model=self.model.name)
 
     def ask(self, conversation: Conversation, *own: Tool, agent: str) -> AgentRun:
         """Let the model answer, with the reading tools and its ``own``; raises ``BudgetSpent`` if it never ends."""
