@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Event, Notice, RunFinished, RunStarted, StepFinished, StepStarted, TurnEnded
+from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.states import require_usable
@@ -26,7 +27,7 @@ from cdd_agent.work import state_file
 from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.order import downstream, order, ready
 from cdd_agent.work.reconcile import reconcile
-from cdd_agent.work.state import RunState, Status, StepExecution, UsageTotals
+from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.execution.documents import (
     Documents,
     require_finished,
@@ -49,14 +50,26 @@ def role() -> str:
 class Executor:
     """Carries the plan of one ticket out."""
 
-    def __init__(self, ticket: Ticket, *, bench: Workbench, clock: Clock, allow_dirty: bool = False) -> None:
-        """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing."""
+    def __init__(
+        self,
+        ticket: Ticket,
+        *,
+        bench: Workbench,
+        clock: Clock,
+        allow_dirty: bool = False,
+        meter: Meter | None = None,
+    ) -> None:
+        """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing.
+
+        Without a ``meter`` round the model of ``bench`` it is counted and has no limits.
+        """
         self.ticket = ticket
         self.sandbox = bench.suite.sandbox.level
         self._clock = clock
         self._allow_dirty = allow_dirty
         self._emit = bench.emit
-        self._bench = replace(bench, emit=self._emit_and_count)
+        self._meter = meter or Meter(bench.model, clock=clock, ticket=ticket.slug, go_on=f"cdd exec {ticket.slug}")
+        self._bench = replace(bench, model=self._meter)
         self._told: tuple[str, ...] = ()
         self._read()
 
@@ -70,7 +83,8 @@ class Executor:
         pending = states.pending_steps(keys)
         first = RunState(ticket_slug=self.ticket.slug, started_at=self._clock.now(), step_executions=pending)
         self.state, self.remarks = reconcile(known or first, keys)
-        self._usage = self.state.usage
+        self._meter.resume(self.state.usage)
+        self._metered: int | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -94,7 +108,8 @@ class Executor:
             try:
                 yield
             finally:
-                if self.state != found:
+                self._meter.pause()
+                if self._counted(self.state) != found:
                     self._save(states.finish(self.state, now=self._clock.now()))
             status, duration = self.state.status, self._clock.monotonic() - started
             self._emit(RunFinished(workflow="exec", ticket=self.ticket.slug, status=status, duration_s=duration))
@@ -125,8 +140,10 @@ class Executor:
             hint = f"run that first, or leave this one out: cdd exec {self.ticket.slug} --skip {step.number}"
             raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
         repository, item = self._bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
-        self._bench.model.check()
         execution = self.state.execution(step.number)
+        self._meter.begin(f"step {step.number} of {self.ticket.slug}", used=execution.usage)
+        self._metered = step.number
+        self._meter.check()
         require_finished(repository)
         _require_checkpoints(execution, ticket=self.ticket, bench=self._bench)
         goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
@@ -208,19 +225,16 @@ class Executor:
 
     def _save(self, state: RunState) -> None:
         """Make ``state`` the present one and write it, with what the model has used so far."""
-        state = replace(state, usage=self._usage)
+        state = self._counted(state)
         state_file.save(self.ticket.state_path, state)
         self.state = state
 
-    def _emit_and_count(self, event: Event) -> None:
-        """Pass ``event`` on and add up what the model uses."""
-        if isinstance(event, TurnEnded):
-            self._usage += UsageTotals(
-                input_tokens=event.input_tokens,
-                output_tokens=event.output_tokens,
-                cache_read_tokens=event.cache_read_tokens,
-            )
-        self._emit(event)
+    def _counted(self, state: RunState) -> RunState:
+        """``state`` with what has been used so far, by the ticket and by the step that was run last."""
+        state = replace(state, usage=self._meter.ticket)
+        if self._metered is None:
+            return state
+        return states.record_usage(state, self._metered, usage=self._meter.step)
 
 
 @contextmanager
