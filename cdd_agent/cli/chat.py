@@ -1,27 +1,35 @@
-"""Opens the chat prompt over a project."""
+"""Opens the chat prompt over a project.
 
+The prompt is drawn before anything is loaded that only an answer needs: ``compose`` and ``session`` above all.
+"""
+
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent import __version__
+from cdd_agent import __version__, settings
 from cdd_agent.cli.invocation import Invocation
-from cdd_agent.compose import Composition
-from cdd_agent.doctor.check import Check
-from cdd_agent.doctor.checks import examine
 from cdd_agent.errors import ExitCode
-from cdd_agent.events import Event
-from cdd_agent.journal import Journal
+from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.place import Place, Read
-from cdd_agent.repl.session import Session
-from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket, all_tickets
-from cdd_agent.workflows.conversation.planner import Planner
-from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.executor import Executor
+
+if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
+    from cdd_agent.doctor.check import Check
+    from cdd_agent.events import Event
+    from cdd_agent.journal import Journal
+    from cdd_agent.trust import Offer
+    from cdd_agent.workflows.conversation.planner import Planner
+    from cdd_agent.workflows.conversation.socrates import Socrates
+    from cdd_agent.workflows.execution.executor import Executor
 
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
@@ -32,70 +40,119 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
     with ExitStack() as journals:
         crew = _Crew(invocation, journals)
         somebody_types = invocation.is_interactive
-        if somebody_types and not first:
-            _welcome(invocation, crew)
         read = _at_terminal(invocation, crew) if somebody_types else _from_input
+        if somebody_types and not first:
+            _welcome(crew.root)
+            read = _ReadAhead(read)
+        from cdd_agent.repl.session import Session
+
         session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
 
 
-def _welcome(invocation: Invocation, crew: "_Crew") -> None:
+class _ReadAhead:
+    """Reads the first line at once; whoever is loaded to answer it gets it, or the end it came to, when it asks."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._line: str | None = None
+        self._ended: KeyboardInterrupt | EOFError | None = None
+        try:
+            self._line = read(Place())
+        except (KeyboardInterrupt, EOFError) as end:
+            self._ended = end
+
+    def __call__(self, place: Place) -> str:
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            raise ended
+        if self._line is None:
+            return self._read(place)
+        line, self._line = self._line, None
+        return line
+
+
+def _welcome(root: Path) -> None:
     """Say what this is, where it is, and what to type first."""
-    count = len(all_tickets(crew.root))
+    from prompt_toolkit import print_formatted_text
+    from prompt_toolkit.formatted_text import FormattedText
+
+    count = len(all_tickets(root))
     known = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
-    invocation.screen.line(f"cdd {__version__} turns a ticket into tested commits.", style="bold")
     first = "/status shows where they stand" if count else "/new SLUG makes one"
-    invocation.screen.line(f"{crew.root}: {known}; {first}, /help the rest.", style="dim", hang=2)
+    where = textwrap.fill(
+        clean(f"{root}: {known}; {first}, /help the rest."),
+        width=shutil.get_terminal_size().columns - 1,
+        subsequent_indent="  ",
+    )
+    about = f"cdd {__version__} turns a ticket into tested commits.\n"
+    print_formatted_text(FormattedText([("bold", about), ("class:dim", f"{where}\n")]))
 
 
 class _Crew:
     """The agents of one project, the events of each going to its ticket's journal too."""
 
     def __init__(self, invocation: Invocation, stack: ExitStack) -> None:
-        self._show = invocation.sink
+        self._invocation = invocation
         self._stack = stack
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None
-        self._project = Composition(invocation.asking, emit=self._emit)
 
-    @property
+    @cached_property
     def root(self) -> Path:
-        return self._project.root
+        return self._invocation.options.root()
 
     @property
     def model_name(self) -> str:
-        return self._project.model.name
+        """Of whoever answers; only a recording has to be opened to know it."""
+        options = self._invocation.options
+        if options.recording() is not None:
+            return self._project.model.name
+        return settings.load(self.root, allows=self._allows, model=options.model).model
 
-    def socrates(self, ticket: Ticket) -> Socrates:
+    @cached_property
+    def _project(self) -> "Composition":
+        from cdd_agent.compose import Composition
+
+        return Composition(self._invocation.asking, emit=self._emit)
+
+    def _allows(self, offer: "Offer") -> bool:
+        return self._project.trust.allows(offer)
+
+    def socrates(self, ticket: Ticket) -> "Socrates":
         self._follow(ticket)
         return self._project.socrates(ticket)
 
-    def planner(self, ticket: Ticket) -> Planner:
+    def planner(self, ticket: Ticket) -> "Planner":
         self._follow(ticket)
         return self._project.planner(ticket)
 
-    def executor(self, ticket: Ticket) -> Executor:
+    def executor(self, ticket: Ticket) -> "Executor":
         self._follow(ticket)
         return self._project.executor(ticket)
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> "Iterator[Check]":
+        from cdd_agent.doctor.checks import examine
+
         return examine(self._project.premises())
 
     def _follow(self, ticket: Ticket) -> None:
         """Write the events from now on to the journal of ``ticket``."""
+        from cdd_agent.journal import Journal
+
         if ticket.slug not in self._journals:
-            path = private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
+            path = settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
             self._journals[ticket.slug] = self._stack.enter_context(
-                Journal(path, clock=self._project.clock, tell=self._show)
+                Journal(path, clock=self._project.clock, tell=self._invocation.sink)
             )
         self._journal = self._journals[ticket.slug]
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: "Event") -> None:
         if self._journal is not None:
             self._journal.write(event)
-        self._show(event)
+        self._invocation.sink(event)
 
 
 def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
@@ -103,7 +160,7 @@ def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
     from cdd_agent.repl.terminal.reader import terminal_reader
 
     return terminal_reader(
-        private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
+        settings.private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
         slugs=lambda: [ticket.slug for ticket in all_tickets(crew.root)],
         model=crew.model_name,
         color=invocation.color,
