@@ -8,7 +8,10 @@ from pathlib import Path
 
 from cdd_agent import settings
 from cdd_agent.agent.disclosure import without_keys
+from cdd_agent.agent.limits import history
 from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.limits.ceiling import Ceilings
+from cdd_agent.agent.limits.meter import NOTHING, Meter, without_price
 from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
@@ -31,6 +34,7 @@ from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Trust
+from cdd_agent.work.state import UsageTotals
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -120,6 +124,9 @@ class Composition:
                 patience=Patience.named_by(self._environment),
                 may_wait=self._options.may_wait,
             )
+            told = without_price(model.name, Ceilings.of(self.settings))
+            if told is not None:
+                self.emit(Notice(text=told))
         return (
             model
             if self._options.record is None
@@ -128,18 +135,18 @@ class Composition:
 
     def socrates(self, ticket: Ticket) -> Socrates:
         """Socrates on one ticket."""
-        return Socrates(ticket, desk=self.desk())
+        return Socrates(ticket, desk=self.desk(ticket, command="spec"))
 
     def planner(self, ticket: Ticket) -> Planner:
         """The Planner on one ticket."""
-        return Planner(ticket, desk=self.desk(), max_drafts=self.settings.max_drafts)
+        return Planner(ticket, desk=self.desk(ticket, command="plan"), max_drafts=self.settings.max_drafts)
 
-    def desk(self) -> Desk:
-        """What both conversations work with."""
+    def desk(self, ticket: Ticket, *, command: str) -> Desk:
+        """What the conversation that ``cdd COMMAND`` holds about a ticket works with."""
         limits = self.settings
         return Desk(
             workspace=Workspace(self.root),
-            model=self.model,
+            model=self._meter(ticket, command=command, outside=history.carried_out(ticket.state_path)),
             budget=_budget(limits),
             emit=self.emit,
             may_save=self._options.may_save,
@@ -192,7 +199,25 @@ class Composition:
             emit=self.emit,
             memory=self.memory(),
         )
-        return executor.Executor(ticket, bench=bench, clock=self.clock, allow_dirty=self._options.allow_dirty)
+        return executor.Executor(
+            ticket,
+            bench=bench,
+            clock=self.clock,
+            allow_dirty=self._options.allow_dirty,
+            meter=self._meter(ticket, command="exec"),
+        )
+
+    def _meter(self, ticket: Ticket, *, command: str, outside: UsageTotals = NOTHING) -> Meter:
+        """The model as ``cdd COMMAND`` may use it for a ticket, which its conversations and ``outside`` have used."""
+        talked = history.talked(settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl")
+        return Meter(
+            self.model,
+            clock=self.clock,
+            ticket=ticket.slug,
+            go_on=f"cdd {command} {ticket.slug}",
+            ceilings=Ceilings.of(self.settings),
+            outside=talked + outside,
+        )
 
     def premises(self) -> Premises:
         """The project as the doctor looks at it: nothing is asked of the user."""
