@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+from cdd_agent.agent.editing.whole_files import WholeFiles
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.talk.enclosure import conventions
+from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
 from cdd_agent.evidence.trees import newly_passing, product_changes, product_sources, project_in, sources_of_tests
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import Conversation, draw_token
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, draw_token
 from cdd_agent.tdd import briefing, recovery, verdict
-from cdd_agent.tdd.equipment import tools_for
+from cdd_agent.tdd.equipment import locks_for, tools_for
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.workbench import Workbench
@@ -43,9 +46,16 @@ def make_attempt(
         preface=conventions(bench.memory, marks=marks),
     )
     failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
-    conversation.say(briefing.task(item, phase, earlier=earlier, failing=failing, marks=marks))
-    tools = tools_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
-    run_agent(conversation, tools, model=bench.model, budget=bench.policy.budget, emit=bench.emit, agent="executor")
+    task = briefing.task(item, phase, earlier=earlier, failing=failing, marks=marks)
+    hands: tuple[Tool, ...] | WholeFiles
+    if bench.policy.edit_format == "blocks":
+        hands = _whole_files(item, phase, ground=ground, bench=bench)
+        given = hands.give(_files_of(item, step=step, bench=bench), marks=marks)
+        task += f"\n\nThe files of the step as they are now, each whole:\n\n{given or 'none'}"
+    else:
+        hands = tools_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
+    conversation.say(task)
+    _run(conversation, hands, bench=bench)
 
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
     judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
@@ -68,6 +78,31 @@ def make_attempt(
         report=None if report is None else str(path.relative_to(bench.repository.root)),
         checkpoint=checkpoint.ref,
     )
+
+
+def _run(conversation: Conversation, hands: tuple[Tool, ...] | WholeFiles, *, bench: Workbench) -> None:
+    """Let the model work, with tools or by whole files, until it ends or its budget does."""
+    model, budget, emit = bench.model, bench.policy.budget, bench.emit
+    if isinstance(hands, WholeFiles):
+        run_without_tools(conversation, hands, model=model, budget=budget, emit=emit, agent="executor")
+    else:
+        run_agent(conversation, hands, model=model, budget=budget, emit=emit, agent="executor")
+
+
+def _whole_files(item: WorkItem, phase: Phase, *, ground: Ground, bench: Workbench) -> WholeFiles:
+    """What a model without tools is given and hands in, with the locks of the phase."""
+    locks = locks_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
+    most = bench.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
+    return WholeFiles(bench.workspace, locks, most_characters=most)
+
+
+def _files_of(item: WorkItem, *, step: StepExecution, bench: Workbench) -> tuple[str, ...]:
+    """The files that the item names, and those that were changed since it was begun, relative to the project."""
+    start = bench.snapshots.find(step.checkpoint) if step.checkpoint else None
+    changed = [] if start is None else [change.path for change in bench.snapshots.changes_since(start)]
+    inside = bench.in_repository("")
+    own = [path.removeprefix(inside) for path in changed if path.startswith(inside)]
+    return tuple(dict.fromkeys((*item.sources, *verdict.named_test_files(item), *own)))
 
 
 def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, bench: Workbench) -> bool:

@@ -69,7 +69,7 @@ def nothing_done(item: WorkItem, phase: Phase) -> Verdict:
     """The verdict on an attempt that changed no file: fine in the REFACTOR after GREEN, a failed attempt elsewhere."""
     if phase == "refactor" and item.kind != "refactor":
         return Verdict(phase=phase, open=True)
-    message = "no file was changed: an answer is not work, write the files with Write or Edit"
+    message = "no file was changed: an answer is not work, the files have to be written"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
 
 

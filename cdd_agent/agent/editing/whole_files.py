@@ -48,8 +48,8 @@ class WholeFiles:
     def give(self, paths: Iterable[str], *, marks: Marks) -> str:
         """The files as a model is to read them, each whole and marked as data; those that are not there are named.
 
-        Raises ``UsageError`` for one that a model could not give back as it is: too large, not UTF-8, binary, or with
-        characters that a marked text cannot show.
+        Raises ``UsageError`` for a binary one, and for one that may be written and that a model could not give back as
+        it is: too large, not UTF-8, or with characters that a marked text cannot show.
         """
         parts, missing = [], []
         for path in dict.fromkeys(paths):
@@ -79,8 +79,9 @@ class WholeFiles:
         """One file, whole."""
         data = self._workspace.read(path)
         text = decode(data)
-        self._require_can_come_back(path, text, marks=marks)
         name = self._workspace.relative(path)
+        if self._may_write(name) is None:
+            self._require_can_come_back(name, text, marks=marks)
         self._given[name] = _digest(data)
         remark = "" if not text or text.endswith("\n") else "; no newline at its end"
         return marks.around(mask(text).text.removesuffix("\n"), source=f"{name}{remark}", exact=True)

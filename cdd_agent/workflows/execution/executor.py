@@ -39,12 +39,14 @@ from cdd_agent.workflows.execution.documents import (
 _CUT_OFF = "it depends on a step that was skipped"
 """Why a step is skipped that nobody skipped by name."""
 
-_ROLE = Path(__file__).parent / "prompts" / "executor.md"
+_PROMPTS = Path(__file__).parent / "prompts"
+_ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
+"""How the model changes files -> who it is told it is."""
 
 
-def role() -> str:
+def role(edit_format: str = "tools") -> str:
     """Who the model is told it is."""
-    return _ROLE.read_text(encoding="utf-8")
+    return (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
 
 
 class Executor:
