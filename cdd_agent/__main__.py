@@ -6,11 +6,14 @@ from types import TracebackType
 
 from cdd_agent import __version__
 
+_HELP_WIDTH = 80
+"""Columns for which ``cli/help.txt`` is written, and beyond which no line of help goes."""
+
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     _fill_standard_streams()
-    if sys.argv[1:] == ["--version"] and _has_told_version():
+    if _is_answered(sys.argv[1:]):
         return
     _leave_out_current_folder()
     sys.excepthook = _crash
@@ -35,13 +38,31 @@ def _fill_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
 
 
-def _has_told_version() -> bool:
-    """Answer before anything is imported; a full disk or a reader gone is left to those who tell of it."""
+def _is_answered(arguments: list[str]) -> bool:
+    """Answer before anything is imported, if that can be; a full disk or a reader gone is left to who tells of it."""
+    if arguments == ["--version"]:
+        text = f"cdd {__version__}\n"
+    elif arguments in (["--help"], ["-h"]) and _is_as_wide_as_help():
+        with open(os.path.join(os.path.dirname(__file__), "cli", "help.txt"), encoding="utf-8") as stream:
+            text = stream.read()
+    else:
+        return False
     try:
-        print(f"cdd {__version__}", flush=True)  # noqa: T201
+        print(text, end="", flush=True)  # noqa: T201
     except OSError:
         return False
     return True
+
+
+def _is_as_wide_as_help() -> bool:
+    """Whether what is kept in ``help.txt`` fits: a narrower terminal has the text wrapped for it."""
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
+    except ValueError:
+        return False
+    except OSError:  # no terminal
+        return True
+    return columns >= _HELP_WIDTH
 
 
 def _leave_out_current_folder() -> None:

@@ -1,18 +1,24 @@
 """docs/reference/commands.md says what the program says.
 
-``python -m tests.cdd_agent.cli.test_commands_doc`` writes the help texts into it.
+``python -m tests.cdd_agent.cli.test_commands_doc`` writes the help texts into it, and that of ``cdd`` into the file
+that is printed before anything is loaded.
 """
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from cdd_agent.cli.app import cdd
 from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS
+from tests.fakes.program import ROOT
 
-PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "reference" / "commands.md"
+PAGE = ROOT / "docs" / "reference" / "commands.md"
+KEPT = ROOT / "cdd_agent" / "cli" / "help.txt"
+BY_CLICK = "from cdd_agent.cli.app import run; run(['--help'])"
+DO = "run: python -m tests.cdd_agent.cli.test_commands_doc"
 _BLOCK = re.compile(r"(<!-- help: (?P<name>[a-z ]+) -->\n```text\n).*?(```\n)", re.DOTALL)
 
 
@@ -26,6 +32,11 @@ def help_texts() -> Mapping[str, str]:
     return texts
 
 
+def help_on_a_terminal() -> str:
+    """What ``cdd --help`` prints on a terminal of 80 columns or more."""
+    return cdd.get_help(cdd.make_context("cdd", [], resilient_parsing=True, terminal_width=78)) + "\n"
+
+
 def written(page: str) -> str:
     """``page`` with the help texts of the program."""
     texts = help_texts()
@@ -34,7 +45,19 @@ def written(page: str) -> str:
 
 def test_the_help_texts_on_the_page_are_the_program_s() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == written(page), "run: python -m tests.cdd_agent.cli.test_commands_doc"
+    assert page == written(page), DO
+
+
+def test_the_help_that_is_kept_is_the_program_s() -> None:
+    assert KEPT.read_text(encoding="ascii") == help_on_a_terminal(), DO
+
+
+@pytest.mark.parametrize("columns", ["50", "79", "80", "120"])
+def test_help_is_the_program_s_at_any_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    by_click = subprocess.run([sys.executable, "-c", BY_CLICK], cwd=ROOT, capture_output=True, text=True, check=True)
+    program = [sys.executable, "-m", "cdd_agent", "--help"]
+    assert subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout == by_click.stdout
 
 
 @pytest.mark.parametrize("name", ["cdd", *(f"cdd {name}" for name in cdd.commands)])
@@ -55,4 +78,5 @@ def test_every_word_of_the_executor_stands_on_the_page(word: str) -> None:
 
 
 if __name__ == "__main__":
+    KEPT.write_text(help_on_a_terminal(), encoding="ascii")
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
