@@ -8,8 +8,8 @@ from rich.text import Text
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.plan_tree import show_plan
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
 from cdd_agent.work.state import Phase, RunState, Status, StepExecution
@@ -63,7 +63,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         plan = plan_markdown.load(ticket.plan_path)
         screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
         screen.line(f"plan   {len(plan.steps)} steps, none of them run", indent=2)
-        show_plan(plan, screen=screen)
+        show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
         screen.line(f"next   cdd exec {ticket.slug}", indent=2)
     else:
         screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
@@ -86,16 +86,6 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
             screen.line(told, style=_STYLE[step.status], indent=0, hang=2)
     if state.model is not None:
         screen.line(_took(state), style="dim", indent=0, hang=2)
-
-
-def show_plan(plan: Plan, *, screen: Screen) -> None:
-    """The steps of a plan that has not been begun."""
-    table = _table("step", "title", "kind", "after", "tests")
-    for step in plan.steps:
-        after = ", ".join(str(number) for number in step.depends_on)
-        tests = " ".join(dict.fromkeys(test.partition("::")[0] for test in step.tests))
-        table.add_row(str(step.number), clean(step.title), step.kind, after, clean(tests))
-    screen.show(table)
 
 
 def _cells(ticket: Ticket) -> tuple[str | Text, ...]:

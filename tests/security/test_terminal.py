@@ -36,7 +36,9 @@ from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.place import Place
 from cdd_agent.repl.render import Renderer, reason_text
-from cdd_agent.repl.status import show_plan, show_steps, show_ticket, show_tickets
+from cdd_agent.repl.plan_tree import show_plan
+from cdd_agent.repl.status import show_steps, show_ticket, show_tickets
+from cdd_agent.repl.terminal.completion import Candidates
 from cdd_agent.repl.terminal.reader import terminal_reader
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import all_tickets, create, find
@@ -216,10 +218,10 @@ def prompt(written: io.StringIO) -> Iterator[Callable[[str], None]]:
 def test_the_prompt_its_toolbar_and_its_history_are_text(kind: str, tmp_path: Path) -> None:
     text = hostile(SEQUENCES[kind])
     (tmp_path / "history").write_text(f"\n# 2026-01-31\n+{text}\n", encoding="utf-8")
-    place = Place(agent=text, ticket=text, step=text, sandbox=text)
+    place = Place(agent=text, ticket=text, step=text, phase=text, gate="open", model=text, cost=text, sandbox=text)
     written = io.StringIO()
     with prompt(written) as press:
-        read = terminal_reader(tmp_path / "history", slugs=lambda: ["behold"], model=text)
+        read = terminal_reader(tmp_path / "history", candidates=Candidates(slugs=lambda: [("behold", text)]), model=text)
         press("\x1b[A\r")
         recalled = read(place)
         press("/spec b\r")
@@ -343,6 +345,7 @@ HANDLES = {
     ("cdd_agent/repl/display/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/display/live.py", ".file"): "a constant that erases the row; flushed",
     ("cdd_agent/repl/terminal/reader.py", "PromptSession"): "escapes controls itself; what it is given is clean",
+    ("cdd_agent/repl/terminal/reader.py", "input"): "with a prompt that is clean",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
 }

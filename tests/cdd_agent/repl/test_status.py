@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError
-from cdd_agent.repl.status import show_plan, show_steps, show_ticket, show_tickets
-from cdd_agent.tickets import plan_markdown
+from cdd_agent.repl.status import show_steps, show_ticket, show_tickets
 from cdd_agent.tickets.ticket import all_tickets, create, find
 from cdd_agent.work.state import (
     AttemptRecord,
@@ -95,9 +94,3 @@ def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
     assert lines[2].split() == ["2", "Two", "○", "pending"]
     assert lines[3] == "Step 1 failed: RED was refused"
     assert state.execution(1).status == Status.FAILED
-
-
-def test_a_plan_shows_what_comes_after_what(finished: Path) -> None:
-    with captured(width=120) as (screen, shown):
-        show_plan(plan_markdown.load(find(finished, SLUG).plan_path), screen=screen)
-    assert shown.getvalue().splitlines()[1].split()[-2:] == ["bug", "tests/test_reading.py"]
