@@ -171,7 +171,7 @@ class Session:
     def _speak(self, words: str) -> None:
         """Give plain words to the agent that listens."""
         match self._agent:
-            case Socrates() as socrates if words:
+            case Socrates() as socrates:
                 with holding_ticket(self._crew.root, socrates.ticket.folder):
                     conversation_talk.question(socrates, words, screen=self._screen)
             case Planner() as planner if words:

@@ -5,56 +5,110 @@ from rich.text import Text
 from cdd_agent.errors import DocumentError
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.status import show_plan
-from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, kind_of_ticket, problems
+from cdd_agent.repl.plan_tree import show_plan
+from cdd_agent.tickets import spec
+from cdd_agent.tickets.plan import Plan
+from cdd_agent.tickets.spec import Spec
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 
+_HOW_TO_ANSWER = "Type a number or your own words; later leaves it open, Enter alone shows the question again."
+
 
 def question(socrates: Socrates, words: str, *, screen: Screen) -> None:
-    """Let Socrates answer ``words``, or begin if there are none; a complete spec is shown, and can be talked about."""
+    """Let Socrates answer ``words``; without any, begin, or show again what was asked.
+
+    What the spec lacks is said before the first question, and wherever Socrates stops without one; a complete spec is
+    shown, and can be talked about.
+    """
     if words:
         socrates.hear(words)
     elif socrates.missing:
-        socrates.open(somebody_answers=True)
-    if socrates.missing:
-        return
-    wanted = spec.load(socrates.ticket.spec_path)
-    screen.gap()
-    screen.line(
-        f"{screen.symbols['open']} The spec of {socrates.ticket.slug} is complete:", style="bold green", indent=0
-    )
-    for criterion in wanted.acceptance_criteria:
-        screen.line(Text.assemble((criterion.id, "bold"), f"  {clean(criterion.text)}"), indent=2, hang=6)
-    screen.line("Say in plain words what to change, or go on: /plan", style="bold", indent=0, hang=2)
+        _begin(socrates, screen=screen)
+    missing = socrates.missing
+    if not missing:
+        _show_complete(socrates, screen=screen)
+    elif socrates.question is not None:
+        if not words:
+            screen.line(_HOW_TO_ANSWER, style="dim", indent=0, hang=2)
+    elif words:
+        _show_missing(socrates, screen=screen)
 
 
 def plan(planner: Planner, words: str, *, screen: Screen) -> None:
-    """Let the Planner draft as ``words`` say; without words, show the plan that is there, or draft the first one."""
+    """Let the Planner draft as ``words`` say; without words, show the plan that is there, or draft the first one.
+
+    A plan that is there is shown with what is odd in it. Raises ``DocumentError``, with the lines, for one that cannot
+    be carried out, once it is shown as far as it can be understood.
+    """
     path = planner.ticket.plan_path
-    if path.exists() and not words:
-        _show(_saved(planner), planner, screen=screen)
-    else:
+    if not path.exists() or words:
         _show(planner.draft(words), planner, screen=screen)
-
-
-def _saved(planner: Planner) -> Plan:
-    """The plan on disk; raises ``DocumentError`` for one that cannot be carried out."""
-    path = planner.ticket.plan_path
-    wanted = spec.load(planner.ticket.spec_path)
-    saved = plan_markdown.load(path, default_kind=kind_of_ticket(wanted.type))
-    found = problems(saved, criteria=wanted.criterion_ids)
+        return
+    saved = planner.saved()
+    found = planner.problems(saved)
     if found:
+        if saved.steps:
+            _show_tree(saved, planner, screen=screen)
         raise DocumentError(str(path), found, hint="mend the file, or say in plain words what the Planner is to change")
-    return saved
+    for warning in planner.warnings(saved):
+        screen.line(f"{screen.symbols['note']} {warning}", style="yellow", indent=0, hang=2)
+    _show(saved, planner, screen=screen)
+
+
+def _begin(socrates: Socrates, *, screen: Screen) -> None:
+    """Say what the spec lacks and let Socrates ask; what was asked before is shown again."""
+    if not socrates.conversation.messages:
+        _show_missing(socrates, screen=screen)
+        socrates.open(somebody_answers=True)
+    elif socrates.question is not None:
+        socrates.ask_again()
+    else:
+        screen.stream(socrates.ask_again())
+        screen.end_prose()
+
+
+def _show_missing(socrates: Socrates, *, screen: Screen) -> None:
+    """What the spec lacks, what is weak in it, and the rules."""
+    slug, wanted = socrates.ticket.slug, spec.load(socrates.ticket.spec_path)
+    screen.gap()
+    screen.line(f"{screen.symbols['todo']} The spec of {slug} is not complete. It lacks:", style="bold", indent=0)
+    for lack in spec.missing(wanted):
+        screen.line(f"{screen.symbols['note']} {lack}", indent=2, hang=2)
+    _show_remarks(wanted, screen=screen)
+    screen.line(f"Complete is a spec with {spec.COMPLETE}.", style="dim", indent=0, hang=2)
+    screen.gap()
+
+
+def _show_remarks(wanted: Spec, *, screen: Screen) -> None:
+    """What is weak in a spec."""
+    for remark in spec.remarks(wanted):
+        screen.line(f"{screen.symbols['note']} {remark}", style="yellow", indent=2, hang=2)
+
+
+def _show_complete(socrates: Socrates, *, screen: Screen) -> None:
+    """The criteria of a complete spec, and what can be done with it."""
+    wanted = spec.load(socrates.ticket.spec_path)
+    screen.gap()
+    told = f"{screen.symbols['open']} The spec of {socrates.ticket.slug} is complete:"
+    screen.line(told, style="bold green", indent=0)
+    for criterion in wanted.acceptance_criteria:
+        screen.line(Text.assemble((criterion.id, "bold"), f"  {clean(criterion.text)}"), indent=2, hang=6)
+    _show_remarks(wanted, screen=screen)
+    screen.line("Say in plain words what to change, or go on: /plan", style="bold", indent=0, hang=2)
 
 
 def _show(saved: Plan, planner: Planner, *, screen: Screen) -> None:
     """The steps of a plan, where it lies, and what can be said to it."""
+    _show_tree(saved, planner, screen=screen)
+    screen.line("Say in plain words what to change, or go on: /exec", style="bold", indent=0, hang=2)
+
+
+def _show_tree(saved: Plan, planner: Planner, *, screen: Screen) -> None:
+    """The steps of a plan as a tree, and where it lies."""
     folder = planner.ticket.folder
     shown = planner.ticket.plan_path.relative_to(folder.parent.parent)
     screen.gap()
     screen.line(f"The plan of {planner.ticket.slug}, in full in {shown}:", style="bold", indent=0, hang=2)
-    show_plan(saved, screen=screen)
-    screen.line("Say in plain words what to change, or go on: /exec", style="bold", indent=0, hang=2)
+    show_plan(saved, screen=screen, criteria=planner.criteria, created=planner.created(saved))
+    screen.gap()
