@@ -55,7 +55,12 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
         chat(invocation, first=f"/plan {slug}")
         return
     with invocation.ticket(slug) as (project, ticket), holding_ticket(project.root, ticket.folder):
-        project.planner(ticket).draft()
+        planner = project.planner(ticket)
+        drafted = planner.draft()
+        if not invocation.as_json:
+            from cdd_agent.repl.plan_tree import show_plan
+
+            show_plan(drafted, screen=invocation.screen, criteria=planner.criteria, created=planner.created(drafted))
         project.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 

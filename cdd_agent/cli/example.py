@@ -19,6 +19,7 @@ from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.plan_tree import show_plan
 from cdd_agent.repl.render import reason_text
 from cdd_agent.repl.status import show_steps
 from cdd_agent.tickets.ticket import Ticket
@@ -75,7 +76,10 @@ def play(invocation: Invocation, example: Example, *, folder: Path | None) -> No
         _heading(invocation, "spec: Socrates questions the ticket")
         _converse(composition, ticket, answers=script.answers)
         _heading(invocation, "plan: the Planner writes the steps")
-        composition.planner(ticket).draft()
+        planner = composition.planner(ticket)
+        plan = planner.draft()
+        if not invocation.as_json:
+            show_plan(plan, screen=invocation.screen, criteria=planner.criteria, created=planner.created(plan))
         _heading(invocation, "exec: the Executor carries them out, test first")
         executor = composition.executor(ticket)
         with executor.running():
