@@ -165,7 +165,7 @@ def test_a_step_begins_anew_and_the_ticket_goes_on() -> None:
         ask(meter)
     meter.begin("step 3 of sale", used=UsageTotals())
     with pytest.raises(BudgetSpent, match="The ticket sale has 100 tokens left"):
-        ask(meter, Request(system="x" * 600, messages=HI.messages))
+        ask(meter, Request(system="x" * 300, messages=HI.messages))
 
 
 def test_an_earlier_sitting_and_what_others_used_count_for_the_ticket_alone() -> None:
@@ -176,7 +176,7 @@ def test_an_earlier_sitting_and_what_others_used_count_for_the_ticket_alone() ->
     ask(meter)
     assert (meter.step.tokens, meter.ticket.tokens) == (10, 510)
     with pytest.raises(BudgetSpent, match="The ticket sale has 90 tokens left"):
-        ask(meter, Request(system="x" * 600, messages=HI.messages))
+        ask(meter, Request(system="x" * 300, messages=HI.messages))
 
 
 def test_a_limit_that_is_reached_is_told_before_any_call() -> None:
