@@ -148,7 +148,8 @@ class Conversation:
         self.system = mask(system).text
         self.token = token or draw_token()
         """In the marks round what others wrote; the same in the whole conversation."""
-        self._preface = mask(preface).text
+        self.preface = mask(preface).text
+        """What the first words are said after."""
         self._keep = keep
         self._messages: list[Message] = list(messages)
         self.tokens = _estimated_tokens(self._messages)
@@ -161,7 +162,7 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Append a user message of plain text."""
-        preface = () if self._messages or not self._preface else (Text(text=self._preface),)
+        preface = () if self._messages or not self.preface else (Text(text=self.preface),)
         self._append(UserMessage(content=(*preface, Text(text=mask(text).text))))
 
     def answer(self, results: Iterable[ToolResult]) -> None:
