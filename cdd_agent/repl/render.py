@@ -150,7 +150,8 @@ class Renderer:
                 self._screen.say(f"try {number} of {limit} in", for_s=wait)
 
     def _question(self, question: str, options: tuple[str, ...]) -> None:
-        """One question with the answers to choose from."""
+        """One question with the answers to choose from, set off."""
+        self._screen.gap()
         self._screen.line(question, style="bold", hang=2)
         for number, option in enumerate(options, start=1):
             self._screen.line(Text.assemble((f"{number}", "bold cyan"), f"  {clean(option)}"), indent=2, hang=3)
