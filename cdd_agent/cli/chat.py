@@ -157,11 +157,12 @@ class _Crew:
 
 def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
     """Lines that a person types; only a project remembers them."""
+    from cdd_agent.repl.terminal.completion import Candidates
     from cdd_agent.repl.terminal.reader import terminal_reader
 
     return terminal_reader(
         settings.private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
-        slugs=lambda: [ticket.slug for ticket in all_tickets(crew.root)],
+        candidates=Candidates(slugs=lambda: [(ticket.slug, "") for ticket in all_tickets(crew.root)]),
         model=crew.model_name,
         color=invocation.color,
     )

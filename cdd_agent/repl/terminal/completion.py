@@ -1,37 +1,221 @@
-"""Completion at the prompt: slash commands with their help, then the slugs of the project's tickets."""
+"""Completion at the prompt: slash commands and what they take, and files after ``@`` anywhere in a line."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from cdd_agent.repl.commands import COMMANDS
+from cdd_agent.repl.commands import COMMANDS, Command
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.terminal.files import Remembered
+
+MOST_OFFERED = 50
+"""Files in one menu."""
+_LOOK_S = 0.05
+"""How often it is looked whether the line has changed while something slow is asked."""
+
+_FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>[^\"]*)|(?P<plain>[^\s\"]*))\Z")
+_COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
+_CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
+
+T = TypeVar("T")
+
+Described: TypeAlias = tuple[str, str]
+"""What is typed, and what it is, in a few words."""
 
 
-class CommandCompleter(Completer):
-    """Completes a line that begins with a slash; leaves plain words alone."""
+def _none() -> tuple[()]:
+    return ()
 
-    def __init__(self, slugs: Callable[[], Iterable[str]]) -> None:
-        """``slugs`` is asked each time, so that new tickets are there at once."""
-        self._slugs = slugs
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Functions that may be slow and may fail: they are called beside the prompt, and one that fails offers nothing."""
+
+    slugs: Callable[[], Iterable[Described]] = _none
+    """Tickets with their titles."""
+    steps: Callable[[], Iterable[tuple[int, str]]] = _none
+    """The numbers and titles of the steps of the ticket in work."""
+    checkpoints: Callable[[], Iterable[Described]] = _none
+    forks: Callable[[], Iterable[Described]] = _none
+    sessions: Callable[[], Iterable[Described]] = _none
+    """Earlier sittings that can be taken up again."""
+    files: Callable[[], Iterable[str]] = _none
+    """Paths relative to the project, with forward slashes; secrets among them are not offered."""
+
+
+class PromptCompleter(Completer):
+    """Completes commands, their arguments and files; what is slow runs beside the prompt, and is left there."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        """``candidates`` are asked each time, but for files, which are remembered for a moment."""
+        self._candidates = candidates
+        self._files = Remembered(lambda: list(candidates.files()))
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="completion")
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What can follow the text before the cursor."""
-        text = document.text_before_cursor
-        if not text.startswith("/"):
+        """What can follow the text before the cursor; nothing where a candidate function fails."""
+        asked = self._pool.submit(self._found, document.text_before_cursor)
+        return [] if asked.exception() is not None else asked.result()
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """The same, without the prompt waiting: it goes on at once when the line changes or ends."""
+        asked = asyncio.wrap_future(self._pool.submit(self._found, document.text_before_cursor))
+        try:
+            while not asked.done():
+                await asyncio.wait({asked}, timeout=_LOOK_S)
+                if get_app().current_buffer.text != document.text:
+                    return
+            if asked.exception() is None:
+                for completion in asked.result():
+                    yield completion
+        finally:
+            asked.cancel()
+
+    def _found(self, text: str) -> list[Completion]:
+        """What can follow ``text``."""
+        if word := _FILE_WORD.search(text):
+            return list(_files(word, self._files()))
+        if command := _COMMAND.match(text):
+            return list(_commands(command["name"]))
+        if call := _CALL.match(text):
+            return list(self._arguments(call["name"], call["rest"]))
+        return []
+
+    def _arguments(self, name: str, rest: str) -> Iterator[Completion]:
+        """What can stand in the place of the last word of ``rest``, which begins with what follows the command."""
+        command = next((command for command in COMMANDS if command.name == name), None)
+        if command is None:
             return
-        name, blank, argument = text[1:].partition(" ")
-        if not blank:
-            for command in COMMANDS:
-                if command.name.startswith(name):
-                    yield Completion(
-                        command.name,
-                        start_position=-len(name),
-                        display=f"/{command.name} {command.argument}",
-                        display_meta=command.help,
-                    )
+        *before, last = rest.split(" ")
+        for kind in _kinds(command, before):
+            yield from _described(last, self._of_kind(kind))
+
+    def _of_kind(self, kind: str) -> Iterable[Described]:
+        """The candidates that a placeholder of a command's help stands for; a word in small letters is itself one."""
+        if kind.islower():
+            return [(kind, "")]
+        match kind:
+            case "SLUG":
+                return self._candidates.slugs()
+            case "N" | "STEP":
+                return [(str(number), title) for number, title in self._candidates.steps()]
+            case "ID" | "CHECKPOINT":
+                return self._candidates.checkpoints()
+            case "FORK":
+                return self._candidates.forks()
+            case "SESSION":
+                return self._candidates.sessions()
+            case _:
+                return []
+
+
+def completes_file(text: str) -> bool:
+    """Whether ``text`` ends in the middle of a file's name, or right behind it.
+
+    >>> completes_file("look at @src/a"), completes_file("me@host"), completes_file("/status")
+    (True, False, False)
+    """
+    return _FILE_WORD.search(text.removesuffix('"')) is not None
+
+
+def lacks_argument(text: str) -> bool:
+    """Whether ``text`` is the name of a command that does nothing without an argument.
+
+    >>> lacks_argument("/new"), lacks_argument("/status"), lacks_argument("/new a")
+    (True, False, False)
+    """
+    named = _COMMAND.match(text)
+    command = next((command for command in COMMANDS if named and command.name == named["name"]), None)
+    return command is not None and command.argument[:1] not in ("", "[")
+
+
+def quoted(path: str) -> str:
+    r"""``path`` as it stands in a line: as it is, or in quotes if it holds blanks or what nobody can see.
+
+    >>> quoted("src/a.py"), quoted("my notes.md"), quoted("a\tb")
+    ('@src/a.py', '@"my notes.md"', '@"a\\tb"')
+    """
+    if path.isprintable() and not set(path) & set(' "\\'):
+        return f"@{path}"
+    shown = (_escaped(character) for character in path)
+    return f'@"{"".join(shown)}"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def _commands(begun: str) -> Iterator[Completion]:
+    """Commands whose names fit ``begun``, with what they do."""
+    for command in _best(begun, COMMANDS, name=lambda command: command.name):
+        shown = f"/{command.name} {command.argument}".rstrip()
+        yield Completion(
+            command.name, start_position=-len(begun), display=clean(shown), display_meta=clean(command.help)
+        )
+
+
+def _described(begun: str, found: Iterable[Described]) -> Iterator[Completion]:
+    """Candidates that fit ``begun``, with what they are; such as could not be typed are left out."""
+    typed = [one for one in found if one[0].isprintable() and " " not in one[0]]
+    for text, told in _best(begun, typed, name=lambda one: one[0]):
+        yield Completion(text, start_position=-len(begun), display_meta=clean(" ".join(told.split())))
+
+
+def _files(word: re.Match[str], paths: Iterable[str]) -> Iterator[Completion]:
+    """Files that fit what follows an ``@``, neither secrets nor what is private to git and this program."""
+    from cdd_agent.guarded.protected import private_part
+    from cdd_agent.guarded.secret_files import is_secret
+
+    begun = word["quoted"] or word["plain"] or ""
+    offered = 0
+    for path in _best(begun, paths, name=str) if begun else sorted(paths, key=_from_the_top):
+        if is_secret(path) or private_part(path):
+            continue
+        text = quoted(path)
+        yield Completion(text, start_position=-len(word[0]), display=clean(text[1:]))
+        offered += 1
+        if offered == MOST_OFFERED:
             return
-        if any(command.name == name and command.takes_slug for command in COMMANDS):
-            for slug in self._slugs():
-                if slug.startswith(argument):
-                    yield Completion(slug, start_position=-len(argument))
+
+
+def _best(wanted: str, found: Iterable[T], *, name: Callable[[T], str]) -> list[T]:
+    """What fits ``wanted``, the nearest first."""
+    if not wanted:
+        return list(found)
+    letters = re.compile(".*?".join(map(re.escape, wanted.lower())), re.DOTALL)
+    ranked = []
+    for place, one in enumerate(found):
+        shown = name(one).lower()
+        if letters.search(shown):
+            ranked.append((_distance(shown, wanted.lower()), len(shown) if "/" in shown else 0, place, one))
+    return [one for *_, one in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def _from_the_top(path: str) -> tuple[int, str]:
+    return path.count("/"), path
+
+
+def _distance(shown: str, wanted: str) -> int:
+    """How far ``shown`` is from what is wanted: 0 if its last part begins so, more if it only holds the letters."""
+    last = shown.rpartition("/")[2]
+    fits = (last.startswith(wanted), shown.startswith(wanted), wanted in last, wanted in shown)
+    return next((rank for rank, holds in enumerate(fits) if holds), len(fits))
+
+
+def _kinds(command: Command, before: list[str]) -> list[str]:
+    """The placeholders, or words, of a command's help that stand in the place behind the words ``before``."""
+    places = command.argument.split()
+    if len(before) >= len(places) or (places[0].strip("[]") == "SLUG" and not command.takes_slug):
+        return []
+    return places[len(before)].strip("[]").split("|")

@@ -1,74 +1,155 @@
-"""Lines from a terminal: prompt, history, suggestions, completion and the toolbar, by way of prompt_toolkit."""
+"""Lines from a terminal: prompt, keys, pastes, history, completion and the toolbar, by way of prompt_toolkit."""
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
+from prompt_toolkit.application import Application, get_app_session
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.place import Place, Read
-from cdd_agent.repl.terminal.completion import CommandCompleter
+from cdd_agent.repl.terminal.burst import BurstInput
+from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter
+from cdd_agent.repl.terminal.history import ProjectHistory
+from cdd_agent.repl.terminal.keys import prompt_keys
+from cdd_agent.repl.terminal.paste import ChipProcessor, Pastes
+from cdd_agent.repl.terminal.toolbar import fitted, symbols_for, toolbar
 from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
 
-_STYLE = Style.from_dict({"bottom-toolbar": "noreverse bg:#303030 #d0d0d0", "agent": "bold ansicyan", "mark": "bold"})
-_KEYS = "/help  Ctrl-D leaves"
+MENU_ROWS = 6
+"""Kept free for the menu, if the terminal has them."""
+ESCAPE_S = 0.05
+"""How long the rest of a key's sequence is waited for behind an Escape."""
+
+_STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse bg:#303030 #d0d0d0",
+        "toolbar.agent": "bold ansibrightcyan",
+        "toolbar.open": "ansibrightgreen",
+        "toolbar.closed": "bold ansibrightred",
+        "toolbar.warning": "ansibrightyellow",
+        "toolbar.keys": "#909090",
+        "agent": "bold ansicyan",
+        "mark": "bold",
+        "chip": "reverse",
+    }
+)
+_MODES: Mapping[str, EditingMode] = {"emacs": EditingMode.EMACS, "vi": EditingMode.VI}
 
 
 def terminal_reader(
-    history: Path | None, *, slugs: Callable[[], list[str]], model: str, color: bool | None = None
+    history: Path | None,
+    *,
+    candidates: Candidates,
+    model: str = "",
+    color: bool | None = None,
+    editing_mode: Literal["emacs", "vi"] = "emacs",
 ) -> Read:
-    """Reads lines at the terminal; without ``history`` they are remembered for this sitting only."""
-    session: PromptSession[str] = PromptSession(
-        history=InMemoryHistory() if history is None else _History(str(history)),
-        auto_suggest=AutoSuggestFromHistory(),
-        completer=CommandCompleter(slugs),
-        complete_while_typing=True,
-        reserve_space_for_menu=6,
-        style=_STYLE,
-        color_depth=ColorDepth.DEPTH_1_BIT if color is False else None,
-    )
+    """Reads messages at the terminal; without ``history`` they are remembered for this sitting only.
 
-    def read(place: Place) -> str:
-        def toolbar() -> str:
-            return toolbar_text(place, model=model, width=get_app().output.get_size().columns)
+    ``model`` is told where the place names none. A terminal that can move no cursor is read line by line.
+    """
+    if is_dumb_terminal():
+        return _read_plainly
+    prompt = _Prompt(history, candidates=candidates, color=color, editing_mode=editing_mode)
+    return lambda place: prompt.read(place if place.model else replace(place, model=model))
 
+
+def _read_plainly(place: Place) -> str:
+    """A line from a terminal that does the editing itself, or none."""
+    forget_typed_ahead()
+    return input(f"{clean(' '.join([place.agent, place.ticket]).rstrip())}> ")
+
+
+class _Prompt:
+    """One prompt, used again for each message of a sitting."""
+
+    def __init__(
+        self,
+        history: Path | None,
+        *,
+        candidates: Candidates,
+        color: bool | None,
+        editing_mode: Literal["emacs", "vi"],
+    ) -> None:
+        self._pastes = Pastes()
+        kept = ProjectHistory(history, pastes=self._pastes)
+        self._session: PromptSession[str] = PromptSession(
+            self._message,
+            input=BurstInput(get_app_session().input),
+            history=kept,
+            auto_suggest=AutoSuggestFromHistory(),
+            completer=PromptCompleter(candidates),
+            complete_while_typing=True,
+            key_bindings=prompt_keys(self._pastes, kept, say=self._say),
+            input_processors=[ChipProcessor(self._pastes), TabsProcessor(char1=" ", char2=" ")],
+            prompt_continuation=lambda width, line, wrapped: " " * width,
+            bottom_toolbar=self._toolbar,
+            editing_mode=_MODES[editing_mode],
+            cursor=ModalCursorShapeConfig() if editing_mode == "vi" else None,
+            enable_suspend=True,
+            style=_STYLE,
+            color_depth=ColorDepth.DEPTH_1_BIT if color is False else None,
+        )
+        app = self._session.app
+        app.ttimeoutlen = ESCAPE_S
+        app.before_render += self._fit
+        app.renderer.cpr_not_supported_callback = app.invalidate
+        app.key_processor.before_key_press += lambda _: self._say("")
+        self._place = Place()
+        self._told = ""
+
+    def read(self, place: Place) -> str:
+        """The next message, its pastes in full."""
+        self._place = place
+        self._say("")
         forget_typed_ahead()
-        name = [("class:agent", clean(place.agent)), ("", f" {clean(place.ticket)}" if place.ticket else "")]
-        return session.prompt(FormattedText([*name, ("class:mark", "> ")]), bottom_toolbar=toolbar)
+        clear_typeahead(self._session.app.input)
+        return self._pastes.whole(self._session.prompt())
 
-    return read
+    def _say(self, told: str) -> None:
+        """Show ``told`` in the place of the toolbar until the next key."""
+        self._told = told
 
+    @property
+    def _columns(self) -> int:
+        return self._session.app.output.get_size().columns
 
-class _History(FileHistory):
-    """A history file that may fail: what cannot be read or written is remembered for this sitting only."""
+    def _message(self) -> StyleAndTextTuples:
+        """Who listens, and about which ticket, if that leaves room to type."""
+        agent, ticket = clean(self._place.agent), clean(self._place.ticket)
+        has_room = ticket and get_cwidth(f"{agent} {ticket}> ") <= self._columns // 2
+        return [("class:agent", agent), ("", f" {ticket}" if has_room else ""), ("class:mark", "> ")]
 
-    def load_history_strings(self) -> Iterable[str]:
-        """The lines of earlier sittings, newest first."""
-        try:
-            return [clean(line) for line in super().load_history_strings()]
-        except OSError:
-            return []
+    def _toolbar(self) -> StyleAndTextTuples:
+        """What was said last, or where the user is."""
+        if self._told:
+            return [("class:toolbar.warning", f" {fitted(self._told, self._columns - 1)}")]
+        return toolbar(
+            self._place, width=self._columns, symbols=symbols_for(self._session.app.output.encoding() or "utf-8")
+        )
 
-    def store_string(self, string: str) -> None:
-        """Keep a line."""
-        with contextlib.suppress(OSError):
-            super().store_string(string)
+    def _fit(self, app: "Application[str]") -> None:
+        """Take the terminal for what it is before it is drawn on: perhaps low, perhaps one that never says where it is.
 
-
-def toolbar_text(place: Place, *, model: str, width: int) -> str:
-    """Agent, ticket, step, model and sandbox, then the keys to know; what does not fit is left out from the end."""
-    sandbox = f"sandbox {place.sandbox}" if place.sandbox else ""
-    step = f"step {place.step}" if place.step else ""
-    parts = [clean(part) for part in (place.agent, place.ticket, step, model, sandbox) if part]
-    while len(parts) > 1 and len(" | ".join(parts)) + 2 > width:
-        parts.pop()
-    told = " " + " | ".join(parts)
-    room = width - len(told) - 1
-    return f"{told}{_KEYS:>{room}} " if room > len(_KEYS) + 1 else told[:width]
+        The toolbar is drawn once the rows below the cursor are known. Where the terminal does not tell, it is taken
+        for being in the last row, which is never wrong: drawing more scrolls.
+        """
+        rows = app.output.get_size().rows
+        self._session.reserve_space_for_menu = max(1, min(MENU_ROWS, rows - 2))
+        renderer = app.renderer
+        if renderer.cpr_support == CPR_Support.NOT_SUPPORTED and not renderer.height_is_known:
+            renderer.report_absolute_cursor_row(rows)
+            renderer.cpr_support = CPR_Support.NOT_SUPPORTED

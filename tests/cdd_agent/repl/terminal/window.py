@@ -1,10 +1,12 @@
 """A real terminal to try the prompt in: tmux."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,27 +15,57 @@ from tests.fakes.program import ROOT
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
+_UNSET = ("ANTHROPIC_API_KEY", "NO_COLOR", "VISUAL", "EDITOR")
+
 
 class Window:
-    """A real terminal of a hundred columns and thirty rows, on a server of its own."""
+    """A real terminal, a hundred columns and thirty rows unless told otherwise, on a server of its own."""
 
-    def __init__(self, socket: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        folder: Path,
+        *,
+        columns: int = 100,
+        arguments: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Runs ``cdd ARGUMENTS`` in ``folder``."""
         self._tmux = ["tmux", "-S", str(socket), "-f", os.devnull]
-        program = f"env -u ANTHROPIC_API_KEY LC_ALL=C.UTF-8 PYTHONPATH={ROOT} {sys.executable} -m cdd_agent"
-        self._run("new-session", "-d", "-s", "w", "-x", "100", "-y", "30", "-c", str(folder), program)
+        self._buffer = socket.parent / "to-paste"
+        variables = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), **(environment or {})}
+        unset = [word for name in _UNSET for word in ("-u", name)]
+        told = [f"{name}={value}" for name, value in variables.items()]
+        program = shlex.join(["env", *unset, *told, sys.executable, "-m", "cdd_agent", *arguments])
+        self._run("new-session", "-d", "-s", "w", "-x", str(columns), "-y", "30", "-c", str(folder), program)
 
     def _run(self, *arguments: str) -> str:
         return subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, check=True).stdout
 
     def type(self, *typed: str) -> None:
+        """Press keys, as tmux names them; the keys of one call arrive at once."""
         self._run("send-keys", "-t", "w", *typed)
 
-    def screen_with(self, *texts: str) -> str:
-        """What the screen shows once all of ``texts`` stand on it."""
+    def paste(self, text: str, *, is_bracketed: bool = True) -> None:
+        """Paste a text as a terminal does, that says where the paste begins and ends or does not."""
+        self._buffer.write_text(text, encoding="utf-8")
+        self._run("load-buffer", str(self._buffer))
+        self._run("paste-buffer", "-t", "w", *(["-p"] if is_bracketed else []))
+
+    def resize(self, columns: int, rows: int = 30) -> None:
+        """Make the window another size."""
+        self._run("resize-window", "-t", "w", "-x", str(columns), "-y", str(rows))
+
+    def screen(self, *, colors: bool = False) -> str:
+        """What the screen shows, on request with the sequences that color it."""
+        return self._run("capture-pane", "-p", "-t", "w", *(["-e"] if colors else []))
+
+    def screen_with(self, *texts: str, without: tuple[str, ...] = ()) -> str:
+        """What the screen shows once all of ``texts`` stand on it, and nothing of ``without``."""
         end = time.monotonic() + 30
         while True:
-            shown = self._run("capture-pane", "-p", "-t", "w")
-            if all(text in shown for text in texts):
+            shown = self.screen()
+            if all(text in shown for text in texts) and not any(text in shown for text in without):
                 return shown
             assert time.monotonic() < end, shown
             time.sleep(0.05)
