@@ -1,8 +1,9 @@
-"""``make bench``: what start-up and the plugin cost, as ratios in one run.
+"""``make bench``: what start-up and the plugin cost, beside their peers, as ratios in one run.
 
 Calls are counted under cProfile and repeat exactly. A CPU figure is the median over interleaved rounds of a child's
 user and system time, divided by that of the baseline in the same round: absolute times of a shared machine say little.
-``--quick`` leaves out the large suites. Exit status 1 if a bar is missed.
+``startup`` and ``reporters`` run one part alone; ``--quick`` leaves out the other agents and the large suites. Exit
+status 1 if a bar is missed.
 """
 
 import sys
@@ -10,15 +11,26 @@ import tempfile
 from pathlib import Path
 
 from tests.bench import reporters, startup
+from tests.bench.agents import installed_agents
 from tests.bench.peers import installed_peers
+
+PARTS = ("startup", "reporters")
 
 
 def main(arguments: list[str]) -> int:
-    """Print all figures."""
+    """Print all figures, or those of the parts that are named."""
     quick = "--quick" in arguments
+    parts = [argument for argument in arguments if argument != "--quick"] or PARTS
+    if not set(parts) <= set(PARTS):
+        raise SystemExit(f"usage: python -m tests.bench [--quick] [{' | '.join(PARTS)}]")
+    kept = []
     with tempfile.TemporaryDirectory() as name:
-        startup.show(Path(name, "startup"), rounds=3 if quick else 7)
-        return int(not reporters.show(Path(name), installed_peers(), quick=quick))
+        if "startup" in parts:
+            agents = () if quick else installed_agents()
+            kept.append(startup.show(Path(name, "startup"), agents, rounds=5 if quick else 9))
+        if "reporters" in parts:
+            kept.append(reporters.show(Path(name), installed_peers(), quick=quick))
+    return int(not all(kept))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,20 @@ import pstats
 import random
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv" / "peers"
 SEED = 7
+
+Key = TypeVar("Key", bound=Hashable)
+Spent = tuple[float, float]
+"""CPU seconds and peak memory (MB)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +38,13 @@ class Cost:
         return f"{self.ratio:5.2f} x ({min(self.ratios):.2f} to {max(self.ratios):.2f}) {self.peak_mb:6.1f} MB"
 
 
-def spend(argv: Sequence[str], folder: Path) -> tuple[float, float]:
-    """CPU seconds and peak memory (MB) of a child process."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    environment = kept | {
+def inherited() -> dict[str, str]:
+    """The variables of this process that a child process keeps."""
+    return {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    return inherited() | {
         "HOME": str(folder),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(PEERS))),
         "PYTHONPYCACHEPREFIX": str(
@@ -43,34 +53,60 @@ def spend(argv: Sequence[str], folder: Path) -> tuple[float, float]:
         "PYTHONHASHSEED": "0",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
+
+
+_STARTER = """
+import os, sys
+report = int(sys.argv[1])
+os.set_inheritable(report, False)
+pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, status, used = os.wait4(pid, 0)
+told = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss
+os.write(report, " ".join(map(str, told)).encode())
+"""
+"""A child begins with the peak of the process that started it, which is why a small one does."""
+
+
+def spend(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None) -> Spent:
+    """CPU seconds and peak memory (MB) of a child process."""
+    ours, theirs = os.pipe()
+    starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(theirs), *argv]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(argv, cwd=folder, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise SystemExit(f"exit status {process.returncode} in {folder}: {' '.join(argv)}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    kept = _variables(folder) if environment is None else environment
+    with open(ours, "rb") as report:
+        process = subprocess.Popen(
+            starter, cwd=folder, env=kept, stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=(theirs,)
+        )
+        os.close(theirs)
+        told = report.read().split()
+    if process.wait() or int(told[0]) not in (0, 1):
+        raise SystemExit(f"exit status {told[0].decode() if told else '?'} in {folder}: {' '.join(argv)}")
+    return float(told[1]), int(told[2]) / 1024
+
+
+def interleaved(runs: Mapping[Key, Callable[[], Spent]], *, rounds: int) -> dict[Key, list[Spent]]:
+    """Return what each spends in each round; the order changes from round to round."""
+    order = random.Random(SEED)
+    names = list(runs)
+    spent: dict[Key, list[Spent]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in order.sample(names, len(names)):
+            spent[name].append(runs[name]())
+    return spent
 
 
 def compare(commands: Mapping[str, Sequence[str]], folder: Path, *, rounds: int) -> dict[str, Cost]:
-    """Return the cost of each command; the first is the baseline, the order changes from round to round."""
-    order = random.Random(SEED)
-    names = list(commands)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    peaks = dict.fromkeys(names, 0.0)
-    for _ in range(rounds):
-        for name in order.sample(names, len(names)):
-            spent, peak = spend(commands[name], folder)
-            seconds[name].append(spent)
-            peaks[name] = max(peaks[name], peak)
-    base = seconds[names[0]]
+    """Return the cost of each command; the first is the baseline."""
+    runs = {name: partial(spend, argv, folder) for name, argv in commands.items()}
+    spent = interleaved(runs, rounds=rounds)
+    base = [seconds for seconds, _ in next(iter(spent.values()))]
     return {
         name: Cost(
-            seconds=tuple(spent),
-            ratios=tuple(own / unit for own, unit in zip(spent, base, strict=True)),
-            peak_mb=peaks[name],
+            seconds=tuple(seconds for seconds, _ in found),
+            ratios=tuple(own / unit for (own, _), unit in zip(found, base, strict=True)),
+            peak_mb=max(peak for _, peak in found),
         )
-        for name, spent in seconds.items()
+        for name, found in spent.items()
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench.bars import Bars
 from tests.bench.measure import Cost, calls, compare, spend
 from tests.bench.peers import ASKED, BARE, BASELINE, GATE, OFF, Reporter
 
@@ -115,13 +116,9 @@ def per_test(small: Figures, large: Figures, *, name: str) -> float:
 
 def judge(figures: Sequence[Figures], few: Figures, *, peers: Sequence[Reporter]) -> bool:
     """Print each bar and whether it is kept; say whether all are."""
-    kept = []
-
-    def bar(text: str, value: float, *, limit: float) -> None:
-        kept.append(value <= limit)
-        print(f"  {'kept  ' if value <= limit else 'MISSED'} {text}: {value:.2f}, at most {limit:g}")
-
     print("\nbars")
+    bars = Bars()
+    bar = bars.at_most
     for found in figures:
         title, asked = found.suite.title, ASKED.name
         if found.calls:
@@ -138,7 +135,7 @@ def judge(figures: Sequence[Figures], few: Figures, *, peers: Sequence[Reporter]
             bar(f"{title}: CPU", found.costs[asked].ratio, limit=BAR_FAILURES)
             if found.calls:
                 bar(f"{title}: calls, ratio", found.ratio(asked), limit=BAR_FAILURES)
-    return all(kept)
+    return bars.are_kept
 
 
 def suites(*, quick: bool) -> tuple[Suite, ...]:
