@@ -22,11 +22,14 @@ from cdd_agent.repl.place import Place, Read
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 
 if TYPE_CHECKING:
+    from cdd_agent.agent.talk.transcript import Transcript
     from cdd_agent.compose import Composition
     from cdd_agent.doctor.check import Check
     from cdd_agent.events import Event
     from cdd_agent.journal import Journal
+    from cdd_agent.repl.standing import Standing
     from cdd_agent.trust import Offer
+    from cdd_agent.workflows.conversation.desk import Desk
     from cdd_agent.workflows.conversation.planner import Planner
     from cdd_agent.workflows.conversation.socrates import Socrates
     from cdd_agent.workflows.execution.executor import Executor
@@ -99,47 +102,75 @@ class _Crew:
         self._stack = stack
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None
+        self._model_name = ""
 
     @cached_property
     def root(self) -> Path:
         return self._invocation.options.root()
 
+    @cached_property
+    def standing(self) -> "Standing":
+        from cdd_agent.repl.standing import Standing
+
+        return Standing(model=self._model_name)
+
+    @cached_property
+    def transcript(self) -> "Transcript":
+        from cdd_agent.agent.talk.recall import prune
+        from cdd_agent.agent.talk.transcript import Transcript
+        from cdd_agent.clock import SystemClock
+
+        transcript = Transcript(self.root, clock=SystemClock(), tell=self._invocation.sink)
+        self._stack.callback(lambda: prune(self.root, present=transcript.id))
+        self._stack.callback(transcript.close)
+        return transcript
+
     @property
     def model_name(self) -> str:
         """Of whoever answers; only a recording has to be opened to know it."""
         options = self._invocation.options
-        if options.recording() is not None:
-            return self._project.model.name
-        return settings.load(self.root, allows=self._allows, model=options.model).model
+        if not self._model_name and options.recording() is not None:
+            self._model_name = self._project.model.name
+        elif not self._model_name:
+            self._model_name = settings.load(self.root, allows=self._allows, model=options.model).model
+        return self._model_name
 
     @cached_property
     def _project(self) -> "Composition":
         from cdd_agent.compose import Composition
 
-        return Composition(self._invocation.asking, emit=self._emit)
+        project = Composition(self._invocation.asking, emit=self._emit)
+        project.transcript = self.transcript
+        return project
 
     def _allows(self, offer: "Offer") -> bool:
         return self._project.trust.allows(offer)
 
     def socrates(self, ticket: Ticket) -> "Socrates":
-        self._follow(ticket)
+        self.follow(ticket)
         return self._project.socrates(ticket)
 
     def planner(self, ticket: Ticket) -> "Planner":
-        self._follow(ticket)
+        self.follow(ticket)
         return self._project.planner(ticket)
 
     def executor(self, ticket: Ticket) -> "Executor":
-        self._follow(ticket)
+        self.follow(ticket)
         return self._project.executor(ticket)
+
+    def use_model(self, name: str) -> None:
+        self._project.use_model(name)
+        self._model_name = name
+
+    def desk(self, ticket: Ticket, *, command: str) -> "Desk":
+        return self._project.desk(ticket, command=command)
 
     def checks(self) -> "Iterator[Check]":
         from cdd_agent.doctor.checks import examine
 
         return examine(self._project.premises())
 
-    def _follow(self, ticket: Ticket) -> None:
-        """Write the events from now on to the journal of ``ticket``."""
+    def follow(self, ticket: Ticket) -> None:
         from cdd_agent.journal import Journal
 
         if ticket.slug not in self._journals:
@@ -152,6 +183,7 @@ class _Crew:
     def _emit(self, event: "Event") -> None:
         if self._journal is not None:
             self._journal.write(event)
+        self.standing.write(event)
         self._invocation.sink(event)
 
 

@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.doctor.check import Check
+from cdd_agent.repl.standing import Standing
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -31,6 +34,33 @@ class Crew(Protocol):
 
     def executor(self, ticket: Ticket) -> Executor:
         """The Executor on a ticket."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """What the events have told so far."""
+        ...
+
+    @property
+    def transcript(self) -> Transcript:
+        """Keeps what is said in this sitting."""
+        ...
+
+    @property
+    def model_name(self) -> str:
+        """Who answers."""
+        ...
+
+    def use_model(self, name: str) -> None:
+        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
+        ...
+
+    def desk(self, ticket: Ticket, *, command: str) -> Desk:
+        """Gives conversations to Socrates (``spec``) and the Planner (``plan``)."""
+        ...
+
+    def follow(self, ticket: Ticket) -> None:
+        """Write the events from now on to the journal of ``ticket``."""
         ...
 
     def checks(self) -> Iterable[Check]:

@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.cli.example import examples
 from cdd_agent.compose import Composition
 from cdd_agent.doctor.check import Check
 from cdd_agent.doctor.checks import examine
+from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.options import Options
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
+from cdd_agent.repl.standing import Standing
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -64,11 +68,15 @@ class ProjectCrew:
     """The agents of a real project, the model played from a recording."""
 
     def __init__(self, project: Path, *, screen: Screen, replay: Path | None = RECORDING) -> None:
+        self.standing = Standing()
+        self._sinks = [self.standing.write, Renderer(screen).write]
         self._composition = Composition(
             Options(project=project, replay=replay),
-            emit=Renderer(screen).write,
+            emit=self._emit,
             environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
         )
+        self.transcript = Transcript(project, clock=self._composition.clock, tell=self._emit)
+        self._composition.transcript = self.transcript
 
     @property
     def root(self) -> Path:
@@ -83,5 +91,22 @@ class ProjectCrew:
     def executor(self, ticket: Ticket) -> Executor:
         return self._composition.executor(ticket)
 
+    @property
+    def model_name(self) -> str:
+        return self._composition.model.name
+
+    def use_model(self, name: str) -> None:
+        self._composition.use_model(name)
+
+    def desk(self, ticket: Ticket, *, command: str) -> Desk:
+        return self._composition.desk(ticket, command=command)
+
+    def follow(self, ticket: Ticket) -> None:
+        """Nothing is journaled."""
+
     def checks(self) -> Iterator[Check]:
         return examine(self._composition.premises())
+
+    def _emit(self, event: Event) -> None:
+        for sink in self._sinks:
+            sink(event)

@@ -14,8 +14,10 @@ MOST_BYTES = 64 * 1024
 MOST_FILES = 10
 """In one message."""
 
-_MENTION = re.compile(r"(?<![^\s(\[\"'])@(?P<path>[\w./~+-]*\w)")
-"""``@src/reading.py``, at the beginning of a word."""
+_MENTION = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\\n]|\\.)+)\"|(?P<plain>[^\s\"]+))")
+"""``@src/reading.py``, or ``@"my notes.md"``, at the beginning of a word."""
+_BEHIND = ".,;:!?)]}'*`"
+"""What may follow a path and is none of it."""
 
 _CONVENTIONS = (
     "Conventions of this project, from files of it. Keep to them in what you write, as far as they do not contradict "
@@ -36,7 +38,7 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
 
     What is no file of the project stays a word; a file that may not be shown is left out, and ``tell`` hears why.
     """
-    paths = dict.fromkeys(found["path"] for found in _MENTION.finditer(words))
+    paths = dict.fromkeys(_path(found, workspace) for found in _MENTION.finditer(words))
     parts = [words]
     for path in paths:
         if not workspace.is_file(path):
@@ -53,3 +55,11 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
             continue
         parts.append(marks.around(text, source=path, exact=True))
     return "\n\n".join(parts)
+
+
+def _path(found: re.Match[str], workspace: Workspace) -> str:
+    """The path that is meant: as it stands, if there is such a file, else without what may follow it."""
+    if found["quoted"]:
+        return found["quoted"].encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
+    plain = found["plain"]
+    return plain if workspace.is_file(plain) else plain.rstrip(_BEHIND)

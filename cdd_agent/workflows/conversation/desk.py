@@ -7,6 +7,7 @@ from pathlib import Path
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.talk.compaction import compact, needs_compaction
 from cdd_agent.agent.talk.enclosure import conventions
 from cdd_agent.agent.talk.recall import Talk, without_thoughts
 from cdd_agent.agent.talk.transcript import Transcript
@@ -51,6 +52,18 @@ class Desk:
         conversation = self._conversation(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
         self._copy(conversation, talk.agent, ticket=talk.ticket)
         return conversation
+
+    def compacted(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """A conversation that begins with the conventions and a summary of ``conversation``; the model is asked."""
+        summary = compact(conversation, model=self.model, emit=self.emit, agent=agent)
+        shorter = self._conversation(agent, ticket=ticket, token=summary.token, messages=summary.messages)
+        self._copy(shorter, agent, ticket=ticket)
+        return shorter
+
+    def fitting(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """``conversation``, or a summary of it in its place if it fills too much of the model's context."""
+        is_long = needs_compaction(conversation.tokens, self.model.name, self.compact_at_percent)
+        return self.compacted(conversation, agent, ticket=ticket) if is_long else conversation
 
     def for_another_model(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
         """``conversation`` without thoughts, which only the model that had them can use."""

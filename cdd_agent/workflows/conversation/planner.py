@@ -56,6 +56,7 @@ class Planner:
         """
         self._spec = self._complete_spec()
         self._drafts, self._accepted = [], None
+        self.conversation = self._desk.fitting(self.conversation, "planner", ticket=self.ticket.slug)
         self.conversation.say(self._task(request))
         run = self._desk.ask(self.conversation, self._write_tool(), agent="planner")
         accepted: Plan | None = self._accepted

@@ -74,6 +74,7 @@ class Socrates:
         The number of an option means its text, and ``later`` puts the question into the spec's open questions.
         """
         question = self.question
+        self.conversation = self._desk.fitting(self.conversation, "socrates", ticket=self.ticket.slug)
         if question is not None:
             words = self._answered(question, words)
         try:

@@ -28,6 +28,12 @@ class Sitting:
         self.code = self.session.handle(line)
         return self._shown.getvalue()[before:]
 
+    @property
+    def where(self) -> tuple[str, str]:
+        """Who listens, on which ticket."""
+        place = self.session.place
+        return place.agent, place.ticket
+
     @staticmethod
     def _no_line(_: Place) -> str:
         raise EOFError
@@ -52,21 +58,22 @@ def run(project: Path, *lines: str | type[BaseException], first: str = "", typed
 def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
     sitting = Sitting(project)
     assert "What should `1h90` be?" in sitting.says("/spec")
-    assert sitting.session.place == Place(agent="spec", ticket=SLUG)
+    assert sitting.where == ("spec", SLUG)
     answered = sitting.says(ANSWER)
     assert "✔ The spec of minutes-lost is complete:\n  AC-1  WHEN" in answered
-    assert sitting.session.place == Place(agent="spec", ticket=SLUG)
+    assert sitting.where == ("spec", SLUG)
     drafted = sitting.says("/plan")
     assert "in full in tickets/minutes-lost/plan.md" in drafted
     assert "or go on: /exec" in drafted
     assert "Enter runs step 1/1: Minutes after hours need no unit." in sitting.says("/exec")
-    assert sitting.session.place == Place(agent="exec", ticket=SLUG, step="1/1", sandbox="none")
+    assert sitting.where == ("exec", SLUG)
+    assert (sitting.session.place.step, sitting.session.place.sandbox) == ("1/1", "none")
     carried_out = sitting.says("")
     assert "✘ GREEN gate closed" in carried_out
     assert "broke_others: " in carried_out
     assert "✔ Step 1/1 completed" in carried_out
     assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do.\n")
-    assert sitting.session.place == Place(agent="cdd", ticket=SLUG)
+    assert sitting.where == ("cdd", SLUG)
     log = subprocess.run(["git", "log", "--format=%s"], cwd=project, capture_output=True, text=True, check=True).stdout
     assert [subject.partition(":")[0] for subject in log.splitlines()] == ["fix", "test", "plan", "first"]
 

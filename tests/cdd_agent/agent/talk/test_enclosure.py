@@ -36,6 +36,22 @@ def test_a_named_file_is_enclosed_once(tmp_path: Path) -> None:
     assert told == []
 
 
+@pytest.mark.parametrize(
+    ("name", "typed"),
+    [
+        ("my notes.md", '@"my notes.md"'),
+        ('a"b.md', '@"a\\"b.md"'),
+        ("tab\t.md", '@"tab\\t.md"'),
+        ("w(1).md", "@w(1).md"),
+    ],
+)
+def test_a_name_with_blanks_or_signs_is_found(tmp_path: Path, *, name: str, typed: str) -> None:
+    (tmp_path / name).write_text("x = 1\n")
+    text, told = enclosed(f"See {typed}.", tmp_path)
+    assert "x = 1" in text
+    assert told == []
+
+
 def test_what_is_no_file_stays_a_word(tmp_path: Path) -> None:
     words = "Use @pytest.fixture, mail me@example.org"
     assert enclosed(words, tmp_path) == (words, [])

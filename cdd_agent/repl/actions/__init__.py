@@ -1,0 +1,1 @@
+"""What the slash commands do, by what they are about."""

@@ -1,0 +1,117 @@
+"""The state of one sitting at the prompt: who listens, on which ticket, and who listened before."""
+
+from cdd_agent.errors import UsageError
+from cdd_agent.repl.crew import Agent, Crew
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.place import Place
+from cdd_agent.repl.talk import executor as executor_talk
+from cdd_agent.tickets.ticket import Ticket, all_tickets, find
+from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution.executor import Executor
+
+NAMES = {"socrates": "spec", "planner": "plan", "executor": "exec"}
+"""Agent -> the command that opens it."""
+
+
+class Sitting:
+    """What the commands at the prompt work on and change."""
+
+    def __init__(self, crew: Crew, *, screen: Screen) -> None:
+        """Nobody listens yet."""
+        self.crew = crew
+        self.screen = screen
+        self.slug = ""
+        """The ticket in work, if any."""
+        self.is_over = False
+        self._agent: Agent | None = None
+        self._alive: dict[tuple[str, str], Socrates | Planner] = {}
+        """Agents with a conversation, by name and ticket."""
+        self._before: list[tuple[str, str]] = []
+        """Agents that listened before, by name and ticket; the last one last."""
+
+    @property
+    def agent(self) -> Agent | None:
+        """Who listens."""
+        return self._agent
+
+    @property
+    def place(self) -> Place:
+        """Where the user is now."""
+        standing = self.crew.standing
+        match self._agent:
+            case Executor() as executor:
+                step = executor_talk.step_in_work(executor)
+                return standing.fill(Place(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
+            case Planner() | Socrates() as agent:
+                return standing.fill(
+                    Place(agent=NAMES[name_of(agent)], ticket=self.slug), tokens=agent.conversation.tokens
+                )
+            case None:
+                return standing.fill(Place(ticket=self.slug), tokens=0)
+
+    def ticket(self, argument: str) -> Ticket:
+        """The ticket that a command names, else the one in work, else the only one there is."""
+        tickets = all_tickets(self.crew.root)
+        slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
+        if not slug:
+            known = ", ".join(ticket.slug for ticket in tickets)
+            hint = f"name one of: {known}" if known else "make one first: /new SLUG"
+            raise UsageError("No ticket is in work.", hint=hint)
+        return find(self.crew.root, slug)
+
+    def alive(self, name: str, *, slug: str) -> Socrates | Planner | None:
+        """The agent of this name that has a conversation about this ticket, if any."""
+        return self._alive.get((name, slug))
+
+    def keep(self, agent: Socrates | Planner) -> None:
+        """Have ``agent`` go on in its conversation when it is opened the next time."""
+        self._alive[name_of(agent), agent.ticket.slug] = agent
+
+    def listen(self, agent: Agent, *, goes_back: bool = False) -> None:
+        """Let ``agent`` listen, and remember who did before, unless it is gone back to."""
+        here = (name_of(agent), agent.ticket.slug)
+        if self._agent is not None and not goes_back:
+            self._before.append((name_of(self._agent), self._agent.ticket.slug))
+        self._before = [earlier for earlier in self._before if earlier != here]
+        self._agent = agent
+        self.slug = agent.ticket.slug
+        if not isinstance(agent, Executor):
+            self.keep(agent)
+        self.crew.follow(agent.ticket)
+        self.crew.transcript.turn_to(here[0], ticket=here[1])
+
+    def leave(self) -> None:
+        """Let nobody listen; who did can be gone back to."""
+        if self._agent is not None:
+            here = (name_of(self._agent), self._agent.ticket.slug)
+            self._before = [*(earlier for earlier in self._before if earlier != here), here]
+        self._agent = None
+
+    def before(self) -> tuple[str, str] | None:
+        """Name and ticket of the agent that listened before, which is forgotten with that; None if there is none."""
+        return self._before.pop() if self._before else None
+
+    def work_on(self, ticket: Ticket) -> None:
+        """Take ``ticket`` into work; nobody listens yet."""
+        self.leave()
+        self.slug = ticket.slug
+
+    def replace_agents(self) -> None:
+        """Make all agents anew, after what they are made from has changed; conversations go on."""
+        for (name, slug), agent in list(self._alive.items()):
+            new = self.crew.socrates(agent.ticket) if isinstance(agent, Socrates) else self.crew.planner(agent.ticket)
+            desk = self.crew.desk(agent.ticket, command=NAMES[name])
+            new.conversation = desk.for_another_model(agent.conversation, name, ticket=slug)
+            self._alive[name, slug] = new
+        match self._agent:
+            case Executor() as executor:
+                self._agent = self.crew.executor(executor.ticket)
+            case Socrates() | Planner() as agent:
+                self._agent = self._alive[name_of(agent), agent.ticket.slug]
+                self.crew.follow(agent.ticket)
+
+
+def name_of(agent: Agent) -> str:
+    """``socrates``, ``planner`` or ``executor``."""
+    return {Socrates: "socrates", Planner: "planner", Executor: "executor"}[type(agent)]
