@@ -105,8 +105,7 @@ class Scribe:
         if changes.acceptance_criteria is not None:
             breaches = criteria.breaches(changes.acceptance_criteria, known=known)
             if breaches:
-                listed = "\n".join(f"- {told}" for told in breaches)
-                raise UsageError(f"Nothing was saved; these are no criteria:\n{listed}", hint="write them anew")
+                raise UsageError(f"Not saved: {'; '.join(breaches)}", hint="write these criteria anew")
             given["acceptance_criteria"] = criteria.numbered(changes.acceptance_criteria, known=known)
         after = self._with_status(before, given)
         if after == before:

@@ -36,11 +36,14 @@ def ticket(tmp_path: Path) -> Ticket:
 
 @pytest.fixture
 def room(tmp_path: Path) -> MakeRoom:
-    def make(*turns: Turn | CddError | KeyboardInterrupt, max_turns: int = 5) -> Room:
+    def make(
+        *turns: Turn | CddError | KeyboardInterrupt, max_turns: int = 5, may_save: Callable[[], bool] | None = None
+    ) -> Room:
         seen: list[Event] = []
         model = ScriptedModel(turns)
         workspace = Workspace(tmp_path)
-        desk = Desk(workspace=workspace, model=model, budget=Budget(max_turns=max_turns), emit=seen.append)
+        budget = Budget(max_turns=max_turns)
+        desk = Desk(workspace=workspace, model=model, budget=budget, emit=seen.append, may_save=may_save)
         return Room(desk=desk, model=model, seen=seen)
 
     return make

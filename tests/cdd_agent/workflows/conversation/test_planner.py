@@ -3,9 +3,11 @@ import os
 import pytest
 
 from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
-from cdd_agent.events import PlanDrafted
+from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState, StepKey, pending_steps, start_step
 from cdd_agent.workflows.conversation.planner import Planner
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says
@@ -140,3 +142,73 @@ def test_what_the_model_says_instead_of_a_draft_is_told_without_keys(ticket: Tic
     with pytest.raises(GateClosed) as caught:
         Planner(ticket, desk=room(says(f"Your token is ghp_{'Kk1' * 12}")).desk, max_drafts=3).draft()
     assert "It said: Your token is [masked: GitHub token]" in caught.value.happened
+
+
+def notices(made: Room) -> list[str]:
+    return [event.text for event in made.seen if isinstance(event, Notice)]
+
+
+def test_a_draft_that_names_what_cannot_be_written_goes_back_with_line_and_hint(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(draft(PLAN.replace("`discount.py`", "`.git/hooks/x`, `tickets`")), draft(PLAN, 2))
+    Planner(ticket, desk=made.desk, max_drafts=2).draft()
+    first, second = drafted(made)
+    assert [problem.partition(", which")[0] for problem in first.problems] == [
+        "line 7: step 1 names what cannot be written: .git/hooks/x lies in .git",
+        "line 7: step 1 names tickets",
+    ]
+    assert second.problems == ()
+
+
+def test_what_is_odd_in_an_accepted_draft_is_told(ticket: Ticket, room: MakeRoom) -> None:
+    odd = PLAN.replace("- Kind: feature", "- Kind: feature\n- Size: Large")
+    made = room(draft(odd))
+    Planner(ticket, desk=made.desk, max_drafts=1).draft()
+    assert [text.partition(" (")[0] for text in notices(made)] == [
+        "line 5: step 1 has no description",
+        "line 11: step 1 is large",
+    ]
+
+
+def test_a_test_that_is_there_already_is_told_until_its_step_was_run(ticket: Ticket, room: MakeRoom) -> None:
+    tests = ticket.folder.parents[1] / "tests"
+    tests.mkdir()
+    (tests / "test_discount.py").write_text("def test_discount():\n    pass\n")
+    plan = f"{PLAN}\nDo it.\n"
+    made = room(draft(plan))
+    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    saved = planner.draft()
+    assert ["which is there already" in text for text in notices(made)] == [True]
+    key = StepKey(number=1, title="Ten percent off", text_sha256="0")
+    state = RunState(ticket_slug="sale", started_at="2026-01-31T12:00:00Z", step_executions=pending_steps([key]))
+    state_file.save(ticket.state_path, state)
+    assert len(planner.warnings(saved)) == 1
+    state_file.save(ticket.state_path, start_step(state, key, now=state.started_at, base_commit="0"))
+    assert planner.warnings(saved) == ()
+    ticket.state_path.write_text("{")
+    assert len(planner.warnings(saved)) == 1
+
+
+def test_the_problems_of_a_plan_edited_by_hand_are_known_by_line_and_told_to_the_model(
+    ticket: Ticket, room: MakeRoom
+) -> None:
+    ticket.plan_path.write_text(INVALID.replace("`discount.py`", "`../discount.py`"))
+    made = room(draft(PLAN))
+    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    found = planner.problems(planner.saved())
+    assert [problem.line for problem in found] == [6, 7]
+    planner.draft("Mend it.")
+    block = made.model.requests[0].messages[-1].content[0]
+    assert isinstance(block, Text)
+    assert all(f"- {problem}" in block.text for problem in found)
+
+
+def test_a_new_conversation_between_two_drafts_breaks_nothing(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(draft(PLAN), draft(PLAN, 2))
+    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    planner.draft()
+    planner.conversation = made.desk.conversation("planner", ticket=ticket.slug)
+    planner.draft("Again.")
+    (block,) = made.model.requests[1].messages[0].content
+    assert isinstance(block, Text)
+    assert SPEC in block.text
+    assert PLAN in block.text

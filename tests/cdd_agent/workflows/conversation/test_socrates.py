@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from cdd_agent.errors import DocumentError
-from cdd_agent.events import SpecSaved
-from cdd_agent.model.conversation import Text, ToolResult
+from cdd_agent.errors import DocumentError, ModelError
+from cdd_agent.events import Event, Notice, QuestionAsked, SpecProposed, SpecSaved
+from cdd_agent.model.conversation import JSON, Conversation, Text, ToolCall, ToolResult
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -12,6 +12,25 @@ from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says
 
 ONE, TWO = "WHEN it is day THE SYSTEM SHALL sell", "WHEN it is night THE SYSTEM SHALL sleep"
+
+
+ASKED = QuestionAsked(agent="socrates", question="For whom?", options=("For all", "For members"))
+
+
+def asks(call_id: str = "toolu_ask", **changes: JSON) -> ToolCall:
+    value: dict[str, JSON] = {"question": "For whom?", "options": ["For all", "For members"], **changes}
+    return ToolCall(id=call_id, name="AskDeveloper", input=value)
+
+
+def heard(made: Room) -> str:
+    """What the model was told last."""
+    block = made.model.requests[-1].messages[-1].content[-1]
+    assert isinstance(block, Text)
+    return block.text
+
+
+def happened(made: Room, *kinds: type[Event]) -> list[Event]:
+    return [event for event in made.seen if isinstance(event, kinds)]
 
 
 def first_words(made: Room, request: int = 0) -> str:
@@ -122,3 +141,160 @@ def test_a_pipe_or_no_text_in_place_of_the_spec_is_an_error_and_no_wait(ticket: 
     os.mkfifo(ticket.spec_path)
     with pytest.raises(DocumentError, match="pipe"):
         socrates.open(somebody_answers=True)
+
+
+def test_a_question_ends_the_turn_and_is_put_once_it_is_over(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says("Let me ask.", asks(), call("UpdateSpec", title="Sale")))
+    socrates = Socrates(ticket, desk=made.desk)
+    assert socrates.open(somebody_answers=True) == "Let me ask."
+    assert happened(made, SpecSaved, QuestionAsked)[1:] == [ASKED]
+    assert socrates.question is not None
+    assert len(made.model.requests) == 1
+    assert [tool.name for tool in made.model.requests[0].tools] == [
+        "Read",
+        "Glob",
+        "Grep",
+        "UpdateSpec",
+        "AskDeveloper",
+    ]
+
+
+@pytest.mark.parametrize(("words", "meant"), [("2", "For members"), ("for dogs", "for dogs"), ("7", "7")])
+def test_a_number_means_its_option_and_other_words_are_the_answer(
+    ticket: Ticket, room: MakeRoom, *, words: str, meant: str
+) -> None:
+    made = room(says(asks()), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    socrates.hear(words)
+    assert heard(made) == meant
+    assert happened(made, Notice) == ([Notice(text="your answer: For members")] if words == "2" else [])
+    assert socrates.question is None
+
+
+def test_a_second_question_in_one_turn_is_refused(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks(), asks("toolu_2", question="And when?")), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    assert happened(made, QuestionAsked) == [ASKED]
+    first, second = socrates.conversation.messages[-1].content
+    assert isinstance(first, ToolResult)
+    assert isinstance(second, ToolResult)
+    assert (first.is_error, second.is_error) == (False, True)
+    assert 'One question at a time: "For whom?" is asked.' in second.content
+
+
+@pytest.mark.parametrize(
+    "changes", [{"options": ["a", "b", "c", "d", "e", "f"]}, {"question": " "}, {"options": ["1"]}]
+)
+def test_a_question_that_cannot_be_answered_goes_back_to_the_model(
+    ticket: Ticket, room: MakeRoom, changes: dict[str, JSON]
+) -> None:
+    made = room(says(asks("toolu_1", **changes)), says(asks("toolu_2")))
+    Socrates(ticket, desk=made.desk).open(somebody_answers=True)
+    assert last_result(made).is_error
+    assert happened(made, QuestionAsked) == [ASKED]
+
+
+def test_later_puts_the_question_into_the_open_ones_and_the_model_goes_on(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), says(asks("toolu_2", question="And when?")), may_save=lambda: pytest.fail("asked"))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    socrates.hear("Later")
+    assert spec.load(ticket.spec_path).open_questions == ("For whom?",)
+    assert [type(event) for event in happened(made, SpecProposed, SpecSaved)] == [SpecProposed, SpecSaved]
+    assert "answers this later; it stands in open_questions" in heard(made)
+    assert socrates.question is not None
+    assert socrates.question.question == "And when?"
+
+
+def test_a_question_is_put_again_and_without_one_the_last_words_are_given(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), says("And **when**?"))
+    socrates = Socrates(ticket, desk=made.desk)
+    assert socrates.ask_again() == ""
+    socrates.open(somebody_answers=True)
+    socrates.ask_again()
+    assert happened(made, QuestionAsked) == [ASKED, ASKED]
+    socrates.hear("for all")
+    assert socrates.ask_again() == "And **when**?"
+    assert len(made.model.requests) == 2
+
+
+def test_an_answer_that_did_not_get_through_can_be_given_again(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), ModelError("Overloaded.", hint="wait"), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    with pytest.raises(ModelError):
+        socrates.hear("1")
+    socrates.hear("2")
+    assert heard(made) == 'To the question "For whom?": For members'
+
+
+def test_a_new_conversation_is_told_the_ticket_again(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), says("For whom?"))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    socrates.conversation = made.desk.conversation("socrates", ticket=ticket.slug)
+    assert socrates.question is None
+    socrates.hear("2")
+    assert "A sale" in heard(made)
+    assert heard(made).endswith("\n\n2")
+
+
+def test_an_earlier_conversation_still_has_its_question(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), says("I see."))
+    first = Socrates(ticket, desk=made.desk)
+    first.open(somebody_answers=True)
+    second = Socrates(ticket, desk=made.desk)
+    second.conversation = first.conversation
+    second.hear("1")
+    assert heard(made).endswith("\n\nFor all")
+
+
+def test_a_summary_in_the_place_of_a_conversation_leaves_the_question(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks()), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    summary = Conversation("You are Socrates.")
+    summary.say("What was said so far.")
+    socrates.conversation = summary
+    socrates.hear("1")
+    assert heard(made).endswith('To the question "For whom?": For all')
+
+
+def test_with_nobody_there_nothing_can_be_asked_and_what_was_is_left_open(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(
+        says(call("UpdateSpec", description="Cheaper.", acceptance_criteria=[ONE])),
+        says(asks()),
+        says("I inferred the rest.\n\n**How much?** Ten percent, or twenty?"),
+    )
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=False)
+    assert "AskDeveloper" not in [tool.name for tool in made.model.requests[0].tools]
+    assert spec.load(ticket.spec_path).open_questions == ("For whom?", "How much? Ten percent, or twenty?")
+    assert happened(made, QuestionAsked) == []
+    assert socrates.missing == (
+        "an answer to the open question: For whom?",
+        "an answer to the open question: How much? Ten percent, or twenty?",
+    )
+
+
+def test_with_nobody_there_what_nothing_could_be_inferred_of_is_left_open(ticket: Ticket, room: MakeRoom) -> None:
+    Socrates(ticket, desk=room(says("The code says nothing.")).desk).open(somebody_answers=False)
+    assert spec.load(ticket.spec_path).open_questions == (
+        "What is wanted, for whom and why?",
+        "How can one tell that it is done?",
+    )
+
+
+def test_with_nobody_there_a_spec_that_was_inferred_has_no_open_question(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(call("UpdateSpec", description="Cheaper.", acceptance_criteria=[ONE])), says("Complete."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=False)
+    assert socrates.missing == ()
+
+
+def test_the_model_does_not_say_when_a_spec_is_complete(ticket: Ticket, room: MakeRoom) -> None:
+    socrates = Socrates(ticket, desk=room(says("The spec is complete.")).desk)
+    socrates.open(somebody_answers=True)
+    assert socrates.missing == ("a description", "an acceptance criterion")
