@@ -103,6 +103,8 @@ class _Crew:
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None
         self._model_name = ""
+        self.slug = ""
+        """Of the ticket in work."""
 
     @cached_property
     def root(self) -> Path:
@@ -179,6 +181,7 @@ class _Crew:
                 Journal(path, clock=self._project.clock, tell=self._invocation.sink)
             )
         self._journal = self._journals[ticket.slug]
+        self.slug = ticket.slug
 
     def _emit(self, event: "Event") -> None:
         if self._journal is not None:
@@ -189,12 +192,12 @@ class _Crew:
 
 def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
     """Lines that a person types; only a project remembers them."""
-    from cdd_agent.repl.terminal.completion import Candidates
+    from cdd_agent.repl.actions.offered import candidates_of
     from cdd_agent.repl.terminal.reader import terminal_reader
 
     return terminal_reader(
         settings.private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
-        candidates=Candidates(slugs=lambda: [(ticket.slug, "") for ticket in all_tickets(crew.root)]),
+        candidates=candidates_of(crew.root, ticket=lambda: crew.slug),
         model=crew.model_name,
         color=invocation.color,
     )

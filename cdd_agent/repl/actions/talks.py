@@ -66,9 +66,9 @@ def clear(sitting: Sitting, _argument: str) -> None:
     sitting.screen.line(told, indent=0, hang=2)
 
 
-def described(project: Path, *, present: str) -> Iterable[tuple[str, str]]:
+def described(project: Path) -> Iterable[tuple[str, str]]:
     """The sessions that can be resumed, with when they were, who listened and what was said first."""
-    for session in earlier_sessions(project, present=present):
+    for session in earlier_sessions(project):
         words = f": {session.first_words}" if session.first_words else ""
         yield session.id, f"{_when(session)}, {_place(session)}{words}"
 

@@ -1,0 +1,55 @@
+"""What a project has that completes a line: tickets, steps, sessions and files, looked up when they are asked for."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cdd_agent.repl.terminal.completion import Candidates
+from cdd_agent.tickets.ticket import all_tickets
+
+
+def candidates_of(root: Path, *, ticket: Callable[[], str]) -> Candidates:
+    """What completes a line over the project in ``root``; ``ticket`` is the one in work."""
+    return Candidates(
+        slugs=lambda: _slugs(root),
+        steps=lambda: _steps(root, ticket()),
+        sessions=lambda: _sessions(root),
+        files=lambda: _files(root),
+    )
+
+
+def _slugs(root: Path) -> Iterator[tuple[str, str]]:
+    """The tickets with their titles; one whose spec is not valid has none."""
+    from cdd_agent.errors import CddError
+    from cdd_agent.tickets import spec
+
+    for ticket in all_tickets(root):
+        try:
+            title = spec.load(ticket.spec_path).title
+        except (CddError, OSError):
+            title = ""
+        yield ticket.slug, title
+
+
+def _steps(root: Path, slug: str) -> Iterator[tuple[int, str]]:
+    """The steps of the plan that is carried out."""
+    from cdd_agent.tickets.ticket import find
+    from cdd_agent.work import state_file
+
+    state = state_file.load(find(root, slug).state_path) if slug else None
+    for number, step in state.step_executions.items() if state else ():
+        yield number, f"{step.title} ({step.status.replace('_', ' ')})"
+
+
+def _sessions(root: Path) -> Iterator[tuple[str, str]]:
+    """The sessions that can be resumed."""
+    from cdd_agent.repl.actions.talks import described
+
+    yield from described(root)
+
+
+def _files(root: Path) -> list[str]:
+    """The files that a message can name."""
+    from cdd_agent.git.repository import Repository
+    from cdd_agent.repl.terminal.files import project_files
+
+    return project_files(root, lambda: Repository.find(root))
