@@ -134,8 +134,13 @@ class _Crew:
         if not self._model_name and options.recording() is not None:
             self._model_name = self._project.model.name
         elif not self._model_name:
-            self._model_name = settings.load(self.root, allows=self._allows, model=options.model).model
+            self._model_name = self.settings.model
         return self._model_name
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        """The settings in force here."""
+        return settings.load(self.root, allows=self._allows, model=self._invocation.options.model)
 
     @cached_property
     def _project(self) -> "Composition":
@@ -200,6 +205,7 @@ def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
         candidates=candidates_of(crew.root, ticket=lambda: crew.slug),
         model=crew.model_name,
         color=invocation.color,
+        editing_mode=crew.settings.editing_mode,
     )
 
 
