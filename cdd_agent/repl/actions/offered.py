@@ -13,6 +13,7 @@ def candidates_of(root: Path, *, ticket: Callable[[], str]) -> Candidates:
         slugs=lambda: _slugs(root),
         steps=lambda: _steps(root, ticket()),
         sessions=lambda: _sessions(root),
+        models=_models,
         files=lambda: _files(root),
     )
 
@@ -45,6 +46,14 @@ def _sessions(root: Path) -> Iterator[tuple[str, str]]:
     from cdd_agent.repl.actions.talks import described
 
     yield from described(root)
+
+
+def _models() -> Iterator[tuple[str, str]]:
+    """The models whose prices are known, with how much they can read."""
+    from cdd_agent.model import prices
+
+    for name in prices.known():
+        yield name, f"reads {prices.window(name) or 0:,} tokens"
 
 
 def _files(root: Path) -> list[str]:

@@ -20,7 +20,7 @@ MOST_OFFERED = 50
 _LOOK_S = 0.05
 """How often it is looked whether the line has changed while something slow is asked."""
 
-_FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>[^\"]*)|(?P<plain>[^\s\"]*))\Z")
+_FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
 _COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 
@@ -46,6 +46,8 @@ class Candidates:
     forks: Callable[[], Iterable[Described]] = _none
     sessions: Callable[[], Iterable[Described]] = _none
     """Earlier sittings that can be taken up again."""
+    models: Callable[[], Iterable[Described]] = _none
+    """Whose prices are known."""
     files: Callable[[], Iterable[str]] = _none
     """Paths relative to the project, with forward slashes; secrets among them are not offered."""
 
@@ -114,6 +116,8 @@ class PromptCompleter(Completer):
                 return self._candidates.forks()
             case "SESSION":
                 return self._candidates.sessions()
+            case "MODEL":
+                return self._candidates.models()
             case _:
                 return []
 
@@ -157,8 +161,9 @@ def _escaped(character: str) -> str:
 
 
 def _commands(begun: str) -> Iterator[Completion]:
-    """Commands whose names fit ``begun``, with what they do."""
-    for command in _best(begun, COMMANDS, name=lambda command: command.name):
+    """Commands whose names fit ``begun``, with what they do; a single letter is the first one."""
+    fit = [command for command in COMMANDS if len(begun) > 1 or command.name.startswith(begun)]
+    for command in _best(begun, fit, name=lambda command: command.name):
         shown = f"/{command.name} {command.argument}".rstrip()
         yield Completion(
             command.name, start_position=-len(begun), display=clean(shown), display_meta=clean(command.help)

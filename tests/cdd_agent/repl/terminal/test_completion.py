@@ -50,8 +50,10 @@ def test_letters_of_a_command_find_it(typed: str, first: str) -> None:
 
 
 def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
-    assert texts("/e")[:2] == ["exec", "exit"]
-    assert "spec" in texts("/e")
+    found = texts("/ex")
+    assert found[:2] == ["exec", "exit"]
+    assert texts("/e") == ["exec", "exit"]
+    assert texts("/ec")[:2] == ["exec", "spec"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,8 @@ def test_descriptions_are_shown_as_text_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_file"), [("@src/a.py", True), ('@"my notes.md"', True), ("/exec csv-export", False), ("a@b", False)]
+    ("text", "is_file"),
+    [("@src/a.py", True), (quoted('a"b'), True), ('@"my notes.md"', True), ("/exec csv-export", False), ("a@b", False)],
 )
 def test_it_is_known_whether_a_file_is_completed(text: str, is_file: bool) -> None:
     assert completes_file(text) is is_file
