@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.events import Event
@@ -115,7 +116,13 @@ class Project:
             path.write_text(content)
 
     def bench(
-        self, model: Model, *, max_attempts: int = 3, refactor: bool = True, left_out: tuple[str, ...] = ()
+        self,
+        model: Model,
+        *,
+        max_attempts: int = 3,
+        refactor: bool = True,
+        left_out: tuple[str, ...] = (),
+        edit_format: Literal["tools", "blocks"] = "tools",
     ) -> Workbench:
         """Real files, git and pytest, with ``model`` to answer."""
         private = private_folder(self.folder)
@@ -132,7 +139,11 @@ class Project:
             ),
             model=model,
             policy=Policy(
-                max_attempts=max_attempts, refactor=refactor, budget=Budget(max_turns=4), evidence_timeout_s=0
+                max_attempts=max_attempts,
+                refactor=refactor,
+                budget=Budget(max_turns=4),
+                evidence_timeout_s=0,
+                edit_format=edit_format,
             ),
             role="You are the Executor.",
             reports=private / "reports" / "sale",

@@ -6,6 +6,7 @@ from random import Random
 from time import thread_time
 
 from cdd_agent import settings
+from cdd_agent.agent.editing import blocks, elision
 from cdd_agent.agent.tool import read_input
 from cdd_agent.agent.tools.files import EditInput
 from cdd_agent.errors import RecordingError, UsageError
@@ -110,6 +111,7 @@ _RECORDING_JSON = ("", "[", '[{"content": [', '[{"content": ["')
 _REPORT = ("", '{"schema": 1, "tests": [', '{"schema": 1, "complete": "')
 _STREAM = ("", '{"event": "begin", "nodeid": "a"}\n', '{"event": "')
 _SETTINGS = ("", "model: ", 'model: "')
+_BLOCKS = ("", "```a.py\n", "```python:a.py\n# ... ", "~~~ path=")
 
 
 def _read_plan(document: str) -> None:
@@ -119,6 +121,11 @@ def _read_plan(document: str) -> None:
 
 def _read_report(document: str) -> None:
     codec.from_json(json.loads(document))
+
+
+def _read_blocks(document: str) -> None:
+    for block in blocks.parse(f"{document}\n```"):
+        elision.elisions(block.content, before="", name=block.path)
 
 
 def _read_tool_input(document: str) -> None:
@@ -144,6 +151,7 @@ _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] 
     ("stream", lambda document: in_flight(document.encode().splitlines(keepends=True)), _STREAM, SIZE),
     ("settings", lambda document: settings.parsed(document.encode()), _SETTINGS, _SETTINGS_FIT),
     ("tool input", _read_tool_input, ("",), SIZE),
+    ("blocks", _read_blocks, _BLOCKS, SIZE),
 )
 _REFUSALS = (UsageError, RecordingError, ValueError, RecursionError)
 """The last two: of ``json.loads``, from which ``codec.load`` makes its own."""

@@ -20,6 +20,9 @@ from pathlib import PurePosixPath
 from cdd_agent.errors import UsageError
 
 MOST_BLOCKS = 200
+"""With a path."""
+MOST_FENCED = 2_000
+"""Examples included."""
 
 _OPENING = re.compile(r"(?P<indent> {0,3})(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _OUT_OF_PLACE = re.compile(r"(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)?(?:`{3,}|~{3,})(?P<info>[^`]*)")
@@ -59,7 +62,9 @@ def parse(answer: str) -> tuple[Block, ...]:
     stands in the place of a path, and for a path that comes twice.
     """
     found: list[Block] = []
-    for fenced in _fenced(answer):
+    for number, fenced in enumerate(_fenced(answer), start=1):
+        if number > MOST_FENCED:
+            raise _error(fenced.line, f"more than {MOST_FENCED} fenced blocks in one answer", "give fewer examples")
         path = _path_in(fenced.info, line=fenced.line)
         if path is not None:
             found.append(Block(path=path, content=fenced.content, line=fenced.line))
@@ -86,12 +91,12 @@ def _fenced(answer: str) -> Iterator[_Fenced]:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
             if opening is None:
                 _require_no_lost_file(bare, line=number)
-        elif _closes(bare, opening["fence"]):
+        elif opening["fence"] in bare and _closes(bare, opening["fence"]):
             content = "".join(f"{row}\n" for row in rows)
             yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
             opening = None
         else:
-            rows.append(_outdented(row, by=len(opening["indent"])))
+            rows.append(_outdented(row, by=len(opening["indent"])) if opening["indent"] else row)
     if opening is not None:
         fence = opening["fence"]
         raise _error(

@@ -46,6 +46,12 @@ _EXISTING = (
     rf"(?:keep |your |the |all |any |my )*(?:existing|previous|original|current|old|earlier|prior|same) {_NAMED}"
 )
 
+_SUSPECT = re.compile(
+    r"\.{3}|…|rest|remain|others?|else|existing|previous|original|current|old|earlier|prior|same|unchanged|omitted|snip|"
+    r"truncated|elided|keep|leave",
+    re.IGNORECASE,
+)
+"""One of these is in every stand-in: without any, no line need be looked at."""
 _STATES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -83,6 +89,8 @@ def elisions(text: str, *, before: str, name: str) -> tuple[tuple[int, str], ...
 
     ``name``: of the file; its ending says what begins a comment.
     """
+    if _SUSPECT.search(text) is None:
+        return ()
     known = {line.strip() for line in before.split("\n")}
     rows = ((number, line.strip()) for number, line in enumerate(text.split("\n"), start=1))
     is_prose = PurePosixPath(name).suffix.lower() in _PROSE and PurePosixPath(name).name not in {
@@ -107,7 +115,7 @@ def require_whole(text: str, *, before: str, name: str) -> None:
 
 def _stands_for_code(line: str, *, is_prose: bool) -> bool:
     """Whether a line, without white space around it, says only that something else would be here."""
-    if not 3 <= len(line) <= _LONGEST:
+    if not 3 <= len(line) <= _LONGEST or _SUSPECT.search(line) is None:
         return False
     if _DOTS_DEEPER.search(line):
         return False

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -51,12 +52,21 @@ class Work:
     project: Project
     ticket: Ticket
 
-    def executor(self, model: Model | None = None, *, max_attempts: int = 1, allow_dirty: bool = False) -> Executor:
+    def executor(
+        self,
+        model: Model | None = None,
+        *,
+        max_attempts: int = 1,
+        allow_dirty: bool = False,
+        refactor: bool = False,
+        edit_format: Literal["tools", "blocks"] = "tools",
+    ) -> Executor:
         """An Executor as a new process would make it."""
         bench = self.project.bench(
             model or ScriptedModel([]),
             max_attempts=max_attempts,
-            refactor=False,
+            refactor=refactor,
+            edit_format=edit_format,
             left_out=ticket_folders(self.project.repository, self.ticket),
         )
         return Executor(self.ticket, bench=bench, clock=FakeClock(), allow_dirty=allow_dirty)

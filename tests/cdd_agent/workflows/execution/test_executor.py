@@ -25,8 +25,8 @@ def does(name: str) -> ScriptedModel:
     return ScriptedModel([writes(f"{name}.md", f"# {name}\n")])
 
 
-def run_all(work: Work, model: ScriptedModel, **options: bool) -> None:
-    executor = work.executor(model, **options)
+def run_all(work: Work, model: ScriptedModel, *, allow_dirty: bool = False) -> None:
+    executor = work.executor(model, allow_dirty=allow_dirty)
     with executor.running():
         executor.run_all()
 
