@@ -32,7 +32,8 @@ def question(socrates: Socrates, words: str, *, screen: Screen) -> None:
         if not words:
             screen.line(_HOW_TO_ANSWER, style="dim", indent=0, hang=2)
     elif words:
-        _show_missing(socrates, screen=screen)
+        told = f"{screen.symbols['todo']} Not complete; it lacks {'; '.join(missing)}"
+        screen.line(told, style="bold", indent=0, hang=2)
 
 
 def plan(planner: Planner, words: str, *, screen: Screen) -> None:
