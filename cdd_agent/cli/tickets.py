@@ -24,9 +24,9 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
     """Make the ticket SLUG from the template."""
     from cdd_agent.tickets.ticket import create
 
-    project = invocation.project()
-    ticket = create(project.root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
-    shown = ticket.spec_path.relative_to(project.root)
+    root = invocation.options.root()
+    ticket = create(root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
+    shown = ticket.spec_path.relative_to(root)
     invocation.screen.line(f"Made {shown}. Describe what you want there, then: cdd spec {slug}", hang=2)
 
 
@@ -38,11 +38,11 @@ def status(invocation: Invocation, slug: str | None) -> None:
     from cdd_agent.repl.status import show_ticket, show_tickets
     from cdd_agent.tickets.ticket import all_tickets, find
 
-    project = invocation.project()
+    root = invocation.options.root()
     if slug is None:
-        show_tickets(all_tickets(project.root), screen=invocation.screen)
+        show_tickets(all_tickets(root), screen=invocation.screen)
     else:
-        show_ticket(find(project.root, slug), screen=invocation.screen)
+        show_ticket(find(root, slug), screen=invocation.screen)
 
 
 @click.command(short_help="Look at what completed steps changed, and approve it.")

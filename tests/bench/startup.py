@@ -62,11 +62,11 @@ def judge(starts: Starts, peers: Sequence[Agent]) -> bool:
         bars.at_most(f"cdd {command}: CPU, ratio", own.ratio, limit=BAR_CPU[command])
         if command in BAR_MB:
             bars.at_most(f"cdd {command}: peak memory, MB", own.peak_mb, limit=BAR_MB[command])
-        for agent in peers:
-            their = starts.get((agent.name, command))
-            if their is not None:
-                bars.below(f"cdd {command}: CPU, and that of {agent.name}", own.ratio, limit=their.ratio)
-                bars.below(f"cdd {command}: peak memory, and that of {agent.name}", own.peak_mb, limit=their.peak_mb)
+        theirs = [starts[agent.name, command] for agent in peers if (agent.name, command) in starts]
+        if theirs:
+            bars.below(f"cdd {command}: CPU, and the least of a peer", own.ratio, limit=min(at.ratio for at in theirs))
+            least_mb = min(at.peak_mb for at in theirs)
+            bars.below(f"cdd {command}: peak memory, MB, and the least of a peer", own.peak_mb, limit=least_mb)
     return bars.are_kept
 
 
