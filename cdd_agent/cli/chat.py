@@ -45,7 +45,7 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         somebody_types = invocation.is_interactive
         read = _at_terminal(invocation, crew) if somebody_types else _from_input
         if somebody_types and not first:
-            _welcome(crew.root)
+            _welcome(crew.root, color=invocation.color)
             read = _ReadAhead(read)
         from cdd_agent.repl.session import Session
 
@@ -77,10 +77,11 @@ class _ReadAhead:
         return line
 
 
-def _welcome(root: Path) -> None:
+def _welcome(root: Path, *, color: bool | None) -> None:
     """Say what this is, where it is, and what to type first."""
     from prompt_toolkit import print_formatted_text
     from prompt_toolkit.formatted_text import FormattedText
+    from prompt_toolkit.output import ColorDepth
 
     count = len(all_tickets(root))
     known = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
@@ -91,7 +92,8 @@ def _welcome(root: Path) -> None:
         subsequent_indent="  ",
     )
     about = f"cdd {__version__} turns a ticket into tested commits.\n"
-    print_formatted_text(FormattedText([("bold", about), ("class:dim", f"{where}\n")]))
+    depth = ColorDepth.DEPTH_1_BIT if color is False else None
+    print_formatted_text(FormattedText([("bold", about), ("ansibrightblack", f"{where}\n")]), color_depth=depth)
 
 
 class _Crew:
