@@ -1,16 +1,38 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.errors import GateClosed
+from cdd_agent.model.port import ToolSpec
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access
+from cdd_agent.tickets import ticket as tickets
+from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.planner import Planner
+from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.model import ScriptedModel, says
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "tools.md"
+
+
+def of_conversations(workspace: Workspace) -> list[ToolSpec]:
+    """The tools that Socrates and the Planner have of their own, as a model is offered them."""
+    ticket = tickets.create(workspace.root, "sale", title="A sale", type="feature")
+    model = ScriptedModel([says("For whom?"), says("No.")])
+    desk = Desk(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
+    Socrates(ticket, desk=desk).open(somebody_answers=True)
+    ticket.spec_path.write_text("title: A sale\ndescription: d\nacceptance_criteria:\n- THE SYSTEM SHALL sell\n")
+    with pytest.raises(GateClosed):
+        Planner(ticket, desk=desk, max_drafts=1).draft()
+    return [tool for request in model.requests for tool in request.tools if tool.name not in ("Read", "Glob", "Grep")]
 
 
 def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path) -> None:
@@ -23,10 +45,10 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
         completion_tool(),
     ]
     offered = []
-    for tool in tools:
-        inputs = tool.spec.input_schema["properties"]
+    for tool in (*(tool.spec for tool in tools), *of_conversations(workspace)):
+        inputs = tool.input_schema["properties"]
         assert isinstance(inputs, dict)
-        offered.append((tool.spec.name, list(inputs)))
+        offered.append((tool.name, list(inputs)))
     sections = re.split(r"^## ", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)[2:]
     documented = [
         (section.split("\n", 1)[0], re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) for section in sections

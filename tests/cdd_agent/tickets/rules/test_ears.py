@@ -1,4 +1,5 @@
 import time
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,8 @@ def test_a_long_sentence_is_judged_in_time_that_grows_with_its_length(text: str)
     started = time.thread_time()
     breach(text * (60_000 // len(text)))
     assert time.thread_time() - started < 1
+
+
+def test_the_reference_shows_every_example() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "reference" / "ticket.md").read_text(encoding="utf-8")
+    assert [example for example in EXAMPLES.values() if f"| `{example}` |" not in text] == []

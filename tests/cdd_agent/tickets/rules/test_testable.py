@@ -1,4 +1,6 @@
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,13 @@ def test_a_long_sentence_is_judged_in_time_that_grows_with_its_length() -> None:
     for text in ("fas ", "'a ", '"', "as "):
         vague_word(text * (60_000 // len(text)))
     assert time.thread_time() - started < 1
+
+
+def test_the_reference_lists_every_vague_word() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "reference" / "ticket.md").read_text(encoding="utf-8")
+    quoted = " ".join(line.removeprefix("> ") for line in text.splitlines() if line.startswith("> "))
+    listed = set()
+    for part in re.split(r"[,;] ", quoted):
+        stem, _, ending = part.partition("(")
+        listed |= {stem, *([stem + ending.rstrip(")")] if ending else [])}
+    assert listed == {*VAGUE, *VAGUE_PHRASES}
