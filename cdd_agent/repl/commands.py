@@ -88,7 +88,7 @@ def help_lines() -> tuple[tuple[str, str], ...]:
     return (
         *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS),
         ("", ""),
-        ("in /spec", "answer in plain words"),
+        ("in /spec", "a number or your own words; later leaves the question open, Enter shows it again"),
         ("@path", "in plain words: the agent is given that file"),
         ("in /plan", "say in plain words what the plan should do differently"),
         ("in /exec", "Enter or continue runs a step; retry, skip, status, exit"),
