@@ -11,7 +11,7 @@ from cdd_agent.agent.disclosure import without_keys
 from cdd_agent.agent.limits import history
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.limits.ceiling import Ceilings
-from cdd_agent.agent.limits.meter import NOTHING, Meter, without_price
+from cdd_agent.agent.limits.meter import Meter, Tally, without_price
 from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
@@ -34,7 +34,6 @@ from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Trust
-from cdd_agent.work.state import UsageTotals
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -53,6 +52,8 @@ class Composition:
         self._environment = environment
         self.emit = without_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
+        self.tallies: dict[str, Tally] = {}
+        """Slug -> what is used for the ticket, by whoever works for it."""
         self.transcript: Transcript | None = None
         """Keeps what is said in conversations for a later session, if there is to be one."""
         self._has_told_memory = False
@@ -146,7 +147,7 @@ class Composition:
         limits = self.settings
         return Desk(
             workspace=Workspace(self.root),
-            model=self._meter(ticket, command=command, outside=history.carried_out(ticket.state_path)),
+            model=_meter(self, ticket, command=command),
             budget=_budget(limits),
             emit=self.emit,
             may_save=self._options.may_save,
@@ -205,19 +206,7 @@ class Composition:
             bench=bench,
             clock=self.clock,
             allow_dirty=self._options.allow_dirty,
-            meter=self._meter(ticket, command="exec"),
-        )
-
-    def _meter(self, ticket: Ticket, *, command: str, outside: UsageTotals = NOTHING) -> Meter:
-        """The model as ``cdd COMMAND`` may use it for a ticket, which its conversations and ``outside`` have used."""
-        talked = history.talked(settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl")
-        return Meter(
-            self.model,
-            clock=self.clock,
-            ticket=ticket.slug,
-            go_on=f"cdd {command} {ticket.slug}",
-            ceilings=Ceilings.of(self.settings),
-            outside=talked + outside,
+            meter=_meter(self, ticket, command="exec"),
         )
 
     def premises(self) -> Premises:
@@ -236,6 +225,21 @@ class Composition:
             suite=lambda: asks_nobody.suite,
             model=lambda: asks_nobody.model,
         )
+
+
+def _meter(project: Composition, ticket: Ticket, *, command: str) -> Meter:
+    """The model as ``cdd COMMAND`` may use it for a ticket; all that is done for the ticket counts together."""
+    if ticket.slug not in project.tallies:
+        journal = settings.private_folder(project.root) / "journal" / ticket.slug / "events.jsonl"
+        project.tallies[ticket.slug] = Tally(history.talked(journal) + history.carried_out(ticket.state_path))
+    return Meter(
+        project.model,
+        clock=project.clock,
+        ticket=ticket.slug,
+        go_on=f"cdd {command} {ticket.slug}",
+        ceilings=Ceilings.of(project.settings),
+        tally=project.tallies[ticket.slug],
+    )
 
 
 def _budget(limits: settings.Settings) -> Budget:

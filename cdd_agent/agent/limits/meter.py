@@ -21,7 +21,18 @@ BYTES_PER_TOKEN = 3
 
 
 NO_LIMITS = Ceilings()
-NOTHING = UsageTotals()
+
+
+class Tally:
+    """What a ticket has used in all, counted by every meter of this process that works for it."""
+
+    def __init__(self, used: UsageTotals) -> None:
+        """Begin with what was ``used`` in earlier sittings."""
+        self.used = used
+
+    def add(self, used: UsageTotals) -> None:
+        """Count some more."""
+        self.used += used
 
 
 class Meter:
@@ -35,9 +46,9 @@ class Meter:
         ticket: str,
         go_on: str,
         ceilings: Ceilings = NO_LIMITS,
-        outside: UsageTotals = NOTHING,
+        tally: Tally | None = None,
     ) -> None:
-        """Nothing is used yet, but ``outside``: on the ticket, by others than this meter.
+        """Nothing is used yet, but what the ``tally`` of the ticket says; without one only this meter works for it.
 
         ``go_on`` is the command that goes on with the work. Until ``begin`` is called the step is one conversation.
         """
@@ -46,7 +57,7 @@ class Meter:
         self._ceilings = ceilings
         self._clock = clock
         self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
-        self._outside = outside
+        self._tally = tally
         self._step_name = f"this conversation about {ticket}"
         self._step = self._ticket = UsageTotals()
         self._is_in_step = False
@@ -59,7 +70,7 @@ class Meter:
 
     @property
     def ticket(self) -> UsageTotals:
-        """What the ticket has used, without what others have."""
+        """What the ticket has used by this meter, and by those before it that it goes on from."""
         return self._ticket + self._running()
 
     def resume(self, ticket: UsageTotals) -> None:
@@ -113,7 +124,7 @@ class Meter:
     def _require_room(self, next_tokens: int) -> None:
         """Raise ``BudgetSpent`` for the first limit that is in the way."""
         step = Account(scope="step", name=self._step_name, ceiling=self._ceilings.step, used=self.step)
-        everything = self._outside + self.ticket
+        everything = self.ticket if self._tally is None else self._tally.used + self._running()
         ticket = Account(scope="ticket", name=self._ticket_name, ceiling=self._ceilings.ticket, used=everything)
         for account in (step, ticket):
             error = spent(account, next_tokens=next_tokens, go_on=self._go_on)
@@ -137,6 +148,8 @@ class Meter:
     def _add(self, used: UsageTotals) -> None:
         self._step += used
         self._ticket += used
+        if self._tally is not None:
+            self._tally.add(used)
 
     def _running(self) -> UsageTotals:
         """The time of the step that is not added yet."""

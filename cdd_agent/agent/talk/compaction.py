@@ -43,7 +43,7 @@ BEGINNING = (
 )
 
 
-def needs_compaction(last_turn_tokens: int, model_name: str, percent: int) -> bool:
+def needs_compaction(last_turn_tokens: int, model_name: str, *, percent: int) -> bool:
     """Whether a turn that had so many tokens, read and written, fills more of the model's context than ``percent``.
 
     Never for a model whose context is not known, and never with a ``percent`` of 0.

@@ -62,7 +62,7 @@ class Desk:
 
     def fitting(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
         """``conversation``, or a summary of it in its place if it fills too much of the model's context."""
-        is_long = needs_compaction(conversation.tokens, self.model.name, self.compact_at_percent)
+        is_long = needs_compaction(conversation.tokens, self.model.name, percent=self.compact_at_percent)
         return self.compacted(conversation, agent, ticket=ticket) if is_long else conversation
 
     def for_another_model(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:

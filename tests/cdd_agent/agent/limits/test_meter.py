@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.agent.limits.ceiling import Ceiling, Ceilings
-from cdd_agent.agent.limits.meter import NOTHING, Meter, expected_tokens, without_price
+from cdd_agent.agent.limits.meter import Meter, Tally, expected_tokens, without_price
 from cdd_agent.errors import BudgetSpent, CddError, ModelError
 from cdd_agent.events import Emit, Event
 from cdd_agent.model import prices
@@ -60,7 +60,7 @@ def metered(
     step: Ceiling | None = None,
     ticket: Ceiling | None = None,
     clock: FakeClock | None = None,
-    outside: UsageTotals = NOTHING,
+    tally: Tally | None = None,
 ) -> Meter:
     return Meter(
         inner,
@@ -68,7 +68,7 @@ def metered(
         ticket="sale",
         go_on="cdd exec sale",
         ceilings=Ceilings(step=step or Ceiling(), ticket=ticket or Ceiling()),
-        outside=outside,
+        tally=tally,
     )
 
 
@@ -168,15 +168,29 @@ def test_a_step_begins_anew_and_the_ticket_goes_on() -> None:
         ask(meter, Request(system="x" * 300, messages=HI.messages))
 
 
-def test_an_earlier_sitting_and_what_others_used_count_for_the_ticket_alone() -> None:
-    inner = Counting([Usage(input_tokens=10)])
-    meter = metered(inner, ticket=Ceiling(tokens=1000), outside=UsageTotals(input_tokens=400))
-    meter.resume(UsageTotals(output_tokens=500))
+def test_an_earlier_sitting_counts_for_the_ticket_alone() -> None:
+    meter = metered(Counting([Usage(input_tokens=10)]), ticket=Ceiling(tokens=1000))
+    meter.resume(UsageTotals(output_tokens=900))
     meter.begin("step 1 of sale", used=UsageTotals())
     ask(meter)
-    assert (meter.step.tokens, meter.ticket.tokens) == (10, 510)
+    assert (meter.step.tokens, meter.ticket.tokens) == (10, 910)
     with pytest.raises(BudgetSpent, match="The ticket sale has 90 tokens left"):
-        ask(meter, Request(system="x" * 300, messages=HI.messages))
+        ask(meter, Request(system="x" * 600, messages=HI.messages))
+
+
+def test_all_that_work_for_a_ticket_share_what_it_may_use() -> None:
+    tally, limit = Tally(UsageTotals(input_tokens=400)), Ceiling(tokens=1000)
+    socrates, executor = (
+        metered(Counting([Usage(input_tokens=250)]), ticket=limit, tally=tally) for _ in ("socrates", "executor")
+    )
+    executor.resume(UsageTotals(input_tokens=300))
+    ask(socrates)
+    ask(executor)
+    assert tally.used.tokens == 900
+    assert (socrates.ticket.tokens, executor.ticket.tokens) == (250, 550), "each state keeps its own part"
+    for meter in (socrates, executor):
+        with pytest.raises(BudgetSpent, match="The ticket sale has 100 tokens left"):
+            ask(meter, Request(system="x" * 600, messages=HI.messages))
 
 
 def test_a_limit_that_is_reached_is_told_before_any_call() -> None:

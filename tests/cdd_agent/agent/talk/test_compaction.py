@@ -161,9 +161,9 @@ def test_a_recording_can_tell_the_summary_from_the_agent_itself() -> None:
 def test_a_conversation_is_compacted_once_it_fills_so_much_of_the_context(tokens: int, percent: int) -> None:
     model = "claude-opus-5-5-20261101"
     window = prices.window(model) or 0
-    assert needs_compaction(tokens, model, percent) == (percent > 0 and tokens >= window * percent / 100)
+    assert needs_compaction(tokens, model, percent=percent) == (percent > 0 and tokens >= window * percent / 100)
 
 
 def test_the_context_of_a_model_that_is_not_known_is_never_full() -> None:
-    assert not needs_compaction(10**9, "home-grown", 80)
-    assert not needs_compaction(10**9, ReplayModel([], source="a.yaml").name, 80)
+    assert not needs_compaction(10**9, "home-grown", percent=80)
+    assert not needs_compaction(10**9, ReplayModel([], source="a.yaml").name, percent=80)
