@@ -12,7 +12,7 @@ from cdd_agent.tickets.spec import Spec
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 
-_HOW_TO_ANSWER = "Type a number or your own words; later leaves it open, Enter alone shows the question again."
+_HOW_TO_ANSWER = "A number, your own words, or later to leave it open; Enter shows it again."
 
 
 def question(socrates: Socrates, words: str, *, screen: Screen) -> None:
