@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.compose import Composition
+from cdd_agent.errors import BudgetSpent
+from cdd_agent.events import Event, Notice, TurnEnded
+from cdd_agent.journal import Journal
+from cdd_agent.model.conversation import Text, UserMessage
+from cdd_agent.model.port import Request
+from cdd_agent.options import Options
+from cdd_agent.tickets.ticket import create
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState, UsageTotals
+from tests.fakes.approval import approves, users_folder
+from tests.fakes.clock import FakeClock
+
+HI = Request(system="", messages=(UserMessage(content=(Text(text="hi"),)),))
+TURN = "- content: [Well.]\n  usage: {input_tokens: 300, output_tokens: 100}\n"
+
+
+def composed(tmp_path: Path, *, config: str = "", model: str | None = None, replay: bool = False) -> Composition:
+    """A project with these settings, beside a recording of the same answer again and again."""
+    project, recording = tmp_path / "project", tmp_path / "recording.yaml"
+    (project / ".cdd").mkdir(parents=True, exist_ok=True)
+    (project / ".cdd" / "config.yaml").write_text(config)
+    recording.write_text(TURN * 9)
+    options = Options(project=project, model=model, replay=recording if replay else None, ask=approves)
+    return Composition(options, emit=lambda _: None, environment=users_folder(tmp_path))
+
+
+def told(composition: Composition) -> list[Event]:
+    """What is told when the model is chosen, and used again."""
+    seen: list[Event] = []
+    composition.emit = seen.append
+    assert composition.model is composition.model
+    return seen
+
+
+def test_a_model_whose_price_is_not_known_is_told_of_once(tmp_path: Path) -> None:
+    (notice,) = told(composed(tmp_path, model="home-grown"))
+    assert isinstance(notice, Notice)
+    assert notice.text.startswith("The price of home-grown is not known: max_usd_per_step and max_usd_per_ticket")
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "replay"),
+    [
+        ("", None, False),
+        ("", "claude-sonnet-5-5-20261101", False),
+        ("max_usd_per_step: 0\nmax_usd_per_ticket: 0\n", "home-grown", False),
+        ("", "home-grown", True),
+    ],
+    ids=["known", "dated", "no limit of dollars", "a recording"],
+)
+def test_nothing_is_told_where_no_limit_fails_to_hold(
+    config: str, model: str | None, *, replay: bool, tmp_path: Path
+) -> None:
+    assert told(composed(tmp_path, config=config, model=model, replay=replay)) == []
+
+
+def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(tmp_path: Path) -> None:
+    composition = composed(tmp_path, config="max_tokens_per_ticket: 2300\n", replay=True)
+    ticket = create(composition.root, "sale", title="A sale", type="feature")
+    used = UsageTotals(input_tokens=1000)
+    state_file.save(ticket.state_path, RunState(ticket_slug="sale", started_at="t", usage=used))
+    drafted = TurnEnded(
+        agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
+    )
+    with Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()) as journal:
+        journal.write(drafted)
+
+    for command in ("spec", "plan"):
+        composition.desk(ticket, command=command).model.reply(HI, emit=lambda _: None)
+    with pytest.raises(BudgetSpent, match=r"The ticket sale has used 2,300 tokens, and max_tokens_per_ticket is 2,300"):
+        composition.desk(ticket, command="spec").model.check()
