@@ -196,6 +196,47 @@ class StepReviewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TicketListed:
+    """How far a ticket is."""
+
+    ticket: str
+    title: str
+    missing: tuple[str, ...]
+    """What the spec lacks; empty when it is complete."""
+    has_plan: bool
+    status: str
+    """Of carrying the plan out; empty if that was never begun."""
+    steps: int
+    """Of the run; 0 if there is none."""
+    completed: int
+    failed: int
+    problem: str
+    """Why the ticket's files cannot be read; the rest is empty then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepListed:
+    """How far a step of a run is."""
+
+    ticket: str
+    number: int
+    title: str
+    status: str
+    phase: str
+    """The one in work, or the last one; empty before the first."""
+    attempts: tuple[str, ...]
+    """Each ``phase number verdict``: ``green 1 closed``."""
+    commits: tuple[str, ...]
+    """Each ``phase id``."""
+    error: str
+    """Why it failed or was skipped."""
+    tokens: int
+    """Read and written, whatever they cost."""
+    cost_usd: float | None
+    """None: not known, or nothing was used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     """One try at a phase began."""
 
@@ -283,6 +324,8 @@ Event: TypeAlias = (
     | StepStarted
     | StepFinished
     | StepReviewed
+    | TicketListed
+    | StepListed
     | AttemptStarted
     | SuiteStarted
     | SuiteFinished

@@ -32,13 +32,24 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
 
 @click.command(short_help="Show the tickets, or where one stands.")
 @click.argument("slug", required=False)
+@headless
 @click.pass_obj
-def status(invocation: Invocation, slug: str | None) -> None:
+def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
     """Show the tickets of the project, or where the ticket SLUG stands."""
     from cdd_agent.repl.status import show_ticket, show_tickets
     from cdd_agent.tickets.ticket import all_tickets, find
 
+    invocation = invocation.with_options(given)
     root = invocation.options.root()
+    if invocation.as_json:
+        from cdd_agent.repl.actions.listing import steps_listed, ticket_listed
+
+        found = all_tickets(root) if slug is None else (find(root, slug),)
+        for ticket in found:
+            invocation.sink(ticket_listed(ticket))
+            for step in () if slug is None else steps_listed(ticket):
+                invocation.sink(step)
+        return
     if slug is None:
         show_tickets(all_tickets(root), screen=invocation.screen)
     else:

@@ -18,12 +18,14 @@ from cdd_agent.events import (
     SpecProposed,
     SpecSaved,
     StepFinished,
+    StepListed,
     StepReviewed,
     StepStarted,
     SuiteFinished,
     SuiteStarted,
     TextDelta,
     ThinkingDelta,
+    TicketListed,
     ToolCalled,
     ToolReturned,
     TurnEnded,
@@ -79,8 +81,8 @@ class Renderer:
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
-            case StepReviewed():
-                pass  # the review shows it, with its diff
+            case StepReviewed() | TicketListed() | StepListed():
+                pass  # shown by whoever was asked for it
 
     def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:
         """One line for a tool or a test run, and below it what came of it, if that is worth a line."""

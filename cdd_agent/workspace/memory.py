@@ -16,7 +16,8 @@ from cdd_agent.workspace.files import Workspace
 NAMES = ("AGENTS.md", "CLAUDE.md")
 """In this order, in each folder."""
 
-MOST_BYTES = 32 * 1024
+KB = 1024
+MOST_BYTES = 32 * KB
 """Of all of them together; what is nearest to the project is cut last."""
 
 MOST_READ_BYTES = 1024 * 1024
@@ -111,6 +112,7 @@ def _capped(documents: list[Document]) -> tuple[Document, ...]:
 
 def _size(document: Document) -> str:
     """``1.2 KB``, and how much of it is given on if that is not all."""
-    told = f"{document.size_bytes / 1024:.1f} KB"
+    size = document.size_bytes
+    told = f"{size / 1024:.1f} KB" if size >= KB else f"{size} bytes"
     read = len(document.text.encode("utf-8")) / 1024
     return f"{told}, cut to {read:.1f} KB" if document.is_cut else told

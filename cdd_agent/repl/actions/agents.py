@@ -13,6 +13,8 @@ from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.sitting import NAMES, Sitting
 from cdd_agent.repl.talk import conversation as conversation_talk
 from cdd_agent.repl.talk import executor as executor_talk
+from cdd_agent.repl.talk import review as review_talk
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.work.hold import holding_ticket
 from cdd_agent.workflows.conversation.planner import Planner
@@ -53,6 +55,11 @@ def open_exec(sitting: Sitting, argument: str) -> None:
     _greet(sitting, sitting.ticket(argument))
 
 
+def open_review(sitting: Sitting, argument: str) -> None:
+    """Show the first completed step that nothing was decided about, or that all are approved."""
+    _show_review(sitting, sitting.ticket(argument))
+
+
 def back(sitting: Sitting, _argument: str) -> None:
     """Return to the agent before, its conversation as it was; from the first one, to the plain prompt."""
     earlier = sitting.before()
@@ -67,7 +74,8 @@ def back(sitting: Sitting, _argument: str) -> None:
     ticket = find(sitting.crew.root, slug)
     agent = sitting.alive(name, slug=slug)
     if agent is None:
-        _greet(sitting, ticket, goes_back=True)
+        reopen = _show_review if name == "review" else _greet
+        reopen(sitting, ticket, goes_back=True)
         return
     sitting.listen(agent, goes_back=True)
     sitting.screen.line(f"Back in /{NAMES[name]} {slug}.", style="bold", indent=0)
@@ -86,10 +94,13 @@ def speak(sitting: Sitting, words: str) -> None:
                     conversation_talk.question(agent, told, screen=sitting.screen)
                 else:
                     conversation_talk.plan(agent, told, screen=sitting.screen)
-        case Socrates() if agent.question is not None:
+        case Socrates() if agent.conversation.messages:
             conversation_talk.question(agent, "", screen=sitting.screen)
         case Executor():
             if not executor_talk.say(agent, words, screen=sitting.screen):
+                sitting.leave()
+        case Review():
+            if not review_talk.say(agent, words, screen=sitting.screen):
                 sitting.leave()
         case _ if words:
             raise UsageError("No agent is listening.", hint="/spec, /plan or /exec with a ticket; /help shows all")
@@ -105,7 +116,7 @@ def show_last_words(agent: Socrates | Planner, *, sitting: Sitting, typed: str =
     if typed and not is_open:
         _show_typed(typed, screen=screen)
     if isinstance(agent, Socrates) and agent.question is not None:
-        agent.ask_again()
+        conversation_talk.question(agent, "", screen=screen)
         return
     said = _last_words(agent.conversation)
     if said:
@@ -114,7 +125,8 @@ def show_last_words(agent: Socrates | Planner, *, sitting: Sitting, typed: str =
     if typed and is_open:
         _show_typed(typed, screen=screen)
     if is_open:
-        told = "The answer to that was cut off. Say it again, or in plain words how to go on."
+        what = "That" if typed else "What was said last"
+        told = f"{what} has no answer yet: say it again, or in plain words how to go on."
     elif said:
         told = "Say in plain words how to go on."
     else:
@@ -147,7 +159,7 @@ def stopped(sitting: Sitting) -> None:
         case Socrates() | Planner():
             told = "Stopped. What was said so far is kept; say in plain words how to go on."
             screen.line(told, style="yellow", indent=0, hang=2)
-        case None:
+        case Review() | None:
             screen.line("Stopped; nothing is half done.", style="yellow", indent=0)
 
 
@@ -156,6 +168,14 @@ def _greet(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None
     executor = sitting.crew.executor(ticket)
     sitting.listen(executor, goes_back=goes_back)
     if not executor_talk.greet(executor, screen=sitting.screen):
+        sitting.leave()
+
+
+def _show_review(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None:
+    """Open a review of what is completed now."""
+    review = sitting.crew.review(ticket)
+    sitting.listen(review, goes_back=goes_back)
+    if not review_talk.greet(review, screen=sitting.screen):
         sitting.leave()
 
 

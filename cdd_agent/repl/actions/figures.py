@@ -50,8 +50,9 @@ def _show_model(sitting: Sitting) -> None:
     size = prices.window(name)
     sitting.screen.line(f"model    {name}", indent=0)
     if size is None:
-        sitting.screen.line("context  not known", indent=0)
-        sitting.screen.line("prices   not known; known are: " + ", ".join(prices.known()), indent=0, hang=9)
+        sitting.screen.line("context  of unknown size", indent=0)
+        told = f"not known; known are those of {', '.join(prices.known())}"
+        sitting.screen.line(f"prices   {told}", indent=0, hang=9)
         return
     filled = sitting.place.context_percent
     told = f", {filled} % of them filled" if filled is not None else ""
@@ -76,7 +77,8 @@ def _show_used(what: str, used: UsageTotals, *, screen: Screen) -> None:
     read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
     parts = (
         "1 call" if used.calls == 1 else f"{used.calls} calls",
-        f"{read:,} tokens read, {used.cache_read_tokens:,} of them from the cache",
+        f"{read:,} tokens read",
+        f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
         f"{used.output_tokens:,} written",
         standing.cost(used),
     )

@@ -13,6 +13,7 @@ ACTIONS: Mapping[str, Action] = {
     "spec": agents.open_spec,
     "plan": agents.open_plan,
     "exec": agents.open_exec,
+    "review": agents.open_review,
     "back": agents.back,
     "new": project.new,
     "status": project.status,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cdd_agent.agent.talk.recall import Earlier, Talk, earlier_sessions, last_session, load
 from cdd_agent.errors import UsageError
-from cdd_agent.repl.actions.agents import open_exec, show_last_words
+from cdd_agent.repl.actions.agents import open_exec, open_review, show_last_words
 from cdd_agent.repl.sitting import NAMES, Sitting, name_of
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -30,8 +31,9 @@ def resume(sitting: Sitting, argument: str) -> None:
             last = talk
         else:
             _take_up_quietly(talk, sitting=sitting)
-    if session.agent == "executor":
-        open_exec(sitting, ticket.slug)
+    if session.agent in ("executor", "review"):
+        reopen = open_exec if session.agent == "executor" else open_review
+        reopen(sitting, ticket.slug)
     else:
         agent = sitting.crew.socrates(ticket) if session.agent == "socrates" else sitting.crew.planner(ticket)
         if last is not None:
@@ -81,6 +83,9 @@ def _talking(sitting: Sitting, *, nothing_to: str) -> Socrates | Planner | None:
         case Executor():
             told = f"Each attempt of the Executor is a conversation of its own, so there is nothing to {nothing_to}."
             sitting.screen.line(told, indent=0, hang=2)
+            return None
+        case Review():
+            sitting.screen.line(f"A review is no conversation with a model: nothing to {nothing_to}.", indent=0)
             return None
         case None:
             raise UsageError("No agent is listening.", hint=_NO_AGENT)

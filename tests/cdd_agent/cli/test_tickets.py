@@ -37,6 +37,35 @@ def test_status_lists_the_tickets_and_shows_one(finished: Path, capsys: pytest.C
     assert "✔ completed" in capsys.readouterr().out
 
 
+def lines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """What ``cdd ARGUMENTS`` printed, line by line."""
+    assert run(arguments) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_status_as_json_is_a_line_for_each_ticket(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "tickets" / "broken").mkdir()
+    (finished / "tickets" / "broken" / "spec.yaml").write_text("- no\n", encoding="utf-8")
+    run(["--project", str(finished), "new", "another"])
+    capsys.readouterr()
+    another, broken, done = lines(["--project", str(finished), "--json", "status"], capsys)
+    assert {line["event"] for line in (another, broken, done)} == {"TicketListed"}
+    assert (another["ticket"], another["has_plan"], another["steps"]) == ("another", False, 0)
+    assert another["missing"] != []
+    assert (broken["ticket"], bool(broken["problem"])) == ("broken", True)
+    assert (done["status"], done["completed"], done["failed"], done["missing"]) == ("completed", 1, 0, [])
+
+
+def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticket, step = lines(["--project", str(finished), "status", SLUG, "--json"], capsys)
+    assert ticket["ticket"] == SLUG
+    assert (step["event"], step["number"], step["status"]) == ("StepListed", 1, "completed")
+    assert step["attempts"] == ["red 1 open", "green 1 closed", "green 2 open", "refactor 1 open"]
+    assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]
+
+
 def test_status_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--project", str(tmp_path), "status"]) == 0
     assert "cdd new SLUG" in capsys.readouterr().out

@@ -23,7 +23,7 @@ CASES: list[tuple[Event, str]] = [
         "exec t: completed in 10 s\n",
     ),
     (events.RunFinished(workflow="exec", ticket="t", status="in_progress", duration_s=9.6), ""),
-    (events.TextDelta(text="It is **done**.\n"), "It is done.\n"),
+    (events.TextDelta(text="It is **done**.\n"), "It is **done**.\n"),
     (events.ThinkingDelta(text="hm"), ""),
     (CALL, "→ RunTests tests/test_a.py\n"),
     (events.ToolReturned(call_id="1", name="Read", ok=True, summary="fine"), ""),
@@ -80,6 +80,35 @@ CASES: list[tuple[Event, str]] = [
     (
         events.StepReviewed(
             ticket="t", number=1, title="x", commits=("a",), files=(), added=0, removed=0, decision=None
+        ),
+        "",
+    ),
+    (
+        events.TicketListed(
+            ticket="t",
+            title="x",
+            missing=(),
+            has_plan=False,
+            status="",
+            steps=0,
+            completed=0,
+            failed=0,
+            problem="",
+        ),
+        "",
+    ),
+    (
+        events.StepListed(
+            ticket="t",
+            number=1,
+            title="x",
+            status="pending",
+            phase="",
+            attempts=(),
+            commits=(),
+            error="",
+            tokens=0,
+            cost_usd=None,
         ),
         "",
     ),
