@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cdd_agent.events import Event
     from cdd_agent.journal import Journal
     from cdd_agent.repl.standing import Standing
+    from cdd_agent.review.review import Review
     from cdd_agent.trust import Offer
     from cdd_agent.workflows.conversation.desk import Desk
     from cdd_agent.workflows.conversation.planner import Planner
@@ -46,7 +47,10 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         read = _at_terminal(invocation, crew) if somebody_types else _from_input
         if somebody_types and not first:
             _welcome(crew.root, color=invocation.color)
-            read = _ReadAhead(read)
+            try:
+                read = _ReadAhead(read)
+            except EOFError:
+                return
         from cdd_agent.repl.session import Session
 
         session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
@@ -56,25 +60,24 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
 
 
 class _ReadAhead:
-    """Reads the first line at once; whoever is loaded to answer it gets it, or the end it came to, when it asks."""
+    """Reads the first line at once; whoever is loaded to answer it gets it, or the Ctrl-C, when it asks.
+
+    Raises ``EOFError`` if there is none: nothing need be loaded to leave.
+    """
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._line: str | None = None
-        self._ended: KeyboardInterrupt | EOFError | None = None
+        self._kept: str | KeyboardInterrupt | None
         try:
-            self._line = read(Place())
-        except (KeyboardInterrupt, EOFError) as end:
-            self._ended = end
+            self._kept = read(Place())
+        except KeyboardInterrupt as stop:
+            self._kept = stop
 
     def __call__(self, place: Place) -> str:
-        if self._ended is not None:
-            ended, self._ended = self._ended, None
-            raise ended
-        if self._line is None:
-            return self._read(place)
-        line, self._line = self._line, None
-        return line
+        kept, self._kept = self._kept, None
+        if isinstance(kept, KeyboardInterrupt):
+            raise kept
+        return self._read(place) if kept is None else kept
 
 
 def _welcome(root: Path, *, color: bool | None) -> None:
@@ -166,6 +169,10 @@ class _Crew:
     def executor(self, ticket: Ticket) -> "Executor":
         self.follow(ticket)
         return self._project.executor(ticket)
+
+    def review(self, ticket: Ticket) -> "Review":
+        self.follow(ticket)
+        return self._project.review(ticket)
 
     def use_model(self, name: str) -> None:
         self._project.use_model(name)
