@@ -27,6 +27,7 @@ from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.options import Options
+from cdd_agent.review.review import Review
 from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
@@ -208,6 +209,10 @@ class Composition:
             allow_dirty=self._options.allow_dirty,
             meter=_meter(self, ticket, command="exec"),
         )
+
+    def review(self, ticket: Ticket) -> Review:
+        """The completed steps of one ticket, to be looked at."""
+        return Review(ticket, repository=self.repository, project=self.root)
 
     def premises(self) -> Premises:
         """The project as the doctor looks at it: nothing is asked of the user."""

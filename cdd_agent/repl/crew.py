@@ -7,13 +7,14 @@ from typing import Protocol, TypeAlias
 from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.doctor.check import Check
 from cdd_agent.repl.standing import Standing
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 
-Agent: TypeAlias = Socrates | Planner | Executor
+Agent: TypeAlias = Socrates | Planner | Executor | Review
 
 
 class Crew(Protocol):
@@ -34,6 +35,10 @@ class Crew(Protocol):
 
     def executor(self, ticket: Ticket) -> Executor:
         """The Executor on a ticket."""
+        ...
+
+    def review(self, ticket: Ticket) -> Review:
+        """The completed steps of a ticket, to be looked at."""
         ...
 
     @property

@@ -5,12 +5,13 @@ from cdd_agent.repl.crew import Agent, Crew
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.place import Place
 from cdd_agent.repl.talk import executor as executor_talk
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket, all_tickets, find
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 
-NAMES = {"socrates": "spec", "planner": "plan", "executor": "exec"}
+NAMES = {"socrates": "spec", "planner": "plan", "executor": "exec", "review": "review"}
 """Agent -> the command that opens it."""
 
 
@@ -47,6 +48,8 @@ class Sitting:
                 return standing.fill(
                     Place(agent=NAMES[name_of(agent)], ticket=self.slug), tokens=agent.conversation.tokens
                 )
+            case Review() as review:
+                return standing.fill(Place(agent="review", ticket=self.slug, step=review.place), tokens=0)
             case None:
                 return standing.fill(Place(ticket=self.slug), tokens=0)
 
@@ -76,7 +79,7 @@ class Sitting:
         self._before = [earlier for earlier in self._before if earlier != here]
         self._agent = agent
         self.slug = agent.ticket.slug
-        if not isinstance(agent, Executor):
+        if isinstance(agent, Socrates | Planner):
             self.keep(agent)
         self.crew.follow(agent.ticket)
         self.crew.transcript.turn_to(here[0], ticket=here[1])
@@ -113,5 +116,5 @@ class Sitting:
 
 
 def name_of(agent: Agent) -> str:
-    """``socrates``, ``planner`` or ``executor``."""
-    return {Socrates: "socrates", Planner: "planner", Executor: "executor"}[type(agent)]
+    """``socrates``, ``planner``, ``executor`` or ``review``."""
+    return {Socrates: "socrates", Planner: "planner", Executor: "executor", Review: "review"}[type(agent)]

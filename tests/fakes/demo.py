@@ -21,6 +21,7 @@ from cdd_agent.options import Options
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.standing import Standing
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
@@ -90,6 +91,9 @@ class ProjectCrew:
 
     def executor(self, ticket: Ticket) -> Executor:
         return self._composition.executor(ticket)
+
+    def review(self, ticket: Ticket) -> Review:
+        return self._composition.review(ticket)
 
     @property
     def model_name(self) -> str:

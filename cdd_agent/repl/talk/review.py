@@ -1,19 +1,16 @@
 """What is said while a person reviews: one completed step after the other, its evidence, its diff, and a decision."""
 
 import difflib
-from pathlib import Path
 
 from rich.text import Text
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.repository import Repository
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.review.decision import decide
 from cdd_agent.review.diff import FileDiff
 from cdd_agent.review.evidence import Evidence
-from cdd_agent.review.subject import Landed, StepToReview, completed_steps
-from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.review.review import Review
+from cdd_agent.review.subject import Landed, StepToReview
 
 WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "exit": ()}
 """What a review listens to -> other ways to say it; a number goes to that step, ``diff`` may name a file."""
@@ -22,40 +19,6 @@ MOST_LINES = 80
 """Of all the diffs of a step that are shown unasked."""
 
 _SIGN = {"created": "A", "modified": "M", "deleted": "D"}
-
-
-class Review:
-    """A sitting over the completed steps of one ticket."""
-
-    def __init__(self, ticket: Ticket, *, repository: Repository, project: Path) -> None:
-        """Begins at the first step that nothing was decided about; raises ``UsageError`` if no step is completed."""
-        self.ticket = ticket
-        self._project = project
-        self._repository = repository
-        self.steps = self._completed()
-        open_steps = [at for at, step in enumerate(self.steps) if step.decision is None]
-        self.at = open_steps[0] if open_steps else 0
-
-    @property
-    def step(self) -> StepToReview:
-        """The step that is looked at."""
-        return self.steps[self.at]
-
-    @property
-    def left(self) -> int:
-        """How many steps nothing was decided about."""
-        return sum(step.decision is None for step in self.steps)
-
-    def approve(self) -> None:
-        """Approve the step that is looked at, and go to the next one that is open."""
-        decide(self.ticket, self.step.number, decision="approved", project=self._project)
-        self.steps = self._completed()
-        following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
-        self.at = next((at for at in following if self.steps[at].decision is None), self.at)
-
-    def _completed(self) -> tuple[StepToReview, ...]:
-        """The steps as they are now."""
-        return completed_steps(self.ticket, self._repository, project=self._project)
 
 
 def greet(review: Review, *, screen: Screen) -> bool:

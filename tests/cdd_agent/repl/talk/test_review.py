@@ -7,7 +7,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.talk import review as review_talk
-from cdd_agent.repl.talk.review import Review
+from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import SLUG, captured
 

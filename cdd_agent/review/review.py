@@ -1,0 +1,47 @@
+"""One review: where a person is among the completed steps of a ticket, and what was decided so far."""
+
+from pathlib import Path
+
+from cdd_agent.git.repository import Repository
+from cdd_agent.review.decision import decide
+from cdd_agent.review.subject import StepToReview, completed_steps
+from cdd_agent.tickets.ticket import Ticket
+
+
+class Review:
+    """A sitting over the completed steps of one ticket."""
+
+    def __init__(self, ticket: Ticket, *, repository: Repository, project: Path) -> None:
+        """Begins at the first step that nothing was decided about; raises ``UsageError`` if no step is completed."""
+        self.ticket = ticket
+        self._project = project
+        self._repository = repository
+        self.steps = self._completed()
+        open_steps = [at for at, step in enumerate(self.steps) if step.decision is None]
+        self.at = open_steps[0] if open_steps else 0
+
+    @property
+    def step(self) -> StepToReview:
+        """The step that is looked at."""
+        return self.steps[self.at]
+
+    @property
+    def left(self) -> int:
+        """How many steps nothing was decided about."""
+        return sum(step.decision is None for step in self.steps)
+
+    @property
+    def place(self) -> str:
+        """``2/3``: the step that is looked at, of how many."""
+        return f"{self.at + 1}/{len(self.steps)}"
+
+    def approve(self) -> None:
+        """Approve the step that is looked at, and go to the next one that is open."""
+        decide(self.ticket, self.step.number, decision="approved", project=self._project)
+        self.steps = self._completed()
+        following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
+        self.at = next((at for at in following if self.steps[at].decision is None), self.at)
+
+    def _completed(self) -> tuple[StepToReview, ...]:
+        """The steps as they are now."""
+        return completed_steps(self.ticket, self._repository, project=self._project)
