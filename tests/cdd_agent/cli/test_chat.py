@@ -3,11 +3,14 @@
 import io
 import json
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.cli.app import run
+from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
 from tests.fakes.demo import RECORDING, SLUG
 
 
@@ -51,3 +54,32 @@ def test_the_events_go_to_the_journal_of_the_ticket(project: Path, types: pytest
     chat(project, "/spec\n", "--replay", str(RECORDING), types=types)
     journal = project / ".cdd" / "journal" / SLUG / "events.jsonl"
     assert "TurnEnded" in journal.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def window(project: Path, tmp_path: Path) -> Iterator[Window]:
+    window = Window(tmp_path / "tmux", project)
+    window.screen_with("cdd>", "Ctrl-D leaves")
+    yield window
+    window.close()
+
+
+@needs_tmux
+def test_the_first_line_is_carried_out_like_any_other(window: Window) -> None:
+    window.type("/status", "Enter")
+    window.screen_with("Minutes without a unit")
+
+
+@needs_tmux
+def test_ctrl_c_before_the_first_line_ends_nothing(window: Window) -> None:
+    window.type("C-c")
+    window.screen_with("Ctrl-C again, Ctrl-D or /exit leaves")
+
+
+@needs_tmux
+def test_ctrl_d_at_once_leaves(window: Window) -> None:
+    window.type("C-d")
+    end = time.monotonic() + 10
+    while window.is_open():
+        assert time.monotonic() < end
+        time.sleep(0.05)
