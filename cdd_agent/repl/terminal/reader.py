@@ -1,15 +1,17 @@
 """Lines from a terminal: prompt, keys, pastes, history, completion and the toolbar, by way of prompt_toolkit."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, get_app_session
-from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory, ConditionalAutoSuggest
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.layout.processors import TabsProcessor
@@ -67,10 +69,15 @@ def terminal_reader(
     return lambda place: prompt.read(place if place.model else replace(place, model=model))
 
 
+def _readable(text: str) -> str:
+    """``text`` with bytes that the terminal's encoding does not know taken for UTF-8, as they nearly always are."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _read_plainly(place: Place) -> str:
     """A line from a terminal that does the editing itself, or none."""
     forget_typed_ahead()
-    return input(f"{clean(' '.join([place.agent, place.ticket]).rstrip())}> ")
+    return _readable(input(f"{clean(' '.join([place.agent, place.ticket]).rstrip())}> "))
 
 
 class _Prompt:
@@ -90,7 +97,7 @@ class _Prompt:
             self._message,
             input=BurstInput(get_app_session().input),
             history=kept,
-            auto_suggest=AutoSuggestFromHistory(),
+            auto_suggest=ConditionalAutoSuggest(AutoSuggestFromHistory(), Condition(self._has_colors)),
             completer=PromptCompleter(candidates),
             complete_while_typing=True,
             key_bindings=prompt_keys(self._pastes, kept, say=self._say),
@@ -107,6 +114,7 @@ class _Prompt:
         app.ttimeoutlen = ESCAPE_S
         app.before_render += self._fit
         app.renderer.cpr_not_supported_callback = app.invalidate
+        app.renderer.erase = _erase_reflowed(app)  # type: ignore[method-assign]
         app.key_processor.before_key_press += lambda _: self._say("")
         self._place = Place()
         self._told = ""
@@ -117,7 +125,11 @@ class _Prompt:
         self._say("")
         forget_typed_ahead()
         clear_typeahead(self._session.app.input)
-        return self._pastes.whole(self._session.prompt())
+        return _readable(self._pastes.whole(self._session.prompt()))
+
+    def _has_colors(self) -> bool:
+        """Whether a suggestion can be told from what was typed."""
+        return self._session.app.color_depth != ColorDepth.DEPTH_1_BIT
 
     def _say(self, told: str) -> None:
         """Show ``told`` in the place of the toolbar until the next key."""
@@ -153,3 +165,36 @@ class _Prompt:
         if renderer.cpr_support == CPR_Support.NOT_SUPPORTED and not renderer.height_is_known:
             renderer.report_absolute_cursor_row(rows)
             renderer.cpr_support = CPR_Support.NOT_SUPPORTED
+
+
+def _erase_reflowed(app: "Application[str]") -> Callable[..., None]:
+    """What takes the prompt off the screen, all of its rows, when a narrower window has broken them into more.
+
+    prompt_toolkit goes up as many rows as it has drawn, and would leave the first ones behind.
+    """
+    erase = app.renderer.erase
+
+    def erase_all(leave_alternate_screen: bool = True) -> None:
+        screen = app.renderer.last_rendered_screen
+        if screen is not None and reflows(os.environ):
+            cursor = screen.get_cursor_position(app.layout.current_window)
+            widths = [max(screen.data_buffer[row], default=0) + 1 for row in range(cursor.y)]
+            app.output.cursor_up(added_rows(widths, cursor.x, columns=app.output.get_size().columns))
+        erase(leave_alternate_screen)
+
+    return erase_all
+
+
+def added_rows(widths: Sequence[int], cursor_x: int, *, columns: int) -> int:
+    """How many rows the cursor stands lower once rows of these ``widths`` above it, and its own, are broken.
+
+    >>> added_rows([100, 60], 70, columns=60)
+    2
+    """
+    return sum((width - 1) // columns for width in widths if width) + cursor_x // columns
+
+
+def reflows(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal breaks rows that have become too long, as nearly all do; the others cut them."""
+    cuts = "XTERM_VERSION" in environment or "STY" in environment or environment.get("TERM") == "linux"
+    return "TMUX" in environment or not cuts

@@ -1,13 +1,19 @@
 """What keys do: each pressed on a pipe, in the prompt as it is."""
 
+import io
 import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import create_app_session, get_app_session
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput
+from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cdd_agent.repl.place import Place, Read
 from cdd_agent.repl.terminal.completion import Candidates
@@ -29,17 +35,37 @@ def vi_reader() -> Read:
     return terminal_reader(None, candidates=CANDIDATES, editing_mode="vi")
 
 
-def press_in_turn(keys: PipeInput, *pressed: str, pause_s: float = 0.15) -> threading.Thread:
-    """Press keys one after the other, as a person would who looks at the menu in between."""
+def press_in_turn(
+    keys: PipeInput, *pressed: str | Callable[[Buffer], object], pause_s: float = 0.1
+) -> threading.Thread:
+    """Press keys one after the other, as a person would who looks in between; what is called is waited for."""
+    session = get_app_session()
+
+    def holds(condition: Callable[[Buffer], object]) -> bool:
+        return session.app is not None and bool(condition(session.app.current_buffer))
 
     def press() -> None:
         for key in pressed:
             time.sleep(pause_s)
-            keys.send_text(key)
+            if isinstance(key, str):
+                keys.send_text(key)
+                continue
+            end = time.monotonic() + 20
+            while not holds(key) and time.monotonic() < end:
+                time.sleep(0.02)
 
     thread = threading.Thread(target=press)
     thread.start()
     return thread
+
+
+def menu(buffer: Buffer) -> bool:
+    """Whether there is something to choose from."""
+    return buffer.complete_state is not None and bool(buffer.complete_state.completions)
+
+
+def suggestion(buffer: Buffer) -> bool:
+    return buffer.suggestion is not None
 
 
 # Sending.
@@ -156,10 +182,12 @@ def test_history_outlives_the_sitting(keys: PipeInput, tmp_path: Path) -> None:
 
 
 def test_the_rest_of_an_old_line_is_suggested_and_taken_with_the_right_arrow(keys: PipeInput, tmp_path: Path) -> None:
+    in_colors = Vt100_Output(io.StringIO(), get_size=lambda: Size(rows=30, columns=100), term="xterm")
+    with create_app_session(input=keys, output=in_colors):
+        read = reader(tmp_path / "history")
     keys.send_text("write the header first\r")
-    read = reader(tmp_path / "history")
     read(PLACE)
-    thread = press_in_turn(keys, "write", "\x1b[C", "\r")
+    thread = press_in_turn(keys, "write", suggestion, "\x1b[C", "\r")
     assert read(PLACE) == "write the header first"
     thread.join()
 
@@ -167,7 +195,7 @@ def test_the_rest_of_an_old_line_is_suggested_and_taken_with_the_right_arrow(key
 # The menu.
 
 
-def chosen(keys: PipeInput, *pressed: str) -> str:
+def chosen(keys: PipeInput, *pressed: str | Callable[[Buffer], object]) -> str:
     thread = press_in_turn(keys, *pressed)
     read = reader()(PLACE)
     thread.join()
@@ -175,23 +203,23 @@ def chosen(keys: PipeInput, *pressed: str) -> str:
 
 
 def test_enter_on_a_command_takes_and_sends_it(keys: PipeInput) -> None:
-    assert chosen(keys, "/docto", "\t", "\r") == "/doctor"
+    assert chosen(keys, "/docto", menu, "\t", "\r") == "/doctor"
 
 
 def test_enter_on_a_ticket_takes_and_sends_it(keys: PipeInput) -> None:
-    assert chosen(keys, "/exec c", "\t", "\r") == "/exec csv-export"
+    assert chosen(keys, "/exec c", menu, "\t", "\r") == "/exec csv-export"
 
 
 def test_enter_on_a_command_that_needs_more_only_takes_it(keys: PipeInput) -> None:
-    assert chosen(keys, "/ne", "\x1b[B", "\r", "a\r") == "/new a"
+    assert chosen(keys, "/ne", menu, "\x1b[B", "\r", "a\r") == "/new a"
 
 
 def test_enter_on_a_file_only_takes_it(keys: PipeInput) -> None:
-    assert chosen(keys, "read @notes", "\x1b[B", "\r", " twice\r") == 'read @"my notes.md" twice'
+    assert chosen(keys, "read @notes", menu, "\x1b[B", "\r", " twice\r") == 'read @"my notes.md" twice'
 
 
 def test_enter_sends_what_was_typed_if_nothing_was_chosen(keys: PipeInput) -> None:
-    assert chosen(keys, "read @READ", "\r") == "read @READ"
+    assert chosen(keys, "read @READ", menu, "\r") == "read @READ"
 
 
 def test_a_slow_listing_holds_up_no_enter(keys: PipeInput) -> None:
@@ -239,7 +267,7 @@ def editor(folder: Path, program: str) -> str:
     script = folder / "editor.py"
     script.write_text(
         "import sys, pathlib\npath = pathlib.Path(sys.argv[-1])\ntext = path.read_text()\n"
-        f"{program}\npath.write_text(text)\n",
+        f"{program}\npath.write_text(text)\npathlib.Path(__file__).with_name('done').touch()\n",
         encoding="utf-8",
     )
     return f'"{sys.executable}" {script} --wait'
@@ -249,7 +277,7 @@ def test_the_editor_gets_pastes_in_full_and_gives_the_text_back(
     keys: PipeInput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VISUAL", editor(tmp_path, 'text = text.upper() + "more\\n"'))
-    thread = press_in_turn(keys, f"see: {PASTED}", "\x18\x05", "\r", pause_s=1.0)
+    thread = press_in_turn(keys, f"see: {PASTED}", "\x18\x05", lambda _: (tmp_path / "done").exists(), "\r")
     assert reader()(PLACE) == f"see: {BLOCK}".upper() + "\nmore"
     thread.join()
 
@@ -261,7 +289,7 @@ def test_the_text_lies_where_nobody_else_can_look_and_is_removed(
     program = f'pathlib.Path({str(seen)!r}).write_text(f"{{path}} {{path.parent.stat().st_mode}}")'
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", editor(tmp_path, program))
-    thread = press_in_turn(keys, "secret", "\x18\x05", "\r", pause_s=1.0)
+    thread = press_in_turn(keys, "secret", "\x18\x05", lambda _: (tmp_path / "done").exists(), "\r")
     assert reader()(PLACE) == "secret"
     thread.join()
     path, mode = seen.read_text(encoding="utf-8").split()

@@ -1,7 +1,7 @@
 """A long paste is one character that looks like a chip and is sent whole."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
@@ -83,6 +83,7 @@ def test_a_long_message_of_earlier_comes_back_with_its_first_line() -> None:
     assert pastes.whole(old) == f"Explain this:\n{BLOCK}"
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text() | st.text(alphabet="a\n\U00100000", min_size=10, max_size=2_000))
 def test_no_text_is_changed_on_its_way(text: str) -> None:
     pastes = Pastes()
