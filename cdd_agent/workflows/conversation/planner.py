@@ -14,7 +14,7 @@ from cdd_agent.model.secret import hidden
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Kind, Plan, kind_of_ticket
+from cdd_agent.tickets.plan import Plan, kind_of_ticket
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -38,7 +38,7 @@ class Planner:
         self.ticket = ticket
         self._desk = desk
         self._max_drafts = max_drafts
-        self._spec = self._complete_spec()
+        self._spec = _complete_spec(self.ticket)
         self.conversation = desk.conversation("planner", ticket=ticket.slug)
         """May be replaced by another one between two drafts."""
         self._drafts: list[tuple[str, ...]] = []
@@ -54,7 +54,7 @@ class Planner:
 
         Raises ``GateClosed`` with the problems of the last draft if none was accepted.
         """
-        self._spec = self._complete_spec()
+        self._spec = _complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
         self.conversation = self._desk.fitting(self.conversation, "planner", ticket=self.ticket.slug)
         self.conversation.say(self._task(request))
@@ -72,7 +72,8 @@ class Planner:
 
     def saved(self) -> Plan:
         """The plan on disk, whatever is wrong with it; ``DocumentError`` for one that cannot be understood."""
-        return plan_markdown.load(self.ticket.plan_path, default_kind=self._default_kind)
+        self._spec = _complete_spec(self.ticket)
+        return plan_markdown.load(self.ticket.plan_path, default_kind=kind_of_ticket(self._spec.type))
 
     def problems(self, plan: Plan) -> tuple[Problem, ...]:
         """What must be mended in ``plan``, by itself and in this project, by line."""
@@ -82,7 +83,7 @@ class Planner:
 
     def warnings(self, plan: Plan) -> tuple[Problem, ...]:
         """What is odd in ``plan``, by line."""
-        found = plans.warnings(plan) + grounds.warnings(plan, workspace=self._desk.workspace, begun=self._begun())
+        found = plans.warnings(plan) + grounds.warnings(plan, workspace=self._desk.workspace, begun=_begun(self.ticket))
         return tuple(sorted(found, key=lambda problem: problem.line))
 
     def created(self, plan: Plan) -> frozenset[str]:
@@ -93,29 +94,6 @@ class Planner:
     def criteria(self) -> tuple[str, ...]:
         """The ids of the criteria that the plan is to serve."""
         return self._spec.criterion_ids
-
-    @property
-    def _default_kind(self) -> Kind:
-        return kind_of_ticket(self._spec.type)
-
-    def _begun(self) -> tuple[str, ...]:
-        """The titles of the steps that were run, as far as a state on disk tells."""
-        with suppress(UsageError):
-            state = state_file.load(self.ticket.state_path)
-            steps = state.step_executions.values() if state is not None else ()
-            return tuple(step.title for step in steps if step.status != Status.PENDING)
-        return ()
-
-    def _complete_spec(self) -> Spec:
-        """The spec as it is now; raises ``UsageError`` if it is not complete."""
-        wanted = spec.load(self.ticket.spec_path)
-        missing = spec.missing(wanted)
-        if missing:
-            slug = self.ticket.slug
-            raise UsageError(
-                f"The spec of {slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {slug}"
-            )
-        return wanted
 
     def _task(self, request: str) -> str:
         """The message that asks for a plan."""
@@ -159,8 +137,28 @@ class Planner:
     def _read(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         """The plan if it can be carried out, else its problems with their lines."""
         try:
-            plan = plan_markdown.parse(content, path="plan.md", default_kind=self._default_kind)
+            plan = plan_markdown.parse(content, path="plan.md", default_kind=kind_of_ticket(self._spec.type))
         except DocumentError as error:
             return None, tuple(str(problem) for problem in error.problems)
         problems = tuple(str(problem) for problem in self.problems(plan))
         return (None, problems) if problems else (plan, ())
+
+
+def _complete_spec(ticket: Ticket) -> Spec:
+    """The spec as it is now; raises ``UsageError`` if it is not complete."""
+    wanted = spec.load(ticket.spec_path)
+    missing = spec.missing(wanted)
+    if missing:
+        raise UsageError(
+            f"The spec of {ticket.slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"
+        )
+    return wanted
+
+
+def _begun(ticket: Ticket) -> tuple[str, ...]:
+    """The titles of the steps that were run, as far as a state on disk tells."""
+    with suppress(UsageError):
+        state = state_file.load(ticket.state_path)
+        steps = state.step_executions.values() if state is not None else ()
+        return tuple(step.title for step in steps if step.status != Status.PENDING)
+    return ()
