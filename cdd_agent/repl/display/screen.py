@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -12,10 +13,14 @@ from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.live import LiveLine
-from cdd_agent.repl.display.prose import Prose, rows
+from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
+from cdd_agent.repl.display.markdown.wrap import hung
+from cdd_agent.repl.display.prose import Formatted, Prose, Written
 
-_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "todo": "○", "cut": "…"}
-_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "todo": "o", "cut": "~"}
+_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "todo": "○"}
+_SYMBOLS |= {"cut": "…", "bar": "│"}
+_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "todo": "o"}
+_ASCII |= {"cut": "~", "bar": "|"}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
 
@@ -47,9 +52,12 @@ class Screen:
             stream.reconfigure(errors="replace")
         no_color = None if color is None else not color
         self.console: Console = _Console(file=stream, no_color=no_color, highlight=False, markup=False, emoji=False)
-        speaks_unicode = _can_encode(stream, "".join(_SYMBOLS.values()) + _FRAMES)
+        speaks_unicode = _can_encode(stream, "".join(_SYMBOLS.values()) + _FRAMES + UNICODE.symbols)
         self.symbols: Mapping[str, str] = _SYMBOLS if speaks_unicode else _ASCII
-        self._live = LiveLine(self.console, frames=_FRAMES if speaks_unicode else _ASCII_FRAMES, enabled=animated)
+        has_colors = self.console.color_system is not None and not self.console.no_color
+        self._look = replace(UNICODE if speaks_unicode else ASCII, color=has_colors)
+        frames = _FRAMES if speaks_unicode else _ASCII_FRAMES
+        self._live = LiveLine(self.console, frames=frames, enabled=animated and stream.isatty())
         self.indent = 0
         """Of everything for which nothing else is said."""
         self._prose: Prose | None = None
@@ -70,7 +78,7 @@ class Screen:
         whole = text if isinstance(text, Text) else Text(clean(text), style=style)
         for part in whole.split("\n", allow_blank=True):
             own = len(part.plain) - len(part.plain.lstrip(" "))
-            self._print_rows(rows(part, width=self.console.width - depth, hang=hang + own), depth)
+            self._print_rows(_hung(part, width=self.console.width - depth, hang=hang + own), depth)
 
     def gap(self) -> None:
         """A blank line, unless the last one is."""
@@ -105,7 +113,7 @@ class Screen:
     def ask(self, question: str) -> str:
         """What a person types after ``question``, nothing else being printed meanwhile; raises ``EOFError``."""
         self.end_prose()
-        with self._live.hidden():
+        with self._live.still():
             self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
             self.console.file.flush()
             self._is_blank = False
@@ -119,19 +127,37 @@ class Screen:
                 self._is_blank = not row
 
     def stream(self, text: str) -> None:
-        """Print the rows of the model's text that ``text`` completes, and show the beginning of the next one."""
+        """Print the rows of the model's text that ``text`` completes, and show the beginning of the next one.
+
+        Markdown is formatted for a person; a file, or a program, gets what the model wrote.
+        """
         if self._prose is None:
-            self._prose = Prose(self.console.width - self.indent)
-        self._print_rows(self._prose.feed(text), self.indent)
+            is_seen = self.console.is_terminal and not self.console.is_dumb_terminal
+            self._prose = Formatted(self.console.width - self.indent, look=self._look) if is_seen else Written()
+        final = self._prose.feed(text)
         tail = self._prose.tail
-        self._live.show(" " * self.indent + tail if tail else "")
+        shown = " " * self.indent + tail if tail else ""
+        if not final:
+            self._live.show(shown)
+            return
+        with self._live.hidden():
+            self._print_rows(final, self.indent)
+            self._live.show(shown)
 
     def end_prose(self) -> None:
         """Print what is left of the model's text."""
         if self._prose is not None:
             prose, self._prose = self._prose, None
-            self._live.show("")
-            self._print_rows(prose.end(), self.indent)
+            with self._live.hidden():
+                self._live.show("")
+                self._print_rows(prose.end(), self.indent)
+
+
+def _hung(line: Text, *, width: int, hang: int) -> list[Text]:
+    """The rows of ``line``, which has no line feed; those after the first are indented by ``hang``."""
+    whole = line.copy()
+    whole.expand_tabs(4)
+    return hung(whole, width=width, hang=hang)
 
 
 def _can_encode(stream: TextIO, text: str) -> bool:
