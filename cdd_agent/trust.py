@@ -21,20 +21,30 @@ import msgspec
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive, read_ordinary, write_atomic
 
-Subject: TypeAlias = Literal["settings", "interpreter", "hooks"]
+Subject: TypeAlias = Literal["settings", "interpreter", "hooks", "command"]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
 """Of the file of decisions."""
 MOST_KEPT = 32
 """Decisions about one subject of one project; the oldest go first."""
+MOST_COMMANDS_KEPT = 500
+"""The same of commands."""
+_SHOWN = 300
+"""Characters of a command that are kept beside its digest, for the user to know it again."""
 
-_SINGULAR = frozenset({"interpreter"})
-_NAMES: Mapping[Subject, str] = {"settings": "settings", "interpreter": "interpreter", "hooks": "commit hooks"}
+_SINGULAR = frozenset({"interpreter", "command"})
+_NAMES: Mapping[Subject, str] = {
+    "settings": "settings",
+    "interpreter": "interpreter",
+    "hooks": "commit hooks",
+    "command": "command",
+}
 _WITHOUT: Mapping[Subject, str] = {
     "settings": "the defaults are used instead",
     "interpreter": "the tests need another one, named by CDD_PYTHON",
     "hooks": "commits are made without them",
+    "command": "it does not run",
 }
 
 
@@ -80,6 +90,8 @@ class Decision:
     subject: Subject
     sha256: str
     approved: bool
+    shown: str = ""
+    """Of a command, its text, its keys masked; nothing rests on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +129,10 @@ class Approvals:
         """Whether the user has decided about another content of the same subject here."""
         return any(kept.sha256 != offer.digest for kept in self._here(offer.subject))
 
+    def commands(self) -> tuple[str, ...]:
+        """The commands that the user has allowed here, oldest first, as far as their text is kept."""
+        return tuple(kept.shown for kept in self._here("command") if kept.approved)
+
     def record(self, offer: Offer, *, approved: bool) -> None:
         """Keep a decision; also for what the program itself wrote into the project at the user's command.
 
@@ -133,10 +149,12 @@ class Approvals:
                 subject=offer.subject,
                 sha256=offer.digest,
                 approved=approved,
+                shown=_masked(offer.shown) if offer.subject == "command" else "",
             )
             known = self._read()
             same = [kept for kept in known if _place(kept) == _place(made)]
-            dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - MOST_KEPT]))
+            most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
+            dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - most]))
             self._write((*(each for each in known if id(each) not in dropped), made))
 
     def forget(self) -> int:
@@ -307,6 +325,13 @@ def top_of(project: Path) -> Path:
     """The nearest folder upwards that has a ``.git``, as the file system says and not git; else ``project``."""
     real = project.resolve()
     return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
+
+
+def _masked(lines: tuple[str, ...]) -> str:
+    """A command as it is kept, without the keys that it may hold."""
+    from cdd_agent.guarded.keys import mask
+
+    return mask("\n".join(lines)).text[:_SHOWN]
 
 
 def _place(decision: Decision) -> tuple[str, int, int, Subject]:

@@ -31,6 +31,9 @@ def tools_for(
     def run_tests(targets: tuple[str, ...]) -> str:
         for target in targets:
             _require_test(target, bench)
+        refusal = bench.permission.refusal_of("tests") if bench.permission is not None else None
+        if refusal is not None:
+            return refusal
         run = bench.run_suite("tests", targets=targets)
         if run.report is None:
             return f"{run.problem}\n{run.output}"
@@ -44,6 +47,7 @@ def tools_for(
             bench.suite.sandbox,
             bench.workspace.root,
             access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
+            permission=bench.permission,
         ),
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
@@ -59,7 +63,8 @@ def locks_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tes
         path = bench.in_repository(path)
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        return lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
+        reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
+        return reason if reason is not None or bench.permission is None else bench.permission.refusal_of("write")
 
     return locked
 

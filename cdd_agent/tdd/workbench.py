@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cdd_agent.agent.permission import Permission
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
@@ -28,6 +29,8 @@ class Workbench:
     reports: Path
     """Folder for the evidence of the ticket in work."""
     emit: Emit
+    permission: Permission | None = None
+    """Says whether a person has to be asked before a command runs; None: the sandbox alone says what happens."""
     memory: Memory = NO_MEMORY
     """Conventions of the project, with which every attempt begins."""
 

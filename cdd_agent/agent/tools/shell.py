@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from cdd_agent.agent.permission import Permission
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.guarded.keys import mask
@@ -26,15 +27,19 @@ class BashInput:
     timeout_s: Annotated[int, msgspec.Meta(ge=1, le=600, description="seconds until it is ended")] = 120
 
 
-def shell_tool(sandbox: Sandbox, root: Path, *, access: Access) -> Tool:
+def shell_tool(sandbox: Sandbox, root: Path, *, access: Access, permission: Permission | None = None) -> Tool:
     """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it.
 
-    No command is judged by its text: what it may do is for ``access`` and the sandbox to say.
+    What a command can do is for ``access`` and the sandbox to say, whatever its text; ``permission``, if there is one,
+    says before whether a person has to be asked.
     """
 
     def run(inputs: BashInput) -> ToolOutput:
         if "\0" in inputs.command:
             return ToolOutput(text="The command holds a NUL, which no program can be given.", is_error=True)
+        refusal = permission.refusal_of_command(inputs.command) if permission is not None else None
+        if refusal is not None:
+            return ToolOutput(text=refusal, is_error=True)
         try:
             result = sandbox.run(
                 Command(

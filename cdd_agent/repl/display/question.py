@@ -1,10 +1,12 @@
-"""Asking a person at the terminal: may what a repository brings take effect, is a long pause to be waited for."""
+"""Asking a person at the terminal: may this take effect, may a command run, is a long pause to be waited for."""
 
 import math
 from collections.abc import Mapping
 
+from rich.cells import chop_cells
 from rich.text import Text
 
+from cdd_agent.agent.permission import Answer, Question
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
@@ -12,12 +14,17 @@ from cdd_agent.trust import Offer, Subject
 
 MOST_LINES = 16
 """Of an offer, on the screen; what is left out is said."""
+MOST_ROWS = 24
+"""Of a command, on the screen; how many are left out is said."""
+_LAST_ROWS = 8
+"""Of those, so many show how it ends."""
 _LEAST_WIDTH = 20
 
 _MEANS: Mapping[Subject, str] = {
     "settings": "This repository brings settings for cdd, in {source}:",
     "interpreter": "The interpreter that would run the tests lies in the project, {source}:",
     "hooks": "A commit here would run the repository's hooks, with all your rights and in no sandbox, {source}:",
+    "command": "The agent wants to run a command:",
 }
 
 
@@ -43,6 +50,79 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     minutes = math.ceil(wait_s / 60)
     screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
     return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+
+
+_ASKED_ABOUT = {
+    "read": "it reads the project",
+    "tests": "it runs tests",
+    "write": "it writes in the project",
+    "other": "it is not known to be harmless",
+    "outside": "it reaches outside the project",
+}
+
+
+def may_run(question: Question, *, screen: Screen) -> Answer:
+    """Show a command, the part of it that is asked about, and why; the answer is no unless it is yes or once.
+
+    What is typed behind a no is its reason. Raises ``KeyboardInterrupt`` where no answer comes.
+    """
+    screen.gap()
+    screen.line("The agent asks to run:", style="bold", indent=0)
+    parts = (
+        question.line[: question.start],
+        question.line[question.start : question.end],
+        question.line[question.end :],
+    )
+    is_part = bool(parts[0].strip() or parts[2].strip())
+    before, asked, after = (clean(part).expandtabs(4) for part in parts)
+    whole = Text.assemble((before, "dim"), (asked, "bold"), (after, "dim")) if is_part else Text(asked)
+    _show_rows(whole, screen=screen)
+    if is_part:
+        screen.line("This part is asked about:", indent=0)
+        _show_rows(Text(asked, style="bold"), screen=screen)
+    means = _ASKED_ABOUT[question.kind]
+    why = question.why if question.why not in ("", means) else ""
+    screen.line(f"{means[0].upper()}{means[1:]}{f': {why}' if why else ''}.", style="dim", indent=0, hang=2)
+    if question.loses:
+        warned = f"This would lose work: {question.loses}. You are asked each time."
+        screen.line(warned, style="bold red", indent=0, hang=2)
+        return _answer("Run it this once? [y/N, or n and why]", keeps=False, screen=screen)
+    return _answer("Run it? y: always in this project, o: once, n: no, and why [y/o/N]", keeps=True, screen=screen)
+
+
+def _show_rows(text: Text, *, screen: Screen) -> None:
+    """A command over as many rows as it needs, folded at the width and not between words; how many more, if many."""
+    width = max(_LEAST_WIDTH, screen.console.width - 4)
+    found: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        places, at = [], 0
+        for piece in chop_cells(line.plain, width)[:-1]:
+            at += len(piece)
+            places.append(at)
+        found += line.divide(places)
+    left_out = len(found) - MOST_ROWS
+    for number, row in enumerate(found):
+        if left_out <= 0 or number < MOST_ROWS - _LAST_ROWS or number >= len(found) - _LAST_ROWS:
+            screen.show(Text.assemble(("  │ ", "dim"), row), wrap=False)
+        elif number == MOST_ROWS - _LAST_ROWS:
+            screen.line(f"and {left_out} more rows, which are not shown, and then", style="bold yellow", indent=2)
+
+
+def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
+    """What a person says to a command, asked until it is an answer."""
+    forget_typed_ahead()
+    while True:
+        try:
+            said, _, rest = screen.ask(question).strip().partition(" ")
+        except EOFError as error:
+            raise KeyboardInterrupt from error
+        match said.lower().rstrip(",:"):
+            case "y" | "yes":
+                return Answer(verdict="always" if keeps else "once")
+            case "o" | "once":
+                return Answer(verdict="once")
+            case "" | "n" | "no":
+                return Answer(verdict="no", reason=rest.strip())
 
 
 def _says_yes(question: str, *, screen: Screen) -> bool:
