@@ -84,10 +84,10 @@ def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
         executor = project.executor(ticket)
         _carry_out(executor, given)
     if not invocation.as_json:
-        from cdd_agent.repl.status import show_steps
+        from cdd_agent.repl.talk.summary import show_summary
 
         invocation.screen.gap()
-        show_steps(executor.state, screen=invocation.screen)
+        show_summary(executor.state, screen=invocation.screen)
     _require_completed(executor.state)
 
 

@@ -12,7 +12,7 @@ from cdd_agent.repl.plan_tree import show_plan
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, UsageTotals
 
 _STYLE = {
     Status.COMPLETED: "green",
@@ -127,10 +127,17 @@ def _took(state: RunState) -> str:
     parts = [
         f"model {state.model}",
         f"sandbox {state.sandbox}" if state.sandbox else "",
-        f"{used.input_tokens + used.cache_read_tokens:,} tokens read, {used.output_tokens:,} written",
-        f"{used.cost_usd:.2f} USD" if used.cost_usd is not None else "",
+        f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
+        _cost(used),
     ]
     return f"{state.status.replace('_', ' ')}; " + "; ".join(part for part in parts if part)
+
+
+def _cost(used: UsageTotals) -> str:
+    """What it cost, as far as the prices are known."""
+    if used.cost_usd is not None:
+        return f"{used.cost_usd:.2f} USD"
+    return f"{used.known_usd:.2f} USD or more" if used.known_usd else "cost unknown"
 
 
 def _table(*headings: str) -> Table:

@@ -12,8 +12,8 @@ _Key = Callable[[StepKey | StepExecution], object]
 def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tuple[str, ...]]:
     """The run over ``steps``, and a sentence for each thing a person should know.
 
-    Executions are matched by title, then by the digest of the text, then by number. New steps are pending. A
-    completed step whose text has changed is stale: it stays completed, with the text it was done by, and is reported.
+    Executions are matched by title, then by the digest of the text, then by number. New steps are pending, and told,
+    as are steps that are gone. A completed step whose text has changed is stale: it stays completed, with the text it was done by, and is reported.
     """
     matches = _matches(tuple(state.step_executions.values()), steps)
     executions: dict[int, StepExecution] = {}
@@ -22,16 +22,13 @@ def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tupl
         known = matches.get(step.number)
         if known is None:
             executions |= pending_steps([step])
+            notices.append(f"step {step.number} '{step.title}' is new")
             continue
         if known.text_sha256 != step.text_sha256:
             notices += _changed(known, step)
         executions[step.number] = _renewed(known, step)
     kept = {known.step_number: number for number, known in matches.items()}
-    notices += [
-        f"step {known.step_number} '{known.title}' is {known.status} and no longer in the plan; its commits stay"
-        for known in state.step_executions.values()
-        if known.step_number not in kept and known.status in (Status.COMPLETED, Status.IN_PROGRESS)
-    ]
+    notices += [_gone(known) for known in state.step_executions.values() if known.step_number not in kept]
     current = None if state.current_step is None else kept.get(state.current_step)
     return replace(state, step_executions=executions, current_step=current), tuple(notices)
 
@@ -66,6 +63,14 @@ def _renewed(known: StepExecution, step: StepKey) -> StepExecution:
     begun = known.status in (Status.COMPLETED, Status.IN_PROGRESS)
     text = known.text_sha256 if begun else step.text_sha256
     return replace(known, step_number=step.number, title=step.title, text_sha256=text)
+
+
+def _gone(known: StepExecution) -> str:
+    """What is said of a step that the plan no longer has."""
+    if known.status in (Status.COMPLETED, Status.IN_PROGRESS):
+        status = known.status.replace("_", " ")
+        return f"step {known.step_number} '{known.title}' is {status} and no longer in the plan; its commits stay"
+    return f"step {known.step_number} '{known.title}' is no longer in the plan"
 
 
 def _changed(known: StepExecution, step: StepKey) -> list[str]:

@@ -1,44 +1,70 @@
 """What is said between a person and the Executor: where the plan stands, and the words that move it."""
 
 import difflib
+import re
+from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.commands import EXECUTOR_WORDS, executor_word
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.status import show_steps
+from cdd_agent.repl.talk.summary import show_summary
+from cdd_agent.work.order import downstream
 from cdd_agent.work.state import Status
-from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.execution import intervention
+from cdd_agent.workflows.execution.executor import Executor, blocking_steps, stale
+
+_WITH_A_NUMBER = frozenset({"retry", "skip", "done"})
+_NUMBER = re.compile(r"(?:step\s+)?#?(\d{1,9})", re.IGNORECASE)
+MOST_CHANGES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """A line as the Executor understands it."""
+
+    word: str
+    number: int | None = None
+    """Of the step that is meant by name."""
+    rest: str = ""
+    """After ``commit``: the message."""
 
 
 def greet(executor: Executor, *, screen: Screen) -> bool:
     """Say where the plan stands; whether anything is left to do."""
-    for remark in executor.remarks:
-        screen.line(f"{screen.symbols['note']} {remark}", style="yellow", indent=0, hang=2)
+    _show_remarks(executor, screen=screen)
     if not executor.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
         screen.line(f"Going on with {executor.ticket.slug} where it stopped.", style="bold", indent=0)
     show_steps(executor.state, screen=screen)
+    _offer_to_plan_anew(executor, screen=screen)
     return say_what_is_next(executor, screen=screen)
 
 
 def say(executor: Executor, words: str, *, screen: Screen) -> bool:
     """Carry out one of the Executor's words; whether it goes on listening."""
-    word = executor_word(words)
+    said = _understood(words)
     failed = executor.state.numbers(Status.FAILED)
-    match word:
-        case None:
-            raise _unknown(words)
+    match said.word:
         case "exit":
             screen.line("Left the Executor; /exec comes back to where it is.", indent=0)
             return False
         case "status":
             show_steps(executor.state, screen=screen)
+        case "commit":
+            intervention.commit_changes(executor, said.rest)
+        case "keep":
+            intervention.keep_changes(executor)
+            told = "Your changes stay as they are, out of the commits of the next step, and locked for the model."
+            screen.line(told, indent=0, hang=2)
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed, so there is nothing to go on with.", hint="retry, skip or exit")
+        case "continue" | "retry" if _is_news(executor, screen=screen) or _is_in_the_way(executor, said, screen=screen):
+            pass
         case _:
-            _carry_out(word, executor)
+            _carry_out(said, executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
-                show_steps(executor.state, screen=screen)
+                show_summary(executor.state, screen=screen)
     screen.gap()
     return say_what_is_next(executor, screen=screen)
 
@@ -54,51 +80,145 @@ def say_what_is_next(executor: Executor, *, screen: Screen) -> bool:
     """Say what the next word would do; whether there is anything left to do."""
     state = executor.state
     step = executor.next_step()
-    failed, pending = state.numbers(Status.FAILED), state.numbers(Status.PENDING)
+    failed, pending, old = state.numbers(Status.FAILED), state.numbers(Status.PENDING), stale(executor)
     total = len(state.step_executions)
     other = "skip, status, exit"
     if failed:
-        told = f"Step {failed[0]}/{total} failed and was rolled back. Type: retry, {other}"
+        told = _of_a_failure(executor, failed[0])
     elif step is not None:
         verb = "goes on with" if state.numbers(Status.IN_PROGRESS) else "runs"
         told = f"Enter {verb} step {step.number}/{total}: {step.title}. Or type: {other}"
     elif pending:
-        told = f"Step {pending[0]}/{total} waits for a step that was skipped. Type: {other}"
+        told = _of_one_that_waits(executor, pending[0])
+    elif old:
+        told = f"All is done, but step {old[0]}/{total} by another text. Type: retry {old[0]}, status, exit"
     else:
         told = f"{len(state.numbers(Status.COMPLETED))} of {total} steps are completed; nothing is left to do."
     screen.line(told, style="bold", indent=0, hang=2)
-    return bool(failed or step or pending)
+    return bool(failed or step or pending or old)
 
 
-def _carry_out(word: str, executor: Executor) -> None:
-    """Skip a step, or run one."""
+def _of_a_failure(executor: Executor, number: int) -> str:
+    """What to type after a step that failed."""
+    state = executor.state
+    total = len(state.step_executions)
+    if "already_green" in (state.execution(number).error or ""):
+        return (
+            f"Step {number}/{total} was rolled back: its test passes before anything is changed, so what it asks for "
+            f"may be there. Type: done {number} (all tests have to pass), retry, skip, status, exit"
+        )
+    waiting = [str(n) for n in downstream(executor.depends, (number,)) if state.execution(n).status == Status.PENDING]
+    waits = f"; step {' and '.join(waiting)} waits for it" if waiting else ""
+    return f"Step {number}/{total} failed and was rolled back{waits}. Type: retry, skip, status, exit"
+
+
+def _of_one_that_waits(executor: Executor, number: int) -> str:
+    """What to type where a step waits for one that was left out."""
+    state = executor.state
+    total = len(state.step_executions)
+    waits_for = blocking_steps(executor, executor.step(number))
+    left_out = [n for n in waits_for if state.execution(n).status != Status.PENDING] or list(waits_for)
+    status = state.execution(left_out[0]).status
+    return (
+        f"Step {number}/{total} waits for step {left_out[0]}, which was {status}. "
+        f"Type: retry {left_out[0]}, done {left_out[0]}, skip {number}, status, exit"
+    )
+
+
+def _show_remarks(executor: Executor, *, screen: Screen) -> None:
+    """What a person should know of the plan and the steps, once."""
+    for remark in executor.remarks:
+        screen.line(f"{screen.symbols['note']} {remark}", style="yellow", indent=0, hang=2)
+    executor.told = executor.remarks
+
+
+def _offer_to_plan_anew(executor: Executor, *, screen: Screen) -> None:
+    """Where spec or plan have changed, say both ways on."""
+    if executor.changed:
+        told = "What is typed next goes by spec and plan as they are now; /plan shows the plan and drafts it anew."
+        screen.line(told, style="yellow", indent=0, hang=2)
+    for number in stale(executor):
+        screen.line(f"retry {number} does step {number} once more, by its new text.", style="yellow", indent=0, hang=2)
+
+
+def _is_news(executor: Executor, *, screen: Screen) -> bool:
+    """Whether spec or plan were changed since they were read last; if so, it is told and nothing is run."""
+    before = executor.documents.plan_sha256, executor.documents.spec_sha256
+    executor.read()
+    if before == (executor.documents.plan_sha256, executor.documents.spec_sha256):
+        return False
+    _show_remarks(executor, screen=screen)
+    _offer_to_plan_anew(executor, screen=screen)
+    return True
+
+
+def _is_in_the_way(executor: Executor, said: _Said, *, screen: Screen) -> bool:
+    """Whether changes of the user's have to be decided about first; if so, they are listed with the ways on."""
+    changes = intervention.in_the_way(executor, anew=said.word == "retry")
+    if not changes:
+        return False
+    screen.line("These changes are yours and not committed; nothing was touched:", style="yellow", indent=0)
+    for path in changes[:MOST_CHANGES_SHOWN]:
+        screen.line(path, indent=2, hang=2)
+    if len(changes) > MOST_CHANGES_SHOWN:
+        screen.line(f"and {len(changes) - MOST_CHANGES_SHOWN} more", indent=2)
+    ways = {
+        "commit": f'commits them, and only them, as "{intervention.MESSAGE}"; commit WORDS says it otherwise',
+        "keep": "leaves them out of all commits of the next step; its tests run with them",
+    }
+    for word, what in ways.items():
+        screen.line(f"{word:<8}{what}", indent=2, hang=8)
+    return True
+
+
+def _carry_out(said: _Said, executor: Executor) -> None:
+    """Skip a step, take one as done, or run one."""
     with executor.running():
-        if word == "skip":
-            executor.skip(_meant(executor), reason="skipped by the user")
-            return
-        if word == "retry":
-            executor.retry(_meant(executor))
-        step = executor.next_step()
+        number = _meant(executor) if said.number is None and said.word in _WITH_A_NUMBER else said.number
+        match said.word, number:
+            case "skip", int(number):
+                executor.skip(number, reason="skipped by the user")
+                return
+            case "done", int(number):
+                intervention.mark_done(executor, executor.step(number))
+                return
+            case "retry", int(number):
+                executor.retry(number)
+        step = executor.next_step() if number is None else executor.step(number)
         if step is not None:
             executor.run_step(step)
 
 
 def _meant(executor: Executor) -> int:
-    """The step that ``retry`` and ``skip`` mean: the failed one, else the next one, else one that waits for another."""
+    """The step that a word without a number means: the failed one, the next one, else one that waits or is stale."""
     waiting = executor.state.numbers(Status.FAILED)
     step = executor.next_step()
     if not waiting and step is not None:
         return step.number
-    for number in (*waiting, *executor.state.numbers(Status.PENDING)):
+    for number in (*waiting, *executor.state.numbers(Status.PENDING), *stale(executor)):
         return number
     raise UsageError("No step is left.", hint="status shows all of them")
 
 
-def _unknown(words: str) -> UsageError:
+def _understood(words: str) -> _Said:
+    """What a line says; raises ``UsageError`` with the nearest word for what the Executor does not know."""
+    first, _, rest = words.strip().partition(" ")
+    word, rest = executor_word(first), rest.strip()
+    number = _NUMBER.fullmatch(rest)
+    if word == "commit":
+        return _Said(word=word, rest=rest)
+    if word is None or (rest and not (word in _WITH_A_NUMBER and number)):
+        raise _unknown(words, word=word)
+    return _Said(word=word, number=int(number[1]) if number else None)
+
+
+def _unknown(words: str, *, word: str | None) -> UsageError:
     """The error for what the Executor does not know, with the nearest of its words."""
-    near = difflib.get_close_matches(words.strip().lower(), EXECUTOR_WORDS, n=1)
+    if word in _WITH_A_NUMBER:
+        return UsageError(f"The Executor does not know which step {words!r} means.", hint=f"say it by number: {word} 2")
+    near = difflib.get_close_matches(words.strip().lower().partition(" ")[0], EXECUTOR_WORDS, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     return UsageError(
         f"The Executor does not know {words!r}.",
-        hint=f"{meant}It knows: continue (or Enter), retry, skip, status, exit",
+        hint=f"{meant}It knows: continue (or Enter), retry, skip, done, commit, keep, status, exit",
     )

@@ -15,7 +15,7 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.work.state import StepKey
+from cdd_agent.work.state import RunState, StepKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,24 @@ class Documents:
             plan_sha256=hashlib.sha256(plan_text.encode()).hexdigest(),
         )
 
+    def changed_since(self, state: RunState) -> tuple[str, ...]:
+        """What is to be known of the documents that are not those the last step of ``state`` was run by."""
+        told = {
+            "plan.md has changed since the last step was run": (state.plan_sha256, self.plan_sha256),
+            "spec.yaml has changed since the last step was run, so the plan may not fit it any more": (
+                state.spec_sha256,
+                self.spec_sha256,
+            ),
+        }
+        return tuple(text for text, (before, now) in told.items() if before is not None and before != now)
+
+
+def changes_of_users(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
+    """Paths outside the tickets that are changed, staged or untracked and not committed, in git's order."""
+    own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
+    apart = repository.apart()
+    return tuple(path for path in repository.uncommitted() if not path.startswith(own) and path not in apart)
+
 
 def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
     """Raise ``UsageError`` if there are uncommitted changes outside the tickets, unless they are allowed.
@@ -53,9 +71,7 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
     A merge, rebase or the like in progress is never allowed: the first commit would conclude it.
     """
     require_finished(repository)
-    own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
-    apart = repository.apart()
-    dirty = [path for path in repository.uncommitted() if not path.startswith(own) and path not in apart]
+    dirty = changes_of_users(repository, ticket)
     if dirty and not allow_dirty:
         shown = "".join(f"\n  {path}" for path in dirty[:10])
         more = f"\n  and {len(dirty) - 10} more" if len(dirty) > 10 else ""

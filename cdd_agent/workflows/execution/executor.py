@@ -67,24 +67,29 @@ class Executor:
         """
         self.ticket = ticket
         self.sandbox = bench.suite.sandbox.level
-        self._clock = clock
-        self._allow_dirty = allow_dirty
+        self.clock = clock
+        self.allows_dirty = allow_dirty
+        """Whether the user's uncommitted changes stay, out of every commit; with ``keeps_changes`` in one step only."""
+        self.keeps_changes = False
         self._emit = bench.emit
         self._meter = meter or Meter(bench.model, clock=clock, ticket=ticket.slug, go_on=f"cdd exec {ticket.slug}")
-        self._bench = replace(bench, model=self._meter)
-        self._told: tuple[str, ...] = ()
-        self._read()
+        self.bench = replace(bench, model=self._meter)
+        self.told: tuple[str, ...] = ()
+        """Remarks that are known to the user already."""
+        self.read()
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Read the ticket's files as they are now."""
         self.documents = Documents.read(self.ticket)
-        self._depends = {step.number: step.depends_on for step in self.documents.plan.steps}
+        self.depends = {step.number: step.depends_on for step in self.documents.plan.steps}
         keys = tuple(step_key(step) for step in self.documents.plan.steps)
         known = state_file.load(self.ticket.state_path)
         self.is_new = known is None
         pending = states.pending_steps(keys)
-        first = RunState(ticket_slug=self.ticket.slug, started_at=self._clock.now(), step_executions=pending)
-        self.state, self.remarks = reconcile(known or first, keys)
+        first = RunState(ticket_slug=self.ticket.slug, started_at=self.clock.now(), step_executions=pending)
+        self.changed = () if known is None else self.documents.changed_since(known)
+        self.state, found = reconcile(known or first, keys)
+        self.remarks = (*self.changed, *found)
         self._meter.resume(self.state.usage)
         self._metered: int | None = None
 
@@ -95,33 +100,33 @@ class Executor:
         The ticket's files are read again first: another process may have gone on with them since.
         Raises ``UsageError`` if another process holds one of them, ``GitUnable`` if no commit could be made.
         """
-        started = self._clock.monotonic()
-        require_usable(self._bench.repository.place)
-        with _alone(self.ticket, self._bench):
-            self._read()
-            name, sandbox = self._bench.model.name, self._bench.suite.sandbox.level
+        started = self.clock.monotonic()
+        require_usable(self.bench.repository.place)
+        with alone(self.ticket, self.bench):
+            self.read()
+            name, sandbox = self.bench.model.name, self.bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
-            remarks = (*self.remarks, *commits.remarks(self._bench.repository))
+            remarks = (*self.remarks, *commits.remarks(self.bench.repository))
             for remark in remarks:
-                if remark not in self._told:
+                if remark not in self.told:
                     self._emit(Notice(text=remark))
-            self._told = remarks
+            self.told = remarks
             found = self.state
             try:
                 yield
             finally:
                 self._meter.pause()
                 if self._counted(self.state) != found:
-                    self._save(states.finish(self.state, now=self._clock.now()))
-            status, duration = self.state.status, self._clock.monotonic() - started
+                    self.save(states.finish(self.state, now=self.clock.now()))
+            status, duration = self.state.status, self.clock.monotonic() - started
             self._emit(RunFinished(workflow="exec", ticket=self.ticket.slug, status=status, duration_s=duration))
 
     def next_step(self) -> Step | None:
         """The step to run now: the one in progress, else the first pending one whose dependencies are completed."""
         open_steps = self.state.numbers(Status.IN_PROGRESS, Status.PENDING)
-        can_run = ready(self._depends, completed=self.state.numbers(Status.COMPLETED))
+        can_run = ready(self.depends, completed=self.state.numbers(Status.COMPLETED))
         in_progress = self.state.numbers(Status.IN_PROGRESS)
-        for number in (*in_progress, *(n for n in order(self._depends) if n in can_run and n in open_steps)):
+        for number in (*in_progress, *(n for n in order(self.depends) if n in can_run and n in open_steps)):
             return self.step(number)
         return None
 
@@ -136,42 +141,43 @@ class Executor:
         Raises, before anything is touched, ``UsageError`` if a step it depends on is not completed or if there are
         uncommitted changes that nobody allowed or a merge in progress, and ``ModelError`` if there is no model to ask.
         """
-        blocking = [n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED]
-        if blocking:
-            shown = ", ".join(f"step {n} ({self.state.execution(n).status})" for n in blocking)
-            hint = f"run that first, or leave this one out: cdd exec {self.ticket.slug} --skip {step.number}"
-            raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
-        repository, item = self._bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
+        require_dependencies(self, step)
+        repository, item = self.bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
         execution = self.state.execution(step.number)
         self._meter.begin(f"step {step.number} of {self.ticket.slug}", used=execution.usage)
         self._metered = step.number
         self._meter.check()
         require_finished(repository)
-        _require_checkpoints(execution, ticket=self.ticket, bench=self._bench)
-        goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self._bench)
+        _require_checkpoints(execution, ticket=self.ticket, bench=self.bench)
+        goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self.bench)
         if not goes_on:
             require_ready(
-                repository, self.ticket, documents=self.documents, allow_dirty=self._allow_dirty, emit=self._emit
+                repository,
+                self.ticket,
+                documents=self.documents,
+                allow_dirty=self.allows_dirty or self.keeps_changes,
+                emit=self._emit,
             )
             if execution.status == Status.IN_PROGRESS:
-                self._save(states.retry_step(self.state, step.number))
-        state = self._run_facts(goes_on=goes_on)
-        self._save(states.start_step(state, step_key(step), now=self._clock.now(), base_commit=repository.head()))
+                self.save(states.retry_step(self.state, step.number))
+        state = _run_facts(self, goes_on=goes_on)
+        self.save(states.start_step(state, step_key(step), now=self.clock.now(), base_commit=repository.head()))
         self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
-        state, why = Cycle(item, self.state, bench=self._bench, save=self._save).run()
+        state, why = Cycle(item, self.state, bench=self.bench, save=self.save).run()
         if why is None:
             state = states.complete_step(
-                _with_files(state, step.number, repository=self._bench.repository), step.number, now=self._clock.now()
+                _with_files(state, step.number, repository=self.bench.repository), step.number, now=self.clock.now()
             )
         else:
-            state = states.fail_step(state, step.number, error=why, now=self._clock.now())
-        self._save(state)
+            state = states.fail_step(state, step.number, error=why, now=self.clock.now())
+        self.keeps_changes = False
+        self.save(state)
         self._emit(StepFinished(number=step.number, status=state.execution(step.number).status, error=why))
         return why is None
 
     def run_all(self) -> None:
         """Run steps until none is left or one fails; what depends on a skipped step is skipped, with the reason."""
-        for number in downstream(self._depends, self.state.numbers(Status.SKIPPED)):
+        for number in downstream(self.depends, self.state.numbers(Status.SKIPPED)):
             if self.state.execution(number).status == Status.PENDING:
                 self.skip(number, reason=_CUT_OFF)
         while (step := self.next_step()) is not None:
@@ -180,52 +186,27 @@ class Executor:
 
     def skip(self, number: int, *, reason: str) -> None:
         """Leave a step out; it does not count as completed for what depends on it. One in progress is undone first."""
-        skipped = states.skip_step(self.state, number, reason=reason, now=self._clock.now())
-        recovery.take_back(
-            self.ticket.slug,
-            self.state.execution(number),
-            branch=self.state.branch,
-            bench=self._bench,
-            why="the step is left out",
-        )
-        self._save(skipped)
+        skipped = states.skip_step(self.state, number, reason=reason, now=self.clock.now())
+        _take_back(self, number, why="the step is left out")
+        self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
     def retry(self, number: int) -> None:
-        """Make a step pending again, from its beginning, and what was skipped because of it; undo it if in progress."""
+        """Make a step pending again, from its beginning, and what was skipped because of it; undo it if in progress.
+
+        A completed one only if its text has changed since: its commits stay, and it is done once more on top of them.
+        """
         status = self.state.execution(number).status
-        if status not in {Status.FAILED, Status.SKIPPED, Status.IN_PROGRESS}:
+        if status == Status.PENDING or (status == Status.COMPLETED and number not in stale(self)):
             raise UsageError(
-                f"Step {number} is {status}; only a step that is failed, skipped or in progress can be tried again.",
+                f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be tried "
+                "again.",
                 hint=f"see where the ticket stands: cdd status {self.ticket.slug}",
             )
-        recovery.take_back(
-            self.ticket.slug,
-            self.state.execution(number),
-            branch=self.state.branch,
-            bench=self._bench,
-            why="the step begins anew",
-        )
-        state = states.retry_step(self.state, number)
-        for dependent in downstream(self._depends, (number,)):
-            if state.execution(dependent).status == Status.SKIPPED and state.execution(dependent).error == _CUT_OFF:
-                state = states.retry_step(state, dependent)
-        self._save(state)
+        _take_back(self, number, why="the step begins anew")
+        self.save(with_dependents(self, states.retry_step(self.state, number), number=number))
 
-    def _run_facts(self, *, goes_on: bool) -> RunState:
-        """The state with what the step about to run is carried out with; one that goes on stays on its branch."""
-        repository = self._bench.repository
-        return replace(
-            self.state,
-            base_commit=self.state.base_commit or repository.head(),
-            branch=self.state.branch if goes_on else repository.branch(),
-            sandbox=self._bench.suite.sandbox.level,
-            model=self._bench.model.name,
-            plan_sha256=self.documents.plan_sha256,
-            spec_sha256=self.documents.spec_sha256,
-        )
-
-    def _save(self, state: RunState) -> None:
+    def save(self, state: RunState) -> None:
         """Make ``state`` the present one and write it, with what the model has used so far."""
         state = self._counted(state)
         state_file.save(self.ticket.state_path, state)
@@ -239,8 +220,60 @@ class Executor:
         return states.record_usage(state, self._metered, usage=self._meter.step)
 
 
+def stale(executor: Executor) -> tuple[int, ...]:
+    """The completed steps whose text has changed since."""
+    state = executor.state
+    return tuple(
+        number
+        for number in state.numbers(Status.COMPLETED)
+        if state.execution(number).text_sha256 != executor.step(number).text_sha256
+    )
+
+
+def blocking_steps(executor: Executor, step: Step) -> tuple[int, ...]:
+    """The steps that ``step`` depends on and that are not completed."""
+    return tuple(n for n in step.depends_on if executor.state.execution(n).status != Status.COMPLETED)
+
+
+def with_dependents(executor: Executor, state: RunState, *, number: int) -> RunState:
+    """``state`` with the steps pending again that were skipped only because they depend on ``number``."""
+    for dependent in downstream(executor.depends, (number,)):
+        if state.execution(dependent).status == Status.SKIPPED and state.execution(dependent).error == _CUT_OFF:
+            state = states.retry_step(state, dependent)
+    return state
+
+
+def _take_back(executor: Executor, number: int, *, why: str) -> None:
+    """Undo a step that is underway."""
+    step, slug = executor.state.execution(number), executor.ticket.slug
+    recovery.take_back(slug, step, branch=executor.state.branch, why=why, bench=executor.bench)
+
+
+def require_dependencies(executor: Executor, step: Step) -> None:
+    """Raise ``UsageError`` if a step that ``step`` depends on is not completed."""
+    waits_for = blocking_steps(executor, step)
+    if waits_for:
+        shown = ", ".join(f"step {n} ({executor.state.execution(n).status})" for n in waits_for)
+        hint = f"run that first, or leave this one out: cdd exec {executor.ticket.slug} --skip {step.number}"
+        raise UsageError(f"Step {step.number} depends on {shown}.", hint=hint)
+
+
+def _run_facts(executor: Executor, *, goes_on: bool) -> RunState:
+    """The state with what the step about to run is carried out with; one that goes on stays on its branch."""
+    bench, state = executor.bench, executor.state
+    return replace(
+        state,
+        base_commit=state.base_commit or bench.repository.head(),
+        branch=state.branch if goes_on else bench.repository.branch(),
+        sandbox=bench.suite.sandbox.level,
+        model=bench.model.name,
+        plan_sha256=executor.documents.plan_sha256,
+        spec_sha256=executor.documents.spec_sha256,
+    )
+
+
 @contextmanager
-def _alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
+def alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
     """Be the only one at work in the repository and on the ticket; what killed runs left behind is removed first."""
     with (
         holding_repository(bench.repository.place.common_dir) as was_killed,

@@ -41,14 +41,18 @@ def test_a_step_put_before_others_moves_them_without_mixing_them_up() -> None:
         4: ("C", "pending"),
     }
     assert all(number == step.step_number for number, step in state.step_executions.items())
-    assert notices == ()
+    assert notices == ("step 1 'New' is new",)
 
 
 def test_a_renamed_step_is_known_by_its_text() -> None:
     state, notices = reconcile(run(1, 2), [key(1, "New"), key(2, "A, renamed", "A"), key(3, "B"), key(4, "C")])
 
     assert statuses(state)[2] == ("A, renamed", "completed")
-    assert notices == ()
+    assert notices == ("step 1 'New' is new",)
+
+
+def test_a_step_that_was_not_begun_and_is_gone_is_told() -> None:
+    assert reconcile(run(1), [A, C])[1] == ("step 2 'B' is no longer in the plan",)
 
 
 def test_a_completed_step_whose_text_changed_is_stale_and_reported_until_it_is_done_again() -> None:

@@ -271,9 +271,26 @@ def test_what_a_changed_plan_means_for_finished_steps_is_told_once(work: MakeWor
         with executor.running():
             executor.run_all()
     stale = [event.text for event in project.seen if isinstance(event, Notice)]
-    assert len(stale) == 1
-    assert "is stale" in stale[0]
+    assert stale == [
+        "plan.md has changed since the last step was run",
+        "step 1 'Ten percent off' is stale: its text changed after it was completed",
+    ]
     assert not (project.folder / "discount.py").exists(), CODE
+
+
+def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    run_all(made, does("a"))
+    with pytest.raises(UsageError, match="only a step that is failed, skipped, in progress or stale"):
+        made.executor().retry(1)
+    made.ticket.plan_path.write_text(ONE + "\nNow in other words.\n")
+    executor = made.executor(does("b"))
+    with executor.running():
+        executor.retry(1)
+        executor.run_all()
+    assert project.log == ["plan: A sale", "docs: Ten percent off", "plan: A sale", "docs: Ten percent off"]
+    assert made.statuses == {1: "completed"}
+    assert made.executor().remarks == ()
 
 
 def test_steps_are_counted_as_they_start(work: MakeWork, project: Project) -> None:

@@ -1,0 +1,103 @@
+"""What a run came to: its steps, the files it changed, how long it took, what it used, and what to type next."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from rich.text import Text
+
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.status import show_steps
+from cdd_agent.work.state import RunState, Status, StepExecution
+
+MOST_FILES_SHOWN = 8
+"""Of one kind."""
+
+
+def show_summary(state: RunState, *, screen: Screen) -> None:
+    """The steps with phases and commits, then files, time, and the next command."""
+    show_steps(state, screen=screen)
+    for kind, paths in _files(state).items():
+        if paths:
+            _row(kind, _listed(paths), screen=screen)
+    times = {number: _seconds(step) for number, step in state.step_executions.items()}
+    took = [f"step {number} {shown_time(seconds)}" for number, seconds in times.items() if seconds]
+    if took:
+        in_all = shown_time(sum(times.values()))
+        _row("time", in_all if len(took) == 1 else f"{in_all} in all: {', '.join(took)}", screen=screen)
+    _row("next", _next(state), screen=screen)
+
+
+def shown_time(seconds: float) -> str:
+    """A duration as a person reads it.
+
+    >>> shown_time(0.4), shown_time(61), shown_time(7265)
+    ('0.4 s', '1 min 1 s', '2 h 1 min')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _row(word: str, told: str, *, screen: Screen) -> None:
+    """One line of the summary."""
+    screen.line(Text.assemble((f"{word:<9}", "dim"), clean(told)), indent=0, hang=9)
+
+
+def _files(state: RunState) -> dict[str, tuple[str, ...]]:
+    """``created``, ``modified`` and ``deleted`` -> the files, as they differ from before the run."""
+    before: dict[str, bool] = {}
+    now: dict[str, bool] = {}
+    for step in state.step_executions.values():
+        for paths, was_there, is_there in (
+            (step.files_created, False, True),
+            (step.files_modified, True, True),
+            (step.files_deleted, True, False),
+        ):
+            for path in paths:
+                before.setdefault(path, was_there)
+                now[path] = is_there
+    kinds = {path: (before[path], now[path]) for path in sorted(now)}
+    return {
+        "created": tuple(path for path, kind in kinds.items() if kind == (False, True)),
+        "modified": tuple(path for path, kind in kinds.items() if kind == (True, True)),
+        "deleted": tuple(path for path, kind in kinds.items() if kind == (True, False)),
+    }
+
+
+def _listed(paths: Iterable[str]) -> str:
+    """How many files, and the first of them."""
+    names = list(paths)
+    more = f" and {len(names) - MOST_FILES_SHOWN} more" if len(names) > MOST_FILES_SHOWN else ""
+    return f"{len(names)}: {', '.join(names[:MOST_FILES_SHOWN])}{more}"
+
+
+def _seconds(step: StepExecution) -> float:
+    """How long a step was worked on, all tries together; by the clock of its start and end if nothing was measured."""
+    if step.usage.minutes:
+        return step.usage.minutes * 60
+    if step.started_at is None or step.completed_at is None:
+        return 0.0
+    return max(0.0, (_moment(step.completed_at) - _moment(step.started_at)).total_seconds())
+
+
+def _moment(stamp: str) -> datetime:
+    """A time stamp of the state."""
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00"))
+
+
+def _next(state: RunState) -> str:
+    """The command that goes on from here."""
+    for number in state.numbers(Status.FAILED):
+        return f"change the plan or the code, then: cdd exec {state.ticket_slug} --retry {number}"
+    if state.numbers(Status.PENDING, Status.IN_PROGRESS):
+        return f"cdd exec {state.ticket_slug}"
+    skipped = state.numbers(Status.SKIPPED)
+    if skipped:
+        return f"cdd exec {state.ticket_slug} --retry {skipped[0]} does what was skipped"
+    since = f" {state.base_commit[:7]}.." if state.base_commit else ""
+    return f"cdd review {state.ticket_slug}, or: git log --oneline{since}"

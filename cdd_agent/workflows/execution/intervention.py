@@ -1,0 +1,127 @@
+"""What a person does by hand between two steps: changes to files, committed or kept, and steps that are done already.
+
+The gate judges the tree as it is, whoever made it so; nothing here passes a step without a run of all tests.
+"""
+
+from dataclasses import replace
+
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
+from cdd_agent.git.commits import commit_paths, require_identity
+from cdd_agent.git.states import require_usable
+from cdd_agent.tdd import briefing, recovery, verdict
+from cdd_agent.tickets.plan import Step
+from cdd_agent.work import state as states
+from cdd_agent.work.state import AttemptRecord, RunState, Status
+from cdd_agent.workflows.execution.documents import (
+    changes_of_users,
+    require_finished,
+    require_ready,
+    step_key,
+    work_item,
+)
+from cdd_agent.workflows.execution.executor import Executor, alone, require_dependencies, with_dependents
+from pytest_tdd_agent.gate import judge
+from pytest_tdd_agent.report import Reason, Verdict
+
+MESSAGE = "chore: changes made by hand"
+"""Of a commit of them, unless the user says otherwise."""
+
+
+def in_the_way(executor: Executor, *, anew: bool) -> tuple[str, ...]:
+    """The user's uncommitted changes that the next step would be refused for; ``anew``: it is begun once more.
+
+    None if they are kept, and none of a step that goes on where it was interrupted: its own files are among them.
+    """
+    if executor.allows_dirty or executor.keeps_changes:
+        return ()
+    for number in executor.state.numbers(Status.IN_PROGRESS):
+        if recovery.is_underway(executor.ticket.slug, executor.state.execution(number), bench=executor.bench):
+            return ()
+    nothing_runs = executor.next_step() is None and not anew
+    return () if nothing_runs else changes_of_users(executor.bench.repository, executor.ticket)
+
+
+def commit_changes(executor: Executor, message: str = "") -> None:
+    """Commit the user's changes, and nothing else, in the user's name; the user's hooks take part.
+
+    Raises ``UsageError`` if there are none, ``GateClosed`` if a hook refuses them.
+    """
+    repository = executor.bench.repository
+    require_usable(repository.place)
+    with alone(executor.ticket, executor.bench):
+        require_finished(repository)
+        _require_no_step_underway(executor)
+        paths = changes_of_users(repository, executor.ticket)
+        if not paths:
+            raise UsageError("There are no changes of yours to commit.", hint="Enter goes on with the plan")
+        require_identity(repository)
+        subject = message.strip() or MESSAGE
+        commit = commit_paths(repository, f"{subject}\n", paths=paths)
+        executor.bench.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
+
+
+def keep_changes(executor: Executor) -> None:
+    """Let the next step run with the user's changes in the work tree, out of every commit and locked for the model."""
+    if not changes_of_users(executor.bench.repository, executor.ticket):
+        raise UsageError("There are no uncommitted changes to keep.", hint="Enter goes on with the plan")
+    executor.keeps_changes = True
+
+
+def mark_done(executor: Executor, step: Step) -> None:
+    """Take ``step`` as completed by what is committed, if all tests pass and those of the step are among them.
+
+    Raises ``UsageError`` if it cannot be done now, ``GateClosed`` with the reasons if the tests say otherwise.
+    """
+    bench, number = executor.bench, step.number
+    status = executor.state.execution(number).status
+    if status in {Status.COMPLETED, Status.IN_PROGRESS}:
+        shown = status.replace("_", " ")
+        raise UsageError(f"Step {number} is {shown}.", hint="Enter goes on with the plan; retry begins a step anew")
+    require_dependencies(executor, step)
+    require_ready(bench.repository, executor.ticket, documents=executor.documents, allow_dirty=False, emit=bench.emit)
+    now = executor.clock.now
+    again = states.retry_step(executor.state, number)
+    begun = states.start_step(again, step_key(step), now=now(), base_commit=bench.repository.head())
+    bench.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
+    judged, record = _judged(executor, step, begun=begun)
+    if not judged.open:
+        reasons = "".join(f"\n  {reason}" for reason in briefing.reason_lines(judged))
+        hint = f"mend and commit that, or let the agent do it: retry {number}"
+        raise GateClosed(f"Step {number} is not done:{reasons}", hint=hint)
+    done = states.complete_step(states.record_attempt(begun, number, attempt=record), number, now=now())
+    executor.save(with_dependents(executor, done, number=number))
+    bench.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+
+
+def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict, AttemptRecord]:
+    """What the gate says of the tree as it is: nothing fails, and the step's tests pass."""
+    bench = executor.bench
+    item = work_item(executor.ticket, step, spec=executor.documents.spec)
+    path = recovery.report_path(begun.execution(step.number), "by-hand", bench=bench)
+    run = bench.run_suite("all tests, for a step done by hand", keep=path)
+    if run.report is None:
+        judged = verdict.not_run("green", run.problem or "no report")
+    else:
+        judged = judge("green", run.report, targets=item.tests)
+    reasons = briefing.reason_lines(judged)
+    evidence = briefing.evidence(judged, run.report)
+    bench.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+    by_hand = Reason(code="by_hand", nodeid=None, message="the user marked the step done; all tests passed")
+    return judged, AttemptRecord(
+        phase="green",
+        number=1,
+        verdict="open" if judged.open else "closed",
+        reasons=reasons or briefing.reason_lines(replace(judged, reasons=(by_hand,))),
+        report=None if run.report is None else str(path.relative_to(bench.repository.root)),
+    )
+
+
+def _require_no_step_underway(executor: Executor) -> None:
+    """Raise ``UsageError`` if a step was interrupted: its half-done files cannot be told from the user's."""
+    for number in executor.state.numbers(Status.IN_PROGRESS):
+        if recovery.is_underway(executor.ticket.slug, executor.state.execution(number), bench=executor.bench):
+            raise UsageError(
+                f"Step {number} was interrupted, and its files are among the changes.",
+                hint=f"Enter goes on with it; skip {number} undoes it",
+            )

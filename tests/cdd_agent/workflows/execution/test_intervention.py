@@ -1,0 +1,164 @@
+"""What a person does by hand between two steps."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import Committed, GateJudged
+from cdd_agent.work.state import Status
+from cdd_agent.workflows.execution import intervention
+from cdd_agent.workflows.execution.executor import Executor
+from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.fakes.model import ScriptedModel, says
+from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes
+
+FEATURES = plan((1, "Ten percent off", "none"), (2, "Thanks", "1"), kind="feature")
+
+
+def failed(made: Work, model: ScriptedModel | None = None) -> Executor:
+    executor = made.executor(model or ScriptedModel([says("No.")]))
+    with executor.running():
+        executor.run_all()
+    return executor
+
+
+def test_changes_of_the_user_stand_in_the_way_of_the_next_step_and_tickets_do_not(
+    work: MakeWork, project: Project
+) -> None:
+    made = work(ONE)
+    executor = made.executor()
+    assert intervention.in_the_way(executor, anew=False) == ()
+    project.write({"prices.py": "# mine\n", "new.py": ""})
+    assert intervention.in_the_way(executor, anew=False) == ("prices.py", "new.py")
+    assert intervention.in_the_way(made.executor(allow_dirty=True), anew=False) == ()
+
+
+def test_changes_are_committed_as_the_users_own_and_nothing_else(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    executor = failed(made)
+    project.write({"prices.py": "# mine\n", "new.py": "x = 1\n"})
+    (project.folder / "pytest.ini").unlink()
+    intervention.commit_changes(executor, "  Prices by hand ")
+    assert project.git("log", "-1", "--format=%s|%an") == "Prices by hand|Ada"
+    changed = project.git("show", "--format=", "--name-status", "HEAD").splitlines()
+    assert sorted(changed) == ["A\tnew.py", "D\tpytest.ini", "M\tprices.py"]
+    assert project.status == ""
+    assert project.seen[-1] == Committed(
+        phase="by hand", commit=project.git("rev-parse", "HEAD"), subject="Prices by hand"
+    )
+    with pytest.raises(UsageError, match="no changes of yours"):
+        intervention.commit_changes(executor)
+
+
+def test_without_words_the_message_says_that_it_was_by_hand(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    project.write({"prices.py": "# mine\n"})
+    intervention.commit_changes(executor)
+    assert project.log[-1] == "chore: changes made by hand"
+
+
+def test_the_users_hooks_take_part_in_such_a_commit(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    hook = Path(project.git("rev-parse", "--absolute-git-dir")) / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho not on a Friday >&2\nexit 1\n")
+    hook.chmod(0o755)
+    project.write({"prices.py": "# mine\n"})
+    with pytest.raises(GateClosed, match="not on a Friday"):
+        intervention.commit_changes(executor)
+    assert project.status == " M prices.py"
+
+
+def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(work: MakeWork, project: Project) -> None:
+    made = work(ONE)
+    failed(made)
+    project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
+    executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
+    intervention.commit_changes(executor)
+    with executor.running():
+        executor.retry(1)
+        executor.run_all()
+    assert made.statuses == {1: "completed"}
+    assert project.log == ["plan: A sale", "chore: changes made by hand", "docs: Ten percent off"]
+    assert made.saved.execution(1).files_modified == ()
+
+
+def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "First", "none"), (2, "Second", "none")))
+    project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
+    executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
+    intervention.keep_changes(executor)
+    with executor.running():
+        executor.run_step(executor.step(1))
+        with pytest.raises(UsageError, match="uncommitted changes of yours"):
+            executor.run_step(executor.step(2))
+    assert project.git("show", "--format=", "--name-only", "HEAD") == "a.md"
+    assert project.status == " M prices.py"
+    project.write({"prices.py": "def total(prices):\n    return sum(prices)\n"})
+    with pytest.raises(UsageError, match="no uncommitted changes to keep"):
+        intervention.keep_changes(executor)
+
+
+def test_a_step_done_by_hand_counts_once_all_tests_pass(work: MakeWork, project: Project) -> None:
+    made = work(FEATURES)
+    executor = failed(made)
+    project.write({"discount.py": CODE, TEST_FILE: TEST})
+    with pytest.raises(UsageError, match="uncommitted changes of yours"), executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    intervention.commit_changes(executor)
+    with executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    step = made.saved.execution(1)
+    assert (step.status, step.attempts[-1].verdict) == (Status.COMPLETED, "open")
+    assert step.attempts[-1].reasons == ("by_hand: the user marked the step done; all tests passed",)
+    following = executor.next_step()
+    assert following is not None
+    assert following.number == 2
+    with pytest.raises(UsageError, match="Step 1 is completed"):
+        intervention.mark_done(executor, executor.step(1))
+
+
+def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(work: MakeWork, project: Project) -> None:
+    made = work(FEATURES)
+    executor = failed(made)
+    with pytest.raises(GateClosed, match="target_missing"), executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    project.write({"discount.py": "def discount(price):\n    return 0\n", TEST_FILE: TEST})
+    intervention.commit_changes(executor)
+    with pytest.raises(GateClosed, match="target_failed") as refused, executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    assert "retry 1" in refused.value.hint
+    assert made.statuses == {1: "failed", 2: "pending"}
+    assert not [event for event in project.seen if isinstance(event, GateJudged) and event.open]
+
+
+def test_a_step_that_waits_for_another_is_not_marked_done(work: MakeWork) -> None:
+    executor = work(FEATURES).executor()
+    with pytest.raises(UsageError, match="Step 2 depends on step 1"), executor.running():
+        intervention.mark_done(executor, executor.step(2))
+
+
+def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: MakeWork, project: Project) -> None:
+    made = work(FEATURES)
+    executor = made.executor()
+    with executor.running():
+        executor.skip(1, reason="skipped by the user")
+        executor.run_all()
+    assert made.statuses == {1: "skipped", 2: "skipped"}
+    project.write({"discount.py": CODE, TEST_FILE: TEST})
+    intervention.commit_changes(executor)
+    with executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    assert made.statuses == {1: "completed", 2: "pending"}
+
+
+def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(work: MakeWork, project: Project) -> None:
+    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    executor = made.executor(ScriptedModel([writes(TEST_FILE, TEST), KeyboardInterrupt()]))
+    with pytest.raises(KeyboardInterrupt), executor.running():
+        executor.run_all()
+    project.write({"prices.py": "# mine\n"})
+    assert intervention.in_the_way(executor, anew=False) == ()
+    with pytest.raises(UsageError, match="Step 1 was interrupted"):
+        intervention.commit_changes(executor)
