@@ -12,8 +12,9 @@ _Key = Callable[[StepKey | StepExecution], object]
 def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tuple[str, ...]]:
     """The run over ``steps``, and a sentence for each thing a person should know.
 
-    Executions are matched by title, then by the digest of the text, then by number. New steps are pending, and told,
-    as are steps that are gone. A completed step whose text has changed is stale: it stays completed, with the text it was done by, and is reported.
+    Executions are matched by title, then by the digest of the text, then by number. New steps are pending, and
+    told, as are steps that are gone. A completed step whose text has changed is stale: it stays completed, with
+    the text it was done by, and is reported.
     """
     matches = _matches(tuple(state.step_executions.values()), steps)
     executions: dict[int, StepExecution] = {}
