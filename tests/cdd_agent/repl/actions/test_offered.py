@@ -1,0 +1,33 @@
+"""What completes a line comes from the project as it is."""
+
+from pathlib import Path
+
+from cdd_agent.repl.actions.offered import candidates_of
+from tests.cdd_agent.repl.actions.prompt import Prompt
+from tests.fakes.demo import SLUG
+from tests.fakes.model import ScriptedModel, says
+
+
+def test_tickets_have_titles_and_steps_their_status(finished: Path) -> None:
+    (finished / "tickets" / "broken").mkdir()
+    (finished / "tickets" / "broken" / "spec.yaml").write_text("- no\n", encoding="utf-8")
+    found = candidates_of(finished, ticket=lambda: SLUG)
+    assert list(found.slugs()) == [("broken", ""), (SLUG, "Minutes without a unit are lost")]
+    assert list(found.steps()) == [(1, "Minutes after hours need no unit (completed)")]
+    assert list(candidates_of(finished, ticket=lambda: "").steps()) == []
+
+
+def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
+    prompt = Prompt(project, model=ScriptedModel([says("What is it for?"), says("Trains.")]))
+    prompt.says("/spec")
+    prompt.says("For trains.")
+    found = candidates_of(project, ticket=lambda: "")
+    assert list(found.sessions()) == []
+    prompt.die()
+    ((name, told),) = found.sessions()
+    assert name == prompt.crew.transcript.id
+    assert told.endswith(f", /spec {SLUG}: For trains.")
+
+
+def test_files_are_those_that_git_knows(project: Path) -> None:
+    assert "durations/reading.py" in set(candidates_of(project, ticket=lambda: "").files())

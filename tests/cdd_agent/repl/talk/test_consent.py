@@ -1,0 +1,26 @@
+"""Saving is agreed to with Enter, and asked about until there is an answer."""
+
+import pytest
+
+from cdd_agent.repl.talk import consent
+from tests.fakes.demo import captured
+
+
+@pytest.mark.parametrize(
+    ("typed", "saves"), [("", True), ("y", True), ("YES", True), ("n", False), ("what?\nno", False)]
+)
+def test_the_answer_is_yes_unless_it_is_no(monkeypatch: pytest.MonkeyPatch, *, typed: str, saves: bool) -> None:
+    answers = iter(typed.split("\n"))
+    monkeypatch.setattr("builtins.input", lambda: next(answers))
+    with captured() as (screen, shown):
+        assert consent.may_save(screen=screen) is saves
+    assert shown.getvalue().startswith("Save this? [Y/n]")
+
+
+def test_where_no_answer_comes_nothing_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends() -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ends)
+    with captured() as (screen, _), pytest.raises(KeyboardInterrupt):
+        consent.may_save(screen=screen)
