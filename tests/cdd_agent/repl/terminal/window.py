@@ -70,6 +70,10 @@ class Window:
             assert time.monotonic() < end, shown
             time.sleep(0.05)
 
+    def send(self, number: int) -> None:
+        """Send the program a signal."""
+        os.kill(int(self._run("list-panes", "-t", "w", "-F", "#{pane_pid}")), number)
+
     def is_open(self) -> bool:
         return subprocess.run([*self._tmux, "has-session"], capture_output=True, check=False).returncode == 0
 
