@@ -13,6 +13,7 @@ from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.limits.ceiling import Ceilings
 from cdd_agent.agent.limits.meter import Meter, Tally, without_price
 from cdd_agent.agent.talk.transcript import Transcript
+from cdd_agent.agent.permission import Permission
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import UsageError
@@ -108,6 +109,19 @@ class Composition:
         )
 
     @cached_property
+    def permission(self) -> Permission:
+        """What the model's commands may do without a question, and whom to ask."""
+        return Permission(
+            root=self.root,
+            level=self.suite.sandbox.level,
+            approvals=self.trust.approvals,
+            ask=self._options.ask_command,
+            tell=lambda text: self.emit(Notice(text=text)),
+            asks_all=self.settings.approvals == "all",
+            test_command=f"{self.suite.interpreter.path} -m pytest",
+        )
+
+    @cached_property
     def model(self) -> Model:
         """Who answers: the recording if one is given, else Anthropic's API; recorded if that is asked for."""
         replay = self._options.recording(self._environment)
@@ -198,6 +212,7 @@ class Composition:
                 edit_format=self.settings.edit_format,
             ),
             role=executor.role(self.settings.edit_format),
+            permission=self.permission,
             reports=settings.private_folder(self.root) / "reports" / ticket.slug,
             emit=self.emit,
             memory=self.memory(),

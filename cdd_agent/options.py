@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cdd_agent.errors import UsageError
 
 if TYPE_CHECKING:
+    from cdd_agent.agent.permission import AskCommand
     from cdd_agent.model.anthropic_api import MayWait
     from cdd_agent.model.secret import Secret
     from cdd_agent.trust import Ask
@@ -31,6 +32,8 @@ class Options:
     """Asks the user whether to wait for a busy service; None: nobody is there."""
     may_save: Callable[[], bool] | None = None
     """Asks the user, who has seen a change to a spec, whether to save it; None: it is saved."""
+    ask_command: "AskCommand | None" = None
+    """Asks the user whether a command of the model's may run; None: nobody is there."""
     sandbox: str | None = None
     """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
     attended: bool = False
