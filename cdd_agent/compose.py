@@ -12,8 +12,8 @@ from cdd_agent.agent.limits import history
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.limits.ceiling import Ceilings
 from cdd_agent.agent.limits.meter import Meter, Tally, without_price
-from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.agent.permission import Permission
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.clock import Clock, SystemClock
 from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import UsageError
