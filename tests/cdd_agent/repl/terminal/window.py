@@ -60,9 +60,9 @@ class Window:
         """What the screen shows, on request with the sequences that color it."""
         return self._run("capture-pane", "-p", "-t", "w", *(["-e"] if colors else []))
 
-    def screen_with(self, *texts: str, without: tuple[str, ...] = ()) -> str:
+    def screen_with(self, *texts: str, without: tuple[str, ...] = (), within_s: float = 30) -> str:
         """What the screen shows once all of ``texts`` stand on it, and nothing of ``without``."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + within_s
         while True:
             shown = self.screen()
             if all(text in shown for text in texts) and not any(text in shown for text in without):
