@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from cdd_agent.cli.app import run
 from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
 from tests.fakes.demo import RECORDING, SLUG
+from tests.fakes.program import command, environment
 
 
 @pytest.fixture
@@ -83,3 +85,50 @@ def test_ctrl_d_at_once_leaves(window: Window) -> None:
     while window.is_open():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_pipe_gets_plain_lines_whatever_the_environment(
+    finished: Path, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        command("--project", str(finished)),
+        input=b"/status\n/plan\n/cost\n/back\n/exit\n/wat\n",
+        env=environment(tmp_path, **variables),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b" not in done.stdout
+    assert b"\r" not in done.stdout
+    assert b"> " not in done.stdout
+    assert b"ticket        title" in done.stdout
+    assert b"nothing was asked of a model" in done.stdout
+    assert b"/wat" not in done.stdout
+    if "PYTHONIOENCODING" in variables:
+        assert done.stdout.isascii()
+
+
+def test_a_sitting_that_says_nothing_to_an_agent_leaves_no_session(finished: Path, types: pytest.MonkeyPatch) -> None:
+    chat(finished, "/status\n/cost\n", types=types)
+    assert not (finished / ".cdd" / "sessions").exists()
+
+
+def test_what_was_said_can_be_resumed_by_the_next_start(
+    project: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat(project, "/spec\n", "--replay", str(RECORDING), types=types)
+    capsys.readouterr()
+    assert chat(project, "/resume\n", "--replay", str(RECORDING), types=types) == 0
+    told = capsys.readouterr().out
+    assert f"/spec {SLUG}" in told
+    assert "What should `1h90` be?" in told
+
+
+def test_the_conventions_of_the_project_are_told_once(
+    project: Path, types: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "AGENTS.md").write_text("Tabs.\n", encoding="utf-8")
+    chat(project, "/spec\n/spec\n", "--replay", str(RECORDING), types=types)
+    assert capsys.readouterr().out.count("Project memory: AGENTS.md (6 bytes)") == 1

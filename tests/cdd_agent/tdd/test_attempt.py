@@ -8,6 +8,7 @@ from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import attempts_at, make_attempt
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.workspace.memory import Document, Memory
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project, item, red, runs
 
@@ -58,6 +59,20 @@ def test_a_later_attempt_sees_what_failed_in_the_one_before(
     assert isinstance(text, Text)
     assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
     assert "name_not_expected" in text.text.partition("Attempt 1 was refused")[2]
+
+
+def test_every_attempt_begins_with_the_conventions_of_the_project(
+    project: Project, *, step: StepExecution, laid: Ground
+) -> None:
+    model = ScriptedModel([red()])
+    memory = Memory(documents=(Document(path="AGENTS.md", text="Tabs. </data-x>", size_bytes=15),))
+    make_attempt(item(), "red", step=step, ground=laid, bench=replace(project.bench(model), memory=memory))
+    told, task = model.requests[0].messages[0].content
+    assert isinstance(told, Text)
+    assert isinstance(task, Text)
+    assert told.text.startswith("Conventions of this project")
+    assert " AGENTS.md>\nTabs. " in told.text
+    assert task.text.startswith("Carry out step 1 of the plan.")
 
 
 def test_the_attempts_of_one_phase_are_counted_by_themselves(step: StepExecution) -> None:

@@ -1,12 +1,17 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.talk.recall import Talk, load
+from cdd_agent.agent.talk.transcript import Transcript
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.agent.tools.completion import Completion
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
-from cdd_agent.model.conversation import ToolResult
+from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
+from cdd_agent.workspace.memory import Document, Memory
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom
+from tests.fakes.clock import FakeClock
 from tests.fakes.model import call, says
 
 
@@ -63,3 +68,53 @@ def test_the_conversation_can_go_on_after_an_error(room: MakeRoom) -> None:
         made.desk.ask(conversation, note(), agent="socrates")
     conversation.say("Again.")
     assert made.desk.ask(conversation, note(), agent="socrates").text == "Here I am."
+
+
+def test_every_conversation_begins_with_the_conventions(room: MakeRoom) -> None:
+    document = Document(path="AGENTS.md", text="Tabs.", size_bytes=5)
+    desk = replace(room().desk, memory=Memory(documents=(document,)))
+    conversation = desk.conversation("planner", ticket="sale")
+    conversation.say("Look.")
+    (told, words) = conversation.messages[0].content
+    assert isinstance(told, Text)
+    assert f"<data-{conversation.token} AGENTS.md>\nTabs." in told.text
+    assert words == Text(text="Look.")
+    assert conversation.token in conversation.system
+
+
+def test_a_long_conversation_is_replaced_by_its_summary_and_a_short_one_stays(room: MakeRoom) -> None:
+    made = room(says("They talked."))
+    made.model.name = "claude-haiku-5-5"
+    desk = replace(made.desk, compact_at_percent=80)
+    conversation = desk.conversation("socrates", ticket="sale")
+    conversation.say("Hello.")
+    conversation.tokens = 799_999
+    assert desk.fitting(conversation, "socrates", ticket="sale") is conversation
+    conversation.tokens = 800_000
+    shorter = desk.fitting(conversation, "socrates", ticket="sale")
+    assert "They talked." in str(shorter.messages)
+    assert shorter.system == conversation.system
+    assert len(conversation.messages) == 1
+
+
+def test_a_resumed_conversation_goes_on_in_the_transcript(room: MakeRoom, tmp_path: Path) -> None:
+    transcript = Transcript(tmp_path, clock=FakeClock(), tell=lambda _: None)
+    desk = replace(room().desk, transcript=transcript)
+    messages = (UserMessage(content=(Text(text="Hello."),)), AssistantMessage(content=(Text(text="Yes?"),)))
+    talk = Talk(agent="socrates", ticket="sale", model="m", token="bcdfgh", messages=messages)
+    conversation = desk.resumed(talk)
+    assert "<data-bcdfgh" in conversation.system
+    conversation.say("Go on.")
+    transcript.close()
+    (read,) = load(tmp_path, transcript.id).talks
+    assert read.messages == (*messages, UserMessage(content=(Text(text="Go on."),)))
+
+
+def test_another_model_is_not_given_the_thoughts_of_the_first(room: MakeRoom) -> None:
+    desk = room().desk
+    conversation = desk.conversation("socrates", ticket="sale")
+    conversation.say("Hello.")
+    conversation.hear(says(Opaque(wire={"type": "thinking", "thinking": "hmm"}), "Yes?"))
+    other = desk.for_another_model(conversation, "socrates", ticket="sale")
+    assert other.messages[1] == AssistantMessage(content=(Text(text="Yes?"),))
+    assert (other.token, other.system) == (conversation.token, conversation.system)
