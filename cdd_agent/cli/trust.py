@@ -1,4 +1,4 @@
-"""``cdd trust``: what the repository brings, and whether it may take effect."""
+"""``cdd trust``: what the repository brings, whether it may take effect, and which commands may run unasked."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """Show the settings, the interpreter and the commit hooks that this repository brings, and ask about each.
 
     Without a terminal they are shown with their digests, and nothing is decided. Nothing of them is ever run here.
+    Commands that the agent may run here unasked are listed.
     """
     from cdd_agent.doctor.offers import offers
 
@@ -43,10 +44,23 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
             approvals.record(known[digest], approved=True)
             invocation.screen.line(f"Approved: {known[digest].name} ({known[digest].source}).")
         return
+    _list_commands(approvals, invocation=invocation)
     if not found:
         invocation.screen.line("This repository brings nothing that needs your approval.")
         return
     _go_through(found, approvals, invocation=invocation)
+
+
+def _list_commands(approvals: "Approvals", *, invocation: Invocation) -> None:
+    """The commands that run unasked, a line of each."""
+    commands = approvals.commands()
+    if commands:
+        screen = invocation.screen
+        screen.line("Commands that the agent may run here unasked; cdd trust --forget drops them:", indent=0, hang=2)
+        for command in commands:
+            first, *more = command.splitlines() or [""]
+            screen.line(f"{first} ..." if more else first, indent=2, hang=2)
+        screen.gap()
 
 
 def _go_through(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: Invocation) -> None:

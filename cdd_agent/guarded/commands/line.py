@@ -18,7 +18,7 @@ from cdd_agent.guarded.commands.walk import Walk
 _DEEPEST = 4
 """Lines within lines: ``bash -c`` in ``bash -c``."""
 _TOO_LONG = Finding(kind="other", why="it is longer than is looked through", loses="what it would change is not known")
-_BREAKS = re.compile(r"[;&|(){}`\n]+")
+_BREAKS = re.compile(r"[;&|(){}`\n]+|(?:^|(?<=\s))(?:!|if|then|elif|else|do|while|until)(?=\s)")
 _MOST_FRAGMENTS = 100
 
 
@@ -93,7 +93,7 @@ def _fragments(line: str, ground: Ground, *, outermost: str, depth: int) -> Iter
     pieces = [piece for piece in _BREAKS.split(line) if piece.strip()]
     if len(pieces) > _MOST_FRAGMENTS:
         yield _whole(line, _TOO_LONG, outermost=outermost)
-    elif len(pieces) > 1:
+    elif pieces != [line]:
         for piece in pieces:
             for part in _parts(piece, ground, folders=None, outermost=outermost, depth=depth + 1):
                 if part.finding.loses or part.kind == "outside":

@@ -77,9 +77,11 @@ _MAY_NOT_RUN = frozenset(
         "function_definition",
     ]
 )
-_MOVES = re.compile(r"\b(?:cd|pushd|popd|eval|source|trap)\b|(?:^|\s)\.\s|\\|['\"]")
-
+_LOOPS = frozenset({"while_statement", "for_statement", "c_style_for_statement"})
 _BRACES = frozenset("{}")
+_RESERVED = frozenset(
+    {"!", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "for", "case", "esac", "select", "in"}
+)
 
 
 class After(NamedTuple):
@@ -131,8 +133,6 @@ class Walk:
         """A loop, a condition, a function, a group, or a word that may hold commands."""
         text = text_of(node)
         setting = Setting(ground=self._ground, folders=folders)
-        if node.type in _MAY_NOT_RUN and _MOVES.search(text):
-            folders = None
         if node.type == "function_definition":
             self._add(node, other("it gives commands another name"), folders=None)
             is_bound, folders = True, None
@@ -143,9 +143,14 @@ class Walk:
                 self._add(node, finding, folders=folders)
         elif node.type == "c_style_for_statement" or (text.startswith("((") and not is_plain_arithmetic(text)):
             self._add(node, other("arithmetic can run commands"), folders=folders)
+            self.doubts.append("arithmetic can run commands")
         elif node.type == "heredoc_body" and _is_expanded(node):
             self.doubts.append("its here-document runs commands")
-        return self._sequence(node.children, folders, is_bound=is_bound)
+        count, after = len(self.found), self._sequence(node.children, folders, is_bound=is_bound)
+        if node.type not in _LOOPS or after.anyhow == folders:
+            return after
+        del self.found[count:]  # it runs again, from where it has gone to
+        return self._sequence(node.children, None, is_bound=is_bound)
 
     def _sequence(self, nodes: Sequence["Node"], folders: Folders, *, is_bound: bool) -> After:
         """One after the other, whether they go well or not."""
@@ -213,8 +218,9 @@ class Walk:
         setting = Setting(ground=self._ground, folders=folders, feeds_paths=fed)
         finding = judge_pieces(pieces, setting, functions=self._functions)
         self.taints = self.taints or finding.taints
-        if any(word.text in _BRACES for word in pieces.words):
-            self.doubts.append("a brace stands where the parser takes it for a word")
+        first = pieces.words[0].text if pieces.words else ""
+        if first in _RESERVED or any(word.text in _BRACES for word in pieces.words):
+            self.doubts.append("the parser takes for a word what may be none")
         is_exact = not is_bound and all(word.value is not None for word in pieces.words)
         raw = "".join(map(text_of, nodes))
         self.found.append(

@@ -179,17 +179,25 @@ def judge_shell(words: Sequence[Word], setting: Setting) -> Finding:
             break
         at += 1
         if value.endswith("c"):
-            script = words[at].value if at < len(words) and words[at].is_exact else None
-            if script is None:
+            if at >= len(words):
                 break
-            return Finding(kind="read", lines=(script,))
+            script = words[at]
+            if script.value is None:
+                return replace(other("a script can do anything"), lines=_as_far_as_told((script,)))
+            return Finding(kind="read", lines=(script.value,))
     return other("a script can do anything")
+
+
+def _as_far_as_told(words: Sequence[Word]) -> tuple[str, ...]:
+    """Words that are not known as the line that they may be, for what that would lose at the least."""
+    text = " ".join(word.text[1:-1] if word.text[:1] == '"' else word.value or word.text for word in words)
+    return (text,) if text.strip() else ()
 
 
 def judge_eval(words: Sequence[Word], setting: Setting) -> Finding:
     """eval: its words, if they are known, are a command line."""
     if any(not word.is_exact for word in words[1:]):
-        return replace(other(), moves=True, taints=True)
+        return replace(other(), lines=_as_far_as_told(words[1:]), moves=True, taints=True)
     return Finding(kind="read", lines=(" ".join(word.value or "" for word in words[1:]),), moves=True, taints=True)
 
 
