@@ -58,7 +58,8 @@ class Composition:
         """Slug -> what is used for the ticket, by whoever works for it."""
         self.transcript: Transcript | None = None
         """Keeps what is said in conversations for a later session, if there is to be one."""
-        self._has_told_memory = False
+        self.has_told_memory = False
+        """Whether the user knows which conventions of the project every agent is given."""
 
     @cached_property
     def root(self) -> Path:
@@ -174,9 +175,9 @@ class Composition:
     def memory(self) -> Memory:
         """The conventions of the project as its files are now; the first time, whoever listens is told of them."""
         memory = read_memory(self.root)
-        if memory.told and not self._has_told_memory:
+        if memory.told and not self.has_told_memory:
             self.emit(Notice(text=memory.told))
-        self._has_told_memory = True
+        self.has_told_memory = True
         return memory
 
     def use_model(self, name: str) -> None:

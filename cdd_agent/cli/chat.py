@@ -22,12 +22,10 @@ from cdd_agent.repl.place import Place, Read
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 
 if TYPE_CHECKING:
-    from cdd_agent.agent.talk.transcript import Transcript
     from cdd_agent.compose import Composition
     from cdd_agent.doctor.check import Check
-    from cdd_agent.events import Event
+    from cdd_agent.events import Emit, Event
     from cdd_agent.journal import Journal
-    from cdd_agent.repl.standing import Standing
     from cdd_agent.review.review import Review
     from cdd_agent.trust import Offer
     from cdd_agent.workflows.conversation.desk import Desk
@@ -42,17 +40,19 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
     Raises ``click.exceptions.Exit`` with what the session ends with, unless that is 0.
     """
     with ExitStack() as journals:
-        crew = _Crew(invocation, journals)
+        outset = _Outset(invocation)
         somebody_types = invocation.is_interactive
-        read = _at_terminal(invocation, crew) if somebody_types else _from_input
+        read = _at_terminal(invocation, outset) if somebody_types else _from_input
         if somebody_types and not first:
-            _welcome(crew.root, color=invocation.color)
+            _welcome(outset.root, color=invocation.color)
+            outset.has_shown_memory()
             try:
                 read = _ReadAhead(read)
             except EOFError:
                 return
         from cdd_agent.repl.session import Session
 
+        crew = _Crew(outset, journals)
         session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
         code = session.run(first=first)
     if code != ExitCode.DONE:
@@ -86,77 +86,95 @@ def _welcome(root: Path, *, color: bool | None) -> None:
     from prompt_toolkit.formatted_text import FormattedText
     from prompt_toolkit.output import ColorDepth
 
+    from cdd_agent.workspace.memory import read_memory
+
     count = len(all_tickets(root))
     known = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
     first = "/status shows where they stand" if count else "/new SLUG makes one"
-    where = textwrap.fill(
-        clean(f"{root}: {known}; {first}, /help the rest."),
-        width=shutil.get_terminal_size().columns - 1,
-        subsequent_indent="  ",
-    )
+    told = [f"{root}: {known}; {first}, /help the rest.", read_memory(root).told]
+    width = shutil.get_terminal_size().columns - 1
+    where = "\n".join(textwrap.fill(clean(line), width=width, subsequent_indent="  ") for line in told if line)
     about = f"cdd {__version__} turns a ticket into tested commits.\n"
     depth = ColorDepth.DEPTH_1_BIT if color is False else None
     print_formatted_text(FormattedText([("bold", about), ("ansibrightblack", f"{where}\n")]), color_depth=depth)
 
 
-class _Crew:
-    """The agents of one project, the events of each going to its ticket's journal too."""
+class _Outset:
+    """What the prompt shows before there is an agent; the project behind it is loaded once somebody asks for it."""
 
-    def __init__(self, invocation: Invocation, stack: ExitStack) -> None:
-        self._invocation = invocation
-        self._stack = stack
-        self._journals: dict[str, Journal] = {}
-        self._journal: Journal | None = None
-        self._model_name = ""
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation = invocation
+        self.listeners: list[Emit] = []
+        """Who hears of events before they are shown."""
         self.slug = ""
         """Of the ticket in work."""
+        self._shows_memory = True
 
     @cached_property
     def root(self) -> Path:
-        return self._invocation.options.root()
-
-    @cached_property
-    def standing(self) -> "Standing":
-        from cdd_agent.repl.standing import Standing
-
-        return Standing(model=self._model_name)
-
-    @cached_property
-    def transcript(self) -> "Transcript":
-        from cdd_agent.agent.talk.recall import prune
-        from cdd_agent.agent.talk.transcript import Transcript
-        from cdd_agent.clock import SystemClock
-
-        transcript = Transcript(self.root, clock=SystemClock(), tell=self._invocation.sink)
-        self._stack.callback(lambda: prune(self.root, present=transcript.id))
-        self._stack.callback(transcript.close)
-        return transcript
-
-    @property
-    def model_name(self) -> str:
-        """Of whoever answers; only a recording has to be opened to know it."""
-        options = self._invocation.options
-        if not self._model_name and options.recording() is not None:
-            self._model_name = self._project.model.name
-        elif not self._model_name:
-            self._model_name = self.settings.model
-        return self._model_name
+        return self.invocation.options.root()
 
     @cached_property
     def settings(self) -> settings.Settings:
         """The settings in force here."""
-        return settings.load(self.root, allows=self._allows, model=self._invocation.options.model)
+        return settings.load(self.root, allows=self._allows, model=self.invocation.options.model)
 
     @cached_property
-    def _project(self) -> "Composition":
+    def model_name(self) -> str:
+        """Of whoever answers at first; only a recording has to be opened to know it."""
+        is_recorded = self.invocation.options.recording() is not None
+        return self.project.model.name if is_recorded else self.settings.model
+
+    @cached_property
+    def project(self) -> "Composition":
         from cdd_agent.compose import Composition
 
-        project = Composition(self._invocation.asking, emit=self._emit)
-        project.transcript = self.transcript
+        project = Composition(self.invocation.asking, emit=self._emit)
+        project.has_told_memory = not self._shows_memory
         return project
 
+    def has_shown_memory(self) -> None:
+        """The user has been told of the project's memory, and need not be again."""
+        self._shows_memory = False
+        if "project" in vars(self):
+            self.project.has_told_memory = True
+
     def _allows(self, offer: "Offer") -> bool:
-        return self._project.trust.allows(offer)
+        return self.project.trust.allows(offer)
+
+    def _emit(self, event: "Event") -> None:
+        for listen in self.listeners:
+            listen(event)
+        self.invocation.sink(event)
+
+
+class _Crew:
+    """The agents of one project, the events of each going to its ticket's journal too."""
+
+    def __init__(self, outset: _Outset, stack: ExitStack) -> None:
+        from cdd_agent.agent.talk.recall import prune
+        from cdd_agent.agent.talk.transcript import Transcript
+        from cdd_agent.repl.standing import Standing
+
+        self.root = outset.root
+        self._outset = outset
+        self._project = outset.project
+        self._stack = stack
+        self._journals: dict[str, Journal] = {}
+        self._journal: Journal | None = None
+        self.standing = Standing(model=outset.model_name if outset.invocation.is_interactive else "")
+        outset.listeners += [self._keep, self.standing.write]
+        self.transcript = Transcript(self.root, clock=self._project.clock, tell=outset.invocation.sink)
+        self._project.transcript = self.transcript
+        stack.callback(lambda: prune(self.root, present=self.transcript.id))
+        stack.callback(self.transcript.close)
+
+    @property
+    def model_name(self) -> str:
+        return self._project.model.name
+
+    def use_model(self, name: str) -> None:
+        self._project.use_model(name)
 
     def socrates(self, ticket: Ticket) -> "Socrates":
         self.follow(ticket)
@@ -174,10 +192,6 @@ class _Crew:
         self.follow(ticket)
         return self._project.review(ticket)
 
-    def use_model(self, name: str) -> None:
-        self._project.use_model(name)
-        self._model_name = name
-
     def desk(self, ticket: Ticket, *, command: str) -> "Desk":
         return self._project.desk(ticket, command=command)
 
@@ -192,29 +206,28 @@ class _Crew:
         if ticket.slug not in self._journals:
             path = settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
             self._journals[ticket.slug] = self._stack.enter_context(
-                Journal(path, clock=self._project.clock, tell=self._invocation.sink)
+                Journal(path, clock=self._project.clock, tell=self._outset.invocation.sink)
             )
         self._journal = self._journals[ticket.slug]
-        self.slug = ticket.slug
+        self._outset.slug = ticket.slug
 
-    def _emit(self, event: "Event") -> None:
+    def _keep(self, event: "Event") -> None:
+        """Write ``event`` to the journal of the ticket in work."""
         if self._journal is not None:
             self._journal.write(event)
-        self.standing.write(event)
-        self._invocation.sink(event)
 
 
-def _at_terminal(invocation: Invocation, crew: _Crew) -> Read:
+def _at_terminal(invocation: Invocation, outset: _Outset) -> Read:
     """Lines that a person types; only a project remembers them."""
     from cdd_agent.repl.actions.offered import candidates_of
     from cdd_agent.repl.terminal.reader import terminal_reader
 
     return terminal_reader(
-        settings.private_folder(crew.root) / "history" if (crew.root / ".git").exists() else None,
-        candidates=candidates_of(crew.root, ticket=lambda: crew.slug),
-        model=crew.model_name,
+        settings.private_folder(outset.root) / "history" if (outset.root / ".git").exists() else None,
+        candidates=candidates_of(outset.root, ticket=lambda: outset.slug),
+        model=outset.model_name,
         color=invocation.color,
-        editing_mode=crew.settings.editing_mode,
+        editing_mode=outset.settings.editing_mode,
     )
 
 
