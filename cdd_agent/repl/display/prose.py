@@ -53,7 +53,7 @@ class Formatted:
     @property
     def tail(self) -> str:
         """What has come of the next row; the end of it, if that is more than a row."""
-        tail = self._blocks.tail + self._words.begun
+        tail = self._blocks.tail(self._words.begun)
         return tail if len(tail) <= self._width else self._cut + tail[len(tail) - self._width :].partition(" ")[2]
 
 

@@ -10,11 +10,9 @@ from rich.text import Text
 
 from cdd_agent.repl.display.markdown import code, table
 from cdd_agent.repl.display.markdown.containers import RULE, Item, begun, blanks, continued, take_task
-from cdd_agent.repl.display.markdown.inline import inline
 from cdd_agent.repl.display.markdown.look import Look
 from cdd_agent.repl.display.markdown.page import Page
 from cdd_agent.repl.display.markdown.paragraph import Paragraph
-from cdd_agent.repl.display.markdown.wrap import wrapped
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(.*)$")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?: (.*)|$)")
@@ -22,7 +20,6 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-+) *$")
 _UNDECIDED = re.compile(r"[-=*_+|:>#`~]+$|\||`{3}|~{3}")
 """First words of lines that can be something else than text: what they are is decided when they are complete."""
 _TASK_BEGUN = re.compile(r"\[[ xX]?\]? *$")
-_HEADINGS = ("", "bold underline", "bold", "bold italic", "italic", "italic", "italic")
 _TAIL_WORDS = 200
 
 
@@ -91,17 +88,16 @@ class Blocks:
         self._close_leaf()
         self._page.end()
 
-    @property
-    def tail(self) -> str:
-        """What has come of the next row."""
+    def tail(self, begun: str) -> str:
+        """What has come of the next row, ``begun`` being the beginning of a word."""
         line = "".join(self._line[-_TAIL_WORDS:])
         match self._leaf:
             case table.Table(count=count):
                 return self._page.margins[0] + f"table, {count} {'row' if count == 1 else 'rows'}"
-            case Paragraph(tail=tail) if self._is_flowing or not line:
-                return self._page.margins[0] + tail
+            case Paragraph() as paragraph if self._is_flowing or not line:
+                return self._page.margins[0] + paragraph.tail(begun)
             case _:
-                return line
+                return line + begun
 
     def _is_text(self, line: str) -> bool | None:
         """Whether a line that begins so is text of a paragraph whatever follows; None: more has to come."""
@@ -168,7 +164,9 @@ class Blocks:
         elif heading:
             text = (heading[2] or "").strip()
             without = text.rstrip("#")
-            self._heading(text if without.rstrip() == without != "" else without.rstrip(), level=len(heading[1]))
+            self._page.put_heading(
+                text if without.rstrip() == without != "" else without.rstrip(), level=len(heading[1])
+            )
         else:
             self._page.put_rule()
 
@@ -184,7 +182,7 @@ class Blocks:
         if sides is not None:
             self._leaf = table.Table(table.cells(head), sides, self._page.room, self._page.look)
         elif underline is not None:
-            self._heading(head, level=1 if underline[1].startswith("=") else 2)
+            self._page.put_heading(head, level=1 if underline[1].startswith("=") else 2)
         return True
 
     def _text(self, text: str, *, is_whole: bool) -> None:
@@ -198,12 +196,6 @@ class Blocks:
                 text = take_task(item, text)
             self._leaf = Paragraph(self._page.room)
         self._page.put(self._leaf.write(text + "\n" if is_whole else text))
-
-    def _heading(self, text: str, *, level: int) -> None:
-        """A line that stands above others."""
-        shown = inline(text)[0]
-        shown.stylize_before(_HEADINGS[level])
-        self._page.put(wrapped(shown, self._page.room))
 
     def _close_leaf(self) -> None:
         """Give out what the open leaf kept back."""

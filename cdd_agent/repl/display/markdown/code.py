@@ -141,9 +141,10 @@ class _Colors:
 
     def _begins_comment(self, line: str) -> bool:
         """Whether ``line`` begins a comment of C's kind, which lexers see only when they see its end."""
-        return (
-            line.lstrip().startswith("/*") and _style(next(self._lexer.get_tokens_unprocessed("/**/"))[1]) == _COMMENT
-        )
+        if not line.lstrip().startswith("/*"):
+            return False
+        kinds = [kind for _, kind, value in self._lexer.get_tokens_unprocessed("/**/") if value]
+        return _style(kinds[0]) == _COMMENT
 
     def _tokens(self, line: str) -> Iterator[_Token]:
         """The tokens of ``line``: of a lexer that has states going on from the last, of another for itself."""

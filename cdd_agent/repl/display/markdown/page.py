@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from cdd_agent.repl.display.markdown.containers import Container, Item, Quote, follow, margin
+from cdd_agent.repl.display.markdown.inline import inline
 from cdd_agent.repl.display.markdown.look import Look
-from cdd_agent.repl.display.markdown.wrap import LEAST_WIDTH
+from cdd_agent.repl.display.markdown.wrap import LEAST_WIDTH, wrapped
 
 RULE_WIDTH = 60
 """Of lines across the text, at most."""
 
 _FRAME = "dim"
+_HEADINGS = ("", "bold underline", "bold", "bold italic", "italic", "italic", "italic")
+"""By level, from 1 on."""
 
 
 class Page:
@@ -84,6 +87,12 @@ class Page:
             for container in self.open:
                 if isinstance(container, Item):
                     container.is_shown = True
+
+    def put_heading(self, text: str, *, level: int) -> None:
+        """Put a line on that stands above others."""
+        shown, _ = inline(text)
+        shown.stylize_before(_HEADINGS[level])
+        self.put(wrapped(shown, self.room) if shown else [])
 
     def put_rule(self, label: str = "") -> None:
         """Put a line across the text on, with a word in it."""

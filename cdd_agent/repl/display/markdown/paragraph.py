@@ -36,10 +36,9 @@ class Paragraph:
         """The line that is held back."""
         self.is_first_line = True
 
-    @property
-    def tail(self) -> str:
-        """What has come and was not given out."""
-        return self._wrap.row + _LOUD.sub("", self._chunk + (self.held or ""))
+    def tail(self, begun: str) -> str:
+        """What has come and was not given out, ``begun`` being the beginning of a word."""
+        return self._wrap.row + _LOUD.sub("", self._chunk + (self.held or "") + begun).replace("\n", " ")
 
     def next_line(self, *, held: bool) -> list[Text]:
         """Begin another line, which is to be held back or not."""
