@@ -45,8 +45,8 @@ from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 
 
-class Composition:
-    """One project with everything that works on it, each part made when it is first asked for."""
+class Adapters:
+    """What one project is worked on with, each part made when it is first asked for."""
 
     def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
         """Nothing is read or run yet."""
@@ -54,12 +54,6 @@ class Composition:
         self._environment = environment
         self.emit = without_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
-        self.tallies: dict[str, Tally] = {}
-        """Slug -> what is used for the ticket, by whoever works for it."""
-        self.transcript: Transcript | None = None
-        """Keeps what is said in conversations for a later session, if there is to be one."""
-        self.has_told_memory = False
-        """Whether the user knows which conventions of the project every agent is given."""
 
     @cached_property
     def root(self) -> Path:
@@ -150,6 +144,48 @@ class Composition:
             else RecordingModel(model, self._options.record, private=Private.here(self.root, key=self._options.key))
         )
 
+    def use_model(self, name: str) -> None:
+        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
+        if self._options.recording(self._environment) is not None:
+            raise UsageError(
+                "A recording is played back here, and it answers whatever the model is called.",
+                hint=f"start without --replay and CDD_REPLAY: cdd --model {name}",
+            )
+        self._options = replace(self._options, model=name)
+        for made in ("settings", "model"):
+            self.__dict__.pop(made, None)
+
+    def premises(self) -> Premises:
+        """The project as the doctor looks at it: nothing is asked of the user."""
+        options = replace(self._options, ask=None, attended=True)
+        asks_nobody = Adapters(options, emit=lambda _: None, environment=self._environment)
+        return Premises(
+            root=self.root,
+            environment=self._environment,
+            approvals=self.trust.approvals,
+            sandbox=asked_for(self._options.sandbox, environment=self._environment),
+            replay=self._options.recording(self._environment),
+            record=self._options.record,
+            settings=lambda: asks_nobody.settings,
+            repository=lambda: asks_nobody.repository,
+            suite=lambda: asks_nobody.suite,
+            model=lambda: asks_nobody.model,
+        )
+
+
+class Composition(Adapters):
+    """One project with everybody who works on it."""
+
+    def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
+        """Nothing is read or run yet."""
+        super().__init__(options, emit=emit, environment=environment)
+        self.tallies: dict[str, Tally] = {}
+        """Slug -> what is used for the ticket, by whoever works for it."""
+        self.transcript: Transcript | None = None
+        """Keeps what is said in conversations for a later session, if there is to be one."""
+        self.has_told_memory = False
+        """Whether the user knows which conventions of the project every agent is given."""
+
     def socrates(self, ticket: Ticket) -> Socrates:
         """Socrates on one ticket."""
         return Socrates(ticket, desk=self.desk(ticket, command="spec"))
@@ -179,17 +215,6 @@ class Composition:
             self.emit(Notice(text=memory.told))
         self.has_told_memory = True
         return memory
-
-    def use_model(self, name: str) -> None:
-        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
-        if self._options.recording(self._environment) is not None:
-            raise UsageError(
-                "A recording is played back here, and it answers whatever the model is called.",
-                hint=f"start without --replay and CDD_REPLAY: cdd --model {name}",
-            )
-        self._options = replace(self._options, model=name)
-        for made in ("settings", "model"):
-            self.__dict__.pop(made, None)
 
     def executor(self, ticket: Ticket) -> executor.Executor:
         """The Executor on one ticket.
@@ -229,23 +254,6 @@ class Composition:
     def review(self, ticket: Ticket) -> Review:
         """The completed steps of one ticket, to be looked at."""
         return Review(ticket, repository=self.repository, project=self.root)
-
-    def premises(self) -> Premises:
-        """The project as the doctor looks at it: nothing is asked of the user."""
-        options = replace(self._options, ask=None, attended=True)
-        asks_nobody = Composition(options, emit=lambda _: None, environment=self._environment)
-        return Premises(
-            root=self.root,
-            environment=self._environment,
-            approvals=self.trust.approvals,
-            sandbox=asked_for(self._options.sandbox, environment=self._environment),
-            replay=self._options.recording(self._environment),
-            record=self._options.record,
-            settings=lambda: asks_nobody.settings,
-            repository=lambda: asks_nobody.repository,
-            suite=lambda: asks_nobody.suite,
-            model=lambda: asks_nobody.model,
-        )
 
 
 def _meter(project: Composition, ticket: Ticket, *, command: str) -> Meter:

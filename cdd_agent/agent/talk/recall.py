@@ -221,11 +221,11 @@ def _is_open(path: Path) -> bool:
 def _outline(path: Path) -> Earlier:
     """The session without its conversations."""
     about = os.stat(path, follow_symlinks=False)
-    return _outline_of(path, about.st_mtime_ns, about.st_size)
+    return _outline_of(path, (about.st_mtime_ns, about.st_size))
 
 
 @lru_cache(maxsize=4 * MOST_KEPT)
-def _outline_of(path: Path, _changed_ns: int, _size_bytes: int) -> Earlier:
+def _outline_of(path: Path, _state: tuple[int, int]) -> Earlier:
     """The same, read once for each state of the file."""
     return replace(_read(path, with_messages=False), talks=())
 
