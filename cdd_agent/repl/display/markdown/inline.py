@@ -1,16 +1,22 @@
-"""What is marked inside a paragraph: emphasis, code, links. Read by markdown-it, shown as a rich ``Text``."""
+"""What is marked inside a paragraph: emphasis, code, links. Read by markdown-it, shown as a rich ``Text``.
+
+markdown-it is imported with the first mark: most commands show none.
+"""
 
 import functools
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
-from markdown_it.token import Token
 from rich.style import Style
 from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
 
 MARK = re.compile(r"[\\`*_~\[<&]")
 """A text without any of these is shown as it is written."""
@@ -40,7 +46,7 @@ def inline(source: str) -> tuple[Text, bool]:
     return _shown(tokens), not told.get(_IS_OPEN, False) and not _is_open(tokens)
 
 
-def _is_open(tokens: Iterable[Token]) -> bool:
+def _is_open(tokens: Iterable["Token"]) -> bool:
     """Whether a code span or a link has begun that what follows may end."""
     text = "".join(token.content for token in tokens if token.type == "text")
     depth = 0
@@ -50,8 +56,10 @@ def _is_open(tokens: Iterable[Token]) -> bool:
 
 
 @functools.cache
-def _parser() -> MarkdownIt:
+def _parser() -> "MarkdownIt":
     """CommonMark's marks and ``~~``; HTML is text, and a target is shown as it is written, whatever it is."""
+    from markdown_it import MarkdownIt
+
     parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
     parser.inline.ruler.before("strikethrough", "dunder", _dunder)
     parser.inline.ruler2.push("left_open", _tell_open)
@@ -60,7 +68,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _dunder(state: StateInline, silent: bool) -> bool:
+def _dunder(state: "StateInline", silent: bool) -> bool:
     """A rule of the parser: a name such as ``__init__`` is a name, though Markdown would make it bold."""
     found = _DUNDER.match(state.src, state.pos, state.posMax) if state.src[state.pos] == "_" else None
     if found is None:
@@ -71,12 +79,12 @@ def _dunder(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _tell_open(state: StateInline) -> None:
+def _tell_open(state: "StateInline") -> None:
     """A rule of the parser that tells whether emphasis has begun that has not ended."""
     state.env[_IS_OPEN] = any(mark.open and mark.end < 0 for mark in state.delimiters)
 
 
-def _shown(tokens: Iterable[Token]) -> Text:
+def _shown(tokens: Iterable["Token"]) -> Text:
     """The tokens of a paragraph."""
     text, styles = Text(), [Style()]
     links: list[tuple[Token, int]] = []

@@ -1,5 +1,8 @@
 """Marks inside a paragraph."""
 
+import subprocess
+import sys
+
 import pytest
 from rich.console import Console
 
@@ -69,3 +72,12 @@ def test_it_is_known_when_a_mark_is_open(source: str) -> None:
 def test_a_text_that_nobody_writes_is_not_read_for_marks() -> None:
     source = "[*" * 5_000
     assert inline(source)[0].plain == source
+
+
+def test_the_parser_is_imported_with_the_first_mark() -> None:
+    code = (
+        "import sys; from cdd_agent.repl.display.markdown.inline import inline; "
+        "inline('text'); print('markdown_it' in sys.modules); inline('**x**'); print('markdown_it' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["False", "True"]
