@@ -70,15 +70,21 @@ class PromptCompleter(Completer):
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
         """The same, without the prompt waiting: it goes on at once when the line changes or ends."""
+        found = await self._asked(document)
+        while found == [] and self._files.is_running and _FILE_WORD.search(document.text_before_cursor):
+            found = await self._asked(document)
+        for completion in found or []:
+            yield completion
+
+    async def _asked(self, document: Document) -> list[Completion] | None:
+        """What can follow, or None if it failed or if the line is another one before that is known."""
         asked = asyncio.wrap_future(self._pool.submit(self._found, document.text_before_cursor))
         try:
             while not asked.done():
                 await asyncio.wait({asked}, timeout=_LOOK_S)
                 if get_app().current_buffer.text != document.text:
-                    return
-            if asked.exception() is None:
-                for completion in asked.result():
-                    yield completion
+                    return None
+            return asked.result() if asked.exception() is None else None
         finally:
             asked.cancel()
 

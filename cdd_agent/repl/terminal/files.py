@@ -4,13 +4,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdd_agent.errors import EnvironmentMissing
 
 if TYPE_CHECKING:
+    from multiprocessing.pool import AsyncResult
+
     from cdd_agent.git.repository import Repository
 
 MOST_LISTED = 20_000
@@ -21,7 +22,7 @@ WALK_S = 2.0
 
 REMEMBERED_S = 2.0
 """How long a listing is taken for true."""
-FIRST_LISTING_S = 2.0
+FIRST_LISTING_S = 1.0
 """How long the first listing is waited for."""
 NEXT_LISTING_S = 0.2
 """How long a newer one is waited for before the old one serves."""
@@ -81,29 +82,40 @@ class Remembered:
         self._ask = ask
         self._known: list[str] | None = None
         self._asked_at = -REMEMBERED_S
-        self._running: Future[list[str]] | None = None
+        self._running: AsyncResult[list[str]] | None = None
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="listing")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a listing is not done yet, so that the next answer may be another one."""
+        return self._running is not None
 
     def __call__(self) -> list[str]:
         """The newest listing there is; an older one, or an empty one, if the next is not done in time or fails."""
         with self._lock:
             if self._running is None and time.monotonic() - self._asked_at >= REMEMBERED_S:
                 self._asked_at = time.monotonic()
-                self._running = self._pool.submit(self._ask)
+                self._running = _started(self._ask)
             running = self._running
-        if running is not None and wait({running}, timeout=self._patience_s).done:
+        if running is not None:
+            running.wait(FIRST_LISTING_S if self._known is None else NEXT_LISTING_S)
             self._keep(running)
         return self._known or []
 
-    @property
-    def _patience_s(self) -> float:
-        return FIRST_LISTING_S if self._known is None else NEXT_LISTING_S
-
-    def _keep(self, ended: "Future[list[str]]") -> None:
-        """Take what ``ended`` has found for known, unless it failed."""
+    def _keep(self, asked: "AsyncResult[list[str]]") -> None:
+        """Take what ``asked`` has found for known, unless it has not ended, or failed."""
         with self._lock:
-            if self._running is ended:
+            if self._running is asked and asked.ready():
                 self._running = None
-                if ended.exception() is None:
-                    self._known = ended.result()
+                if asked.successful():
+                    self._known = asked.get()
+
+
+def _started(ask: Callable[[], list[str]]) -> "AsyncResult[list[str]]":
+    """What ``ask`` will have said, in a thread that the end of the program does not wait for."""
+    from multiprocessing.pool import ThreadPool
+
+    pool = ThreadPool(1)
+    asked = pool.apply_async(ask)
+    pool.close()
+    return asked

@@ -71,9 +71,11 @@ async def _edit_in_terminal(buffer: Buffer, *, pastes: Pastes, say: Callable[[st
     """Let the user edit the line, its pastes in full, in an editor of theirs."""
     from cdd_agent.repl.terminal.editor import edited
 
+    def edit() -> None:
+        text = edited(pastes.whole(buffer.text))
+        buffer.document = Document(text, len(text))  # before any key that was pressed meanwhile is read
+
     try:
-        text = await run_in_terminal(lambda: edited(pastes.whole(buffer.text)))
+        await run_in_terminal(edit)
     except UsageError as error:
         say(f"{error.happened} {error.hint[:1].upper()}{error.hint[1:]}.")
-    else:
-        buffer.document = Document(text, len(text))

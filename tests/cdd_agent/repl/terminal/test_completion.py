@@ -11,9 +11,11 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import DummyInput
+from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
 from cdd_agent.repl.commands import COMMANDS
+from cdd_agent.repl.terminal import files
 from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter, completes_file, lacks_argument, quoted
 
 PATHS = ["README.md", "src/export.py", "src/deep/exporter.py", "tests/test_export.py", "my notes.md", ".env", ".git/x"]
@@ -151,15 +153,25 @@ def run_in_app(typed: str, candidates: Candidates, meanwhile: Callable[[Buffer],
 
     async def ask() -> list[str]:
         with create_app_session(input=DummyInput(), output=DummyOutput()) as session:
-            app: Application[None] = Application()
+            buffer = Buffer(document=Document(typed))
+            app: Application[None] = Application(layout=Layout(Window(BufferControl(buffer))))
             session.app = app
-            buffer = app.current_buffer
-            buffer.document = Document(typed)
             asyncio.get_running_loop().call_later(0.05, meanwhile, buffer)
             found = PromptCompleter(candidates).get_completions_async(Document(typed), CompleteEvent())
             return [completion.text async for completion in found]
 
     return asyncio.run(ask())
+
+
+def test_files_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FIRST_LISTING_S", 0.01)
+    go_on = threading.Event()
+
+    def slow() -> list[str]:
+        go_on.wait(20)
+        return ["late.py"]
+
+    assert run_in_app("@la", Candidates(files=slow), lambda _: go_on.set()) == ["@late.py"]
 
 
 def test_a_line_that_changes_does_not_wait_for_what_is_slow() -> None:

@@ -1,5 +1,7 @@
 """The files that can be named: what git knows, else what lies there; a slow listing is remembered."""
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl.terminal import files
 from cdd_agent.repl.terminal.files import Remembered, project_files
+from tests.fakes.program import ROOT
 
 
 def make(root: Path, *names: str) -> None:
@@ -87,3 +90,13 @@ def test_a_listing_that_fails_leaves_the_last_one(monkeypatch: pytest.MonkeyPatc
     remembered = Remembered(answers.pop)
     assert remembered() == ["old"]
     assert remembered() == ["old"]
+
+
+def test_the_end_of_the_program_does_not_wait_for_a_listing() -> None:
+    program = (
+        "import time; from cdd_agent.repl.terminal.files import Remembered; "
+        "print(Remembered(lambda: time.sleep(60) or [])())"
+    )
+    argv = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=40, check=True)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")

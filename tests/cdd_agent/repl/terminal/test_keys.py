@@ -90,6 +90,11 @@ def test_a_line_is_read_as_it_was_meant(pressed: str, read: str, keys: PipeInput
     assert reader()(PLACE) == read
 
 
+def test_bytes_that_are_no_text_become_signs_of_that(keys: PipeInput) -> None:
+    keys.send_bytes(b"a\xff b\r")
+    assert reader()(PLACE) == "a\ufffd b"
+
+
 def test_keys_pressed_one_by_one_are_not_a_paste(keys: PipeInput) -> None:
     thread = press_in_turn(keys, "a", "\n", "b", "\r", "never read", pause_s=0.05)
     assert reader()(PLACE) == "a\nb"
