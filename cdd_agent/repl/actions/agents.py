@@ -66,7 +66,7 @@ def back(sitting: Sitting, _argument: str) -> None:
     if earlier is None and sitting.agent is None:
         raise UsageError("There is no agent to go back to.", hint="/spec, /plan or /exec with a ticket opens one")
     if earlier is None:
-        sitting.work_on(sitting.ticket(""))
+        sitting.leave()
         sitting.before()
         sitting.screen.line("Nobody listens now; /spec, /plan or /exec comes back.", indent=0, hang=2)
         return
