@@ -12,6 +12,7 @@ from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.markdown.blocks import Blocks
 from cdd_agent.repl.display.markdown.look import Look
 from cdd_agent.repl.display.markdown.words import Words
+from cdd_agent.repl.display.markdown.wrap import LEAST_WIDTH
 
 
 class Prose(Protocol):
@@ -32,10 +33,10 @@ class Formatted:
     """Markdown for a terminal."""
 
     def __init__(self, width: int, *, look: Look) -> None:
-        """``width`` of a row."""
-        self._width, self._cut = width, look.cut
+        """``width`` of a row; on a screen that is narrower than ``LEAST_WIDTH`` the terminal wraps."""
+        self._width, self._cut = max(LEAST_WIDTH, width), look.cut
         self._words = Words()
-        self._blocks = Blocks(width=width, look=look)
+        self._blocks = Blocks(width=self._width, look=look)
 
     def feed(self, piece: str) -> list[Text]:
         """The rows that are final after ``piece``."""

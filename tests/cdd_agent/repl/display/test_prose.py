@@ -124,6 +124,12 @@ def test_text_without_blanks_is_given_out_too(text: str) -> None:
     assert all(row.cell_len <= 80 for row in prose.end())
 
 
+@pytest.mark.parametrize("width", [-3, 0, 1, 9])
+def test_a_screen_too_narrow_for_anything_shows_ten_columns(width: int) -> None:
+    text = "> - one two three\n\n| a | b |\n|---|---|\n| c | d |\n\n```py\nx\n```\n"
+    assert formatted(text, width=width) == formatted(text, width=10)
+
+
 def test_blank_lines_neither_begin_nor_end_a_text() -> None:
     assert formatted("\n\none\n\n\ntwo\n\n") == ["one", "", "two"]
 
