@@ -119,6 +119,32 @@ def test_the_oldest_decisions_about_a_subject_go_first(approvals: Approvals) -> 
 # Where decisions lie.
 
 
+def test_commands_are_kept_with_their_text_its_keys_masked(approvals: Approvals, tmp_path: Path) -> None:
+    key = f"ghp_{'Kk1' * 12}"
+    for text in ("npm test", f"curl -H {key}"):
+        command = replace(OFFER, subject="command", shown=(text,), content=text.encode())
+        approvals.record(command, approved=True)
+    assert approvals.commands() == ("npm test", "curl -H [masked: GitHub token]")
+    assert key not in approvals.path.read_text()
+    assert approvals.forget() == 2
+    assert approvals.commands() == ()
+
+
+def test_more_commands_are_kept_than_anything_else(approvals: Approvals) -> None:
+    for number in range(MOST_KEPT + 5):
+        approvals.record(replace(OFFER, subject="command", content=str(number).encode()), approved=True)
+    assert len(approvals.commands()) == MOST_KEPT + 5
+
+
+def test_a_file_of_decisions_from_before_commands_were_kept_is_read(approvals: Approvals) -> None:
+    approvals.record(OFFER, approved=True)
+    kept = json.loads(approvals.path.read_text())
+    for decision in kept["decisions"]:
+        del decision["shown"]
+    approvals.path.write_text(json.dumps(kept))
+    assert approvals.decision(OFFER) is True
+
+
 def test_the_file_is_the_user_s_alone(approvals: Approvals) -> None:
     approvals.record(OFFER, approved=True)
     assert approvals.path.stat().st_mode & 0o777 == 0o600

@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.permission import Permission
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access
+from cdd_agent.trust import Approvals
 
 
 def bash(folder: Path) -> Tool:
@@ -52,6 +54,25 @@ def test_a_command_that_no_program_can_be_given_is_an_answer(tmp_path: Path) -> 
     assert tool.run({"command": ""}).is_error
     assert tool.run({"command": "true", "timeout_s": 601}).is_error
     assert tool.subject({"command": "make test"}) == "make test"
+
+
+def test_what_is_refused_is_not_run_and_the_model_is_told_why(tmp_path: Path) -> None:
+    nobody = Permission(
+        root=tmp_path,
+        level="none",
+        approvals=Approvals(tmp_path, environment={"XDG_STATE_HOME": "/nowhere"}),
+        ask=None,
+        tell=lambda text: None,
+    )
+    tool = shell_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)), permission=nobody)
+    (tmp_path / "a.py").write_text("x = 1\n")
+    refused = tool.run({"command": "touch begun; rm a.py"})
+    assert refused.is_error
+    assert refused.text.startswith(
+        "Refused, and nothing of the command was run: `rm a.py`: what it names would be removed"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
+    assert tool.run({"command": "echo hello"}).text == "exit status 0\nhello"
 
 
 KEY = f"ghp_{'Kk1' * 12}"

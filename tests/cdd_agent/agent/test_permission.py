@@ -1,0 +1,242 @@
+"""What runs without a question, what a person is asked, what is remembered, and what happens where nobody is there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.permission import Answer, Permission, Question
+from cdd_agent.trust import Approvals
+from tests.fakes.approval import users_folder
+
+YES, ONCE, NO = Answer(verdict="always"), Answer(verdict="once"), Answer(verdict="no")
+
+
+class Person:
+    """Gives one answer to every question, and keeps the questions."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[Question] = []
+
+    def __call__(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return self.answer
+
+    @property
+    def parts(self) -> list[str]:
+        """What was asked about."""
+        return [question.line[question.start : question.end] for question in self.asked]
+
+
+Make = Callable[..., Permission]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "a.py").write_text("x = 1\n")
+    return made
+
+
+@pytest.fixture
+def make(folder: Path, tmp_path: Path) -> Make:
+    def make(person: Person | None = None, *, level: str = "none", asks_all: bool = False) -> Permission:
+        return Permission(
+            root=folder,
+            level=level,
+            approvals=Approvals(folder, environment=users_folder(tmp_path)),
+            ask=person,
+            tell=lambda text: None,
+            asks_all=asks_all,
+        )
+
+    return make
+
+
+# Somebody is there.
+
+
+@pytest.mark.parametrize("line", ["ls -la | head", "pytest -q", "mkdir new && echo x > new/x", "git status"])
+def test_reading_testing_and_writing_in_the_project_need_no_question(line: str, make: Make) -> None:
+    person = Person(NO)
+    assert make(person).refusal_of_command(line) is None
+    assert person.asked == []
+
+
+def test_another_command_is_asked_about_once_and_kept_for_the_project(make: Make) -> None:
+    first, later = Person(YES), Person(NO)
+    assert make(first).refusal_of_command("npm test") is None
+    assert first.parts == ["npm test"]
+    assert make(later).refusal_of_command("npm   'test'") is None
+    assert later.asked == []
+
+
+def test_once_is_not_kept(make: Make) -> None:
+    person = Person(ONCE)
+    permission = make(person)
+    assert permission.refusal_of_command("npm test") is None
+    assert permission.refusal_of_command("npm test") is None
+    assert len(person.asked) == 2
+
+
+def test_each_part_of_a_line_is_asked_about_by_itself_and_those_that_are_kept_are_not(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    assert permission.refusal_of_command("npm ci && ls && npm test; npm ci") is None
+    assert person.parts == ["npm ci", "npm test"]
+    assert permission.refusal_of_command("npm test || npm ci") is None
+    assert permission.refusal_of_command("npm test && make") is None
+    assert person.parts == ["npm ci", "npm test", "make"]
+
+
+@pytest.mark.parametrize("other", ["npm test --force", "cd src && npm test", "npm test > out", "CI=1 npm test"])
+def test_a_variant_is_another_command(other: str, make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    permission.refusal_of_command("npm test")
+    permission.refusal_of_command(other)
+    assert len(person.asked) == 2
+
+
+def test_what_a_variable_holds_is_part_of_what_was_allowed(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    permission.refusal_of_command("x=one; npm $x")
+    permission.refusal_of_command("x=one; npm $x")
+    assert len(person.asked) == 1
+    permission.refusal_of_command("x=two; npm $x")
+    assert len(person.asked) == 2
+
+
+def test_a_no_is_told_to_the_model_with_its_reason_and_asked_again_the_next_time(make: Make) -> None:
+    person = Person(Answer(verdict="no", reason="use pytest instead"))
+    permission = make(person)
+    refusal = permission.refusal_of_command("ls && npm test")
+    assert refusal is not None
+    assert refusal.startswith(
+        "Refused, and nothing of the command was run: `npm test`: the developer said no: use pytest"
+    )
+    permission.refusal_of_command("npm test")
+    assert len(person.asked) == 2
+
+
+def test_after_a_no_nothing_more_of_the_line_is_asked_about(make: Make) -> None:
+    person = Person(NO)
+    make(person).refusal_of_command("npm ci && npm test")
+    assert person.parts == ["npm ci"]
+
+
+@pytest.mark.parametrize("line", ["git reset --hard", "rm -rf src", "echo x > a.py", "git stash", "bash -c 'rm a.py'"])
+def test_what_loses_work_is_asked_about_every_time(line: str, make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    assert permission.refusal_of_command(line) is None
+    assert permission.refusal_of_command(line) is None
+    assert len(person.asked) == 2
+    assert person.asked[0].loses
+
+
+def test_a_new_or_an_empty_file_loses_nothing(folder: Path, make: Make) -> None:
+    person = Person(NO)
+    (folder / "empty.py").touch()
+    assert make(person).refusal_of_command("echo x > empty.py; echo x > new.py") is None
+    assert make(person).refusal_of_command("echo x > a.py") is not None
+
+
+@pytest.mark.parametrize("line", ["echo x > /etc/passwd", "npm ci && touch ../x", "echo x > .git/config"])
+def test_what_reaches_outside_is_refused_and_nobody_is_asked(line: str, make: Make) -> None:
+    person = Person(YES)
+    assert make(person).refusal_of_command(line) is not None
+    assert make(None, level="bwrap").refusal_of_command(line) is not None
+    assert person.asked == []
+
+
+def test_a_question_that_is_broken_off_goes_through(make: Make) -> None:
+    def breaks_off(_: Question) -> Answer:
+        raise KeyboardInterrupt
+
+    permission = make()
+    permission.ask = breaks_off
+    with pytest.raises(KeyboardInterrupt):
+        permission.refusal_of_command("npm test")
+
+
+def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
+    told: list[str] = []
+    person = Person(YES)
+    inside = Approvals(folder, environment={"XDG_STATE_HOME": str(folder / "state")})
+    permission = Permission(root=folder, level="none", approvals=inside, ask=person, tell=told.append)
+    assert permission.refusal_of_command("npm test") is None
+    assert permission.refusal_of_command("npm test") is None
+    assert len(person.asked) == 2
+    assert "not remembered" in told[0]
+
+
+# The user wants to be asked about everything.
+
+
+def test_writing_and_testing_can_be_asked_about_once_for_the_project(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person, asks_all=True)
+    assert permission.refusal_of("write") is None
+    assert permission.refusal_of("tests") is None
+    assert permission.refusal_of_command("touch x && pytest -q") is None
+    assert [question.kind for question in person.asked] == ["write", "tests"]
+    later = Person(NO)
+    assert make(later, asks_all=True).refusal_of("write") is None
+    assert later.asked == []
+
+
+def test_once_is_for_the_session_there(make: Make) -> None:
+    person = Person(ONCE)
+    permission = make(person, asks_all=True)
+    assert permission.refusal_of("write") is None
+    assert permission.refusal_of("write") is None
+    assert len(person.asked) == 1
+    assert make(Person(NO), asks_all=True).refusal_of("write") == (
+        "The developer does not let you write and change files of this project."
+    )
+
+
+def test_another_test_command_is_asked_about_again(make: Make) -> None:
+    make(Person(YES), asks_all=True).refusal_of("tests")
+    person = Person(YES)
+    permission = make(person, asks_all=True)
+    permission.test_command = "/other/python -m pytest"
+    permission.refusal_of("tests")
+    assert len(person.asked) == 1
+
+
+# Nobody is there.
+
+
+@pytest.mark.parametrize("level", ["none", "landlock", "bwrap", "docker"])
+@pytest.mark.parametrize(
+    "line", ["git reset --hard", "rm -rf src", "ls; git clean -fd", "echo x > a.py", "git push -f"]
+)
+def test_what_loses_work_never_runs(line: str, level: str, *, make: Make) -> None:
+    refusal = make(level=level).refusal_of_command(line)
+    assert refusal is not None
+    assert "nobody is there to ask" in refusal
+
+
+@pytest.mark.parametrize("level", ["none", "landlock", "bwrap"])
+def test_reading_testing_and_writing_go_on(level: str, make: Make) -> None:
+    assert make(level=level, asks_all=True).refusal_of_command("ls && pytest -q; mkdir new") is None
+    assert make(level=level, asks_all=True).refusal_of("write") is None
+
+
+@pytest.mark.parametrize(("level", "runs"), [("docker", True), ("bwrap", True), ("landlock", False), ("none", False)])
+def test_another_command_runs_only_where_it_is_shut_in(level: str, runs: bool, *, make: Make) -> None:
+    refusal = make(level=level).refusal_of_command("npm test")
+    assert (refusal is None) is runs
+    if refusal is not None:
+        assert "--sandbox bwrap" in refusal
+
+
+def test_what_was_allowed_at_the_prompt_runs_unattended(make: Make) -> None:
+    make(Person(YES)).refusal_of_command("npm test")
+    assert make(level="none").refusal_of_command("npm test") is None
+    assert make(level="none").refusal_of_command("npm test --force") is not None
