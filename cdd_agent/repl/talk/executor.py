@@ -37,6 +37,7 @@ def greet(executor: Executor, *, screen: Screen) -> bool:
         screen.line(f"Going on with {executor.ticket.slug} where it stopped.", style="bold", indent=0)
     show_steps(executor.state, screen=screen)
     _offer_to_plan_anew(executor, screen=screen)
+    screen.gap()
     return say_what_is_next(executor, screen=screen)
 
 
@@ -58,13 +59,18 @@ def say(executor: Executor, words: str, *, screen: Screen) -> bool:
             screen.line(told, indent=0, hang=2)
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed, so there is nothing to go on with.", hint="retry, skip or exit")
-        case "continue" | "retry" if _is_news(executor, screen=screen) or _is_in_the_way(executor, said, screen=screen):
+        case "continue" | "retry" if _is_news(executor, screen=screen):
             pass
+        case "continue" | "retry" if _is_in_the_way(executor, said, screen=screen):
+            screen.gap()
+            told = "Type: commit, keep, status, exit; or put the files as you want them, and Enter looks again."
+            screen.line(told, style="bold", indent=0, hang=2)
+            return True
         case _:
             _carry_out(said, executor)
             if not executor.state.numbers(Status.PENDING, Status.IN_PROGRESS):
                 screen.gap()
-                show_summary(executor.state, screen=screen)
+                show_summary(executor.state, screen=screen, is_at_prompt=True)
     screen.gap()
     return say_what_is_next(executor, screen=screen)
 
@@ -91,7 +97,8 @@ def say_what_is_next(executor: Executor, *, screen: Screen) -> bool:
     elif pending:
         told = _of_one_that_waits(executor, pending[0])
     elif old:
-        told = f"All is done, but step {old[0]}/{total} by another text. Type: retry {old[0]}, status, exit"
+        shown = " and ".join(str(number) for number in old)
+        told = f"All steps are completed, step {shown} by a text that has changed since. Type: retry {old[0]}, exit"
     else:
         told = f"{len(state.numbers(Status.COMPLETED))} of {total} steps are completed; nothing is left to do."
     screen.line(told, style="bold", indent=0, hang=2)
@@ -108,7 +115,11 @@ def _of_a_failure(executor: Executor, number: int) -> str:
             f"may be there. Type: done {number} (all tests have to pass), retry, skip, status, exit"
         )
     waiting = [str(n) for n in downstream(executor.depends, (number,)) if state.execution(n).status == Status.PENDING]
-    waits = f"; step {' and '.join(waiting)} waits for it" if waiting else ""
+    waits = ""
+    if waiting:
+        waits = (
+            f"; step {waiting[0]} waits for it" if len(waiting) == 1 else f"; steps {' and '.join(waiting)} wait for it"
+        )
     return f"Step {number}/{total} failed and was rolled back{waits}. Type: retry, skip, status, exit"
 
 
@@ -135,7 +146,7 @@ def _show_remarks(executor: Executor, *, screen: Screen) -> None:
 def _offer_to_plan_anew(executor: Executor, *, screen: Screen) -> None:
     """Where spec or plan have changed, say both ways on."""
     if executor.changed:
-        told = "What is typed next goes by spec and plan as they are now; /plan shows the plan and drafts it anew."
+        told = "From here on they count as they are now; /plan shows the plan, and drafts it anew if you say how."
         screen.line(told, style="yellow", indent=0, hang=2)
     for number in stale(executor):
         screen.line(f"retry {number} does step {number} once more, by its new text.", style="yellow", indent=0, hang=2)
@@ -163,8 +174,8 @@ def _is_in_the_way(executor: Executor, said: _Said, *, screen: Screen) -> bool:
     if len(changes) > MOST_CHANGES_SHOWN:
         screen.line(f"and {len(changes) - MOST_CHANGES_SHOWN} more", indent=2)
     ways = {
-        "commit": f'commits them, and only them, as "{intervention.MESSAGE}"; commit WORDS says it otherwise',
-        "keep": "leaves them out of all commits of the next step; its tests run with them",
+        "commit": f'commits just these, as "{intervention.MESSAGE}"; or say: commit WORDS',
+        "keep": "leaves them as they are: tests run with them, no commit of the next step has them",
     }
     for word, what in ways.items():
         screen.line(f"{word:<8}{what}", indent=2, hang=8)

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from rich.text import Text
 
+from cdd_agent.repl.commands import at_prompt
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.status import show_steps
@@ -14,8 +15,8 @@ MOST_FILES_SHOWN = 8
 """Of one kind."""
 
 
-def show_summary(state: RunState, *, screen: Screen) -> None:
-    """The steps with phases and commits, then files, time, and the next command."""
+def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False) -> None:
+    """The steps with phases and commits, then files, time, and the next command, as it is typed there."""
     show_steps(state, screen=screen)
     for kind, paths in _files(state).items():
         if paths:
@@ -25,7 +26,8 @@ def show_summary(state: RunState, *, screen: Screen) -> None:
     if took:
         in_all = shown_time(sum(times.values()))
         _row("time", in_all if len(took) == 1 else f"{in_all} in all: {', '.join(took)}", screen=screen)
-    _row("next", _next(state), screen=screen)
+    following = _next(state, is_at_prompt=is_at_prompt)
+    _row("next", at_prompt(following) if is_at_prompt else following, screen=screen)
 
 
 def shown_time(seconds: float) -> str:
@@ -90,14 +92,14 @@ def _moment(stamp: str) -> datetime:
     return datetime.fromisoformat(stamp.replace("Z", "+00:00"))
 
 
-def _next(state: RunState) -> str:
+def _next(state: RunState, *, is_at_prompt: bool = False) -> str:
     """The command that goes on from here."""
+    again = "retry" if is_at_prompt else f"cdd exec {state.ticket_slug} --retry"
     for number in state.numbers(Status.FAILED):
-        return f"change the plan or the code, then: cdd exec {state.ticket_slug} --retry {number}"
+        return f"change the plan or the code, then: {again} {number}"
     if state.numbers(Status.PENDING, Status.IN_PROGRESS):
         return f"cdd exec {state.ticket_slug}"
-    skipped = state.numbers(Status.SKIPPED)
-    if skipped:
-        return f"cdd exec {state.ticket_slug} --retry {skipped[0]} does what was skipped"
+    for number in state.numbers(Status.SKIPPED):
+        return f"cdd exec {state.ticket_slug} --retry {number} does what was skipped"
     since = f" {state.base_commit[:7]}.." if state.base_commit else ""
     return f"cdd review {state.ticket_slug}, or: git log --oneline{since}"

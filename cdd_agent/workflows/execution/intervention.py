@@ -86,9 +86,9 @@ def mark_done(executor: Executor, step: Step) -> None:
     bench.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
     judged, record = _judged(executor, step, begun=begun)
     if not judged.open:
-        reasons = "".join(f"\n  {reason}" for reason in briefing.reason_lines(judged))
+        codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
         hint = f"mend and commit that, or let the agent do it: retry {number}"
-        raise GateClosed(f"Step {number} is not done:{reasons}", hint=hint)
+        raise GateClosed(f"Step {number} is not taken as done: {codes}.", hint=hint)
     done = states.complete_step(states.record_attempt(begun, number, attempt=record), number, now=now())
     executor.save(with_dependents(executor, done, number=number))
     bench.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
