@@ -20,6 +20,7 @@ from cdd_agent.errors import ExitCode
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.place import Place, Read
 from cdd_agent.tickets.ticket import Ticket, all_tickets
+from cdd_agent.trust import Approvals
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
@@ -140,7 +141,8 @@ class _Outset:
             self.project.has_told_memory = True
 
     def _allows(self, offer: "Offer") -> bool:
-        return self.project.trust.allows(offer)
+        """As the user has said, or says now; only to ask, or to tell what is declined, are the adapters needed."""
+        return Approvals(self.root).decision(offer) is True or self.project.trust.allows(offer)
 
     def _emit(self, event: "Event") -> None:
         for listen in self.listeners:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import __version__
+from cdd_agent.settings import offered
+from cdd_agent.trust import Approvals
 from tests.bench.terminal import draw
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.program import ROOT, environment
@@ -66,7 +68,15 @@ def test_a_replay_loads_neither_client_nor_prompt(finished: Path, tmp_path: Path
     assert own.isdisjoint(CLIENT | {"prompt_toolkit"})
 
 
-def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["", "max_turns: 30\n"])
+def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(
+    config: str, finished: Path, tmp_path: Path
+) -> None:
+    if config:
+        (finished / ".cdd" / "config.yaml").write_text(config, encoding="utf-8")
+        offer = offered(finished)
+        assert offer
+        Approvals(finished).record(offer, approved=True)
     told = tmp_path / "told"
     variables = environment(tmp_path, TERM="xterm-256color", XDG_STATE_HOME=os.environ["XDG_STATE_HOME"])
     variables.pop("COLUMNS")
@@ -74,5 +84,6 @@ def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(f
     draw(shell, finished, environment=variables, ready=("^cdd> ", "Ctrl-D leaves"))
     own = loaded(told.read_text(encoding="utf-8"))
     assert "prompt_toolkit" in own
-    assert own.isdisjoint(CLIENT | PARSERS | (TERMINAL - {"prompt_toolkit"}))
+    assert own.isdisjoint(CLIENT | (PARSERS - {"yaml"}) | (TERMINAL - {"prompt_toolkit"}))
     assert own.isdisjoint({"cdd_agent.compose", "cdd_agent.events", "cdd_agent.repl.session", "cdd_agent.workflows"})
+    assert ("yaml" in own) == bool(config)
