@@ -64,7 +64,9 @@ def parse(answer: str) -> tuple[Block, ...]:
     found: list[Block] = []
     for number, fenced in enumerate(_fenced(answer), start=1):
         if number > MOST_FENCED:
-            raise _error(fenced.line, f"more than {MOST_FENCED} fenced blocks in one answer", "give fewer examples")
+            raise _error(
+                fenced.line, f"more than {MOST_FENCED} fenced blocks in one answer", hint="give fewer examples"
+            )
         path = _path_in(fenced.info, line=fenced.line)
         if path is not None:
             found.append(Block(path=path, content=fenced.content, line=fenced.line))
@@ -72,11 +74,11 @@ def parse(answer: str) -> tuple[Block, ...]:
             raise _error(
                 fenced.line,
                 "this fence has no word after it: it may be the end of a block that an earlier fence has closed",
-                f"open a block that holds fences with a longer one, such as {'`' * (len(fenced.fence) + 1)}, "
+                hint=f"open a block that holds fences with a longer one, such as {'`' * (len(fenced.fence) + 1)}, "
                 "and give examples a language",
             )
     if len(found) > MOST_BLOCKS:
-        raise _error(found[MOST_BLOCKS].line, f"more than {MOST_BLOCKS} files in one answer", "change fewer files")
+        raise _error(found[MOST_BLOCKS].line, f"more than {MOST_BLOCKS} files in one answer", hint="change fewer files")
     _require_apart(found)
     return tuple(found)
 
@@ -102,7 +104,7 @@ def _fenced(answer: str) -> Iterator[_Fenced]:
         raise _error(
             first,
             f"the block that begins here is not closed: no later line is just {fence}, or longer",
-            "end each block by a fence at least as long as the one it begins with; open a block that holds fences "
+            hint="end each block by a fence at least as long as the one it begins with; open a block that holds fences "
             "itself with a longer one",
         )
 
@@ -128,15 +130,17 @@ def _path_in(info: str, *, line: int) -> str | None:
     language, colon, path = info.partition(":")
     if colon and _LANGUAGE.fullmatch(language):
         if language.lower() in _DIFFS and not path.strip().endswith((".diff", ".patch")):
-            raise _error(line, "a block that names a file holds the whole file, and this is a diff", "write all of it")
+            raise _error(
+                line, "a block that names a file holds the whole file, and this is a diff", hint="write all of it"
+            )
         return _checked(path.strip(), line=line)
     if _is_path(word):
         if rest.strip():
-            raise _error(line, f"after the path stands {_shown(rest)}", f"write nothing but the path: {word}")
+            raise _error(line, f"after the path stands {_shown(rest)}", hint=f"write nothing but the path: {word}")
         return _checked(word, line=line)
     second = rest.strip().partition(" ")[0]
     if _LANGUAGE.fullmatch(word) and _is_path(second):
-        raise _error(line, f"{_shown(info)} is no path and no language", f"write {word}:{second}")
+        raise _error(line, f"{_shown(info)} is no path and no language", hint=f"write {word}:{second}")
     return None
 
 
@@ -144,13 +148,13 @@ def _checked(path: str, *, line: int, whole: bool = False) -> str:
     """``path`` in one spelling, if it is one; ``whole``: it was quoted, so there may be blanks in it."""
     example = "write the path of the file, as in ```python:src/module.py"
     if not path:
-        raise _error(line, "the path is empty", example)
+        raise _error(line, "the path is empty", hint=example)
     if (not whole and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
-        raise _error(line, f"{_shown(path)} is no path", example)
+        raise _error(line, f"{_shown(path)} is no path", hint=example)
     if path.startswith("path/to/"):
-        raise _error(line, f"{path} is the path of an example", example)
+        raise _error(line, f"{path} is the path of an example", hint=example)
     if path.endswith("/"):
-        raise _error(line, f"{path} is a folder", example)
+        raise _error(line, f"{path} is a folder", hint=example)
     return str(PurePosixPath(path))
 
 
@@ -168,7 +172,9 @@ def _require_no_lost_file(row: str, *, line: int) -> None:
     """Raise ``UsageError`` if ``row`` would open a file's block, were it not indented or in a list."""
     found = _OUT_OF_PLACE.fullmatch(row.lstrip())
     if found is not None and _path_in(found["info"].strip(), line=line) is not None:
-        raise _error(line, "this fence does not stand at the start of its line", "put no list and no blanks before it")
+        raise _error(
+            line, "this fence does not stand at the start of its line", hint="put no list and no blanks before it"
+        )
 
 
 def _require_apart(blocks: Sequence[Block]) -> None:
@@ -177,11 +183,11 @@ def _require_apart(blocks: Sequence[Block]) -> None:
     for block in blocks:
         if block.path in lines:
             earlier = lines[block.path]
-            raise _error(block.line, f"{block.path} is there already, in line {earlier}", "give each file once")
+            raise _error(block.line, f"{block.path} is there already, in line {earlier}", hint="give each file once")
         lines[block.path] = block.line
     for path, other in pairwise(sorted(lines, key=lambda path: path.split("/"))):
         if other.startswith(f"{path}/"):
-            raise _error(lines[other], f"{path} would be a file and a folder", "name one of them otherwise")
+            raise _error(lines[other], f"{path} would be a file and a folder", hint="name one of them otherwise")
 
 
 def _shown(text: str) -> str:
@@ -190,6 +196,6 @@ def _shown(text: str) -> str:
     return repr(line if len(line) <= 60 else f"{line[:57]}...")
 
 
-def _error(line: int, what: str, hint: str) -> UsageError:
+def _error(line: int, what: str, *, hint: str) -> UsageError:
     """The error for a place in the answer."""
     return UsageError(f"Line {line} of the answer: {what}. Nothing was written.", hint=hint)
