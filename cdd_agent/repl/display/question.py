@@ -52,12 +52,12 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
-_ASKED_ABOUT = {
-    "read": "it reads the project",
-    "tests": "it runs tests",
-    "write": "it writes in the project",
-    "other": "it is not known to be harmless",
-    "outside": "it reaches outside the project",
+_CLASSES: Mapping[str, str] = {
+    "read": "Reads the project",
+    "tests": "Runs tests",
+    "write": "Writes in the project",
+    "other": "Another command",
+    "outside": "Reaches outside the project",
 }
 
 
@@ -80,9 +80,8 @@ def may_run(question: Question, *, screen: Screen) -> Answer:
     if is_part:
         screen.line("This part is asked about:", indent=0)
         _show_rows(Text(asked, style="bold"), screen=screen)
-    means = _ASKED_ABOUT[question.kind]
-    why = question.why if question.why not in ("", means) else ""
-    screen.line(f"{means[0].upper()}{means[1:]}{f': {why}' if why else ''}.", style="dim", indent=0, hang=2)
+    why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
+    screen.line(f"{why}.", style="dim", indent=0, hang=2)
     if question.loses:
         warned = f"This would lose work: {question.loses}. You are asked each time."
         screen.line(warned, style="bold red", indent=0, hang=2)
@@ -116,6 +115,9 @@ def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
             said, _, rest = screen.ask(question).strip().partition(" ")
         except EOFError as error:
             raise KeyboardInterrupt from error
+        except KeyboardInterrupt:
+            screen.line("")  # what is told next begins a row of its own
+            raise
         match said.lower().rstrip(",:"):
             case "y" | "yes":
                 return Answer(verdict="always" if keeps else "once")

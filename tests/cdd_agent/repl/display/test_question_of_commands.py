@@ -57,7 +57,7 @@ def test_the_whole_command_the_part_and_its_class_are_shown(monkeypatch: pytest.
         f"  │ {LINE}",
         "This part is asked about:",
         "  │ npm test --silent",
-        "It is not known to be harmless: npm is not known to be harmless.",
+        "Another command: npm is not known to be harmless.",
     ]
 
 
