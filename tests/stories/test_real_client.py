@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.permission import Answer, Permission
 from cdd_agent.model import recorded
 from cdd_agent.model.conversation import ToolCall
 from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.trust import Approvals
 from tests.fakes.messages_server import Fault, MessagesServer
 from tests.fakes.program import EXAMPLES, KEY, ROOT, Demo, command, environment
 from tests.stories.conftest import Cdd, git
@@ -50,6 +52,9 @@ FILES_KEY = "sk-ant-api03-FILES-canary-0123456789abcdefghijklmnopqrstuvwxyz"
 SHORT = pytest.mark.parametrize("demo", ["minutes-lost"], indirect=True)
 
 
+LOOKS = "cat notes.txt; env; cat /proc/[0-9]*/environ"
+
+
 def prying(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
     """The turns, of which the first of the Executor also looks for keys in every way that its tools give it."""
     pried = list(turns)
@@ -57,7 +62,7 @@ def prying(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
     looks = (
         ToolCall(id="look_1", name="Read", input={"file_path": "notes.txt"}),
         ToolCall(id="look_2", name="Grep", input={"pattern": "canary"}),
-        ToolCall(id="look_3", name="Bash", input={"command": "cat notes.txt; env; cat /proc/[0-9]*/environ"}),
+        ToolCall(id="look_3", name="Bash", input={"command": LOOKS}),
     )
     pried[at] = replace(pried[at], content=(*looks, *pried[at].content))
     return pried
@@ -75,6 +80,18 @@ class Sitting:
         (folder / "notes.txt").write_text(f"the key: {FILES_KEY}\n", encoding="ascii")
         git(folder, "add", "notes.txt")
         git(folder, "commit", "--quiet", "-m", "notes")
+        yes = Permission(
+            root=folder,
+            level="none",
+            approvals=Approvals(folder, environment=environment(home)),
+            ask=lambda _: Answer(verdict="always"),
+            tell=self.fail,
+        )
+        assert yes.refusal_of_command(LOOKS) is None
+
+    def fail(self, text: str) -> None:
+        """What was allowed could not be kept."""
+        pytest.fail(text)
 
     def run(self, *faults: Fault | None, kill_at: bytes = b"", **variables: str) -> int:
         """The exit code of ``cdd exec`` with the real client, killed once a line of its output holds ``kill_at``."""
