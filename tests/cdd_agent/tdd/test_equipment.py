@@ -3,10 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.permission import Answer, Permission, Question
 from cdd_agent.agent.tool import Tool
 from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.equipment import tools_for
+from cdd_agent.trust import Approvals
 from cdd_agent.workspace.files import Workspace
+from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
@@ -36,6 +39,34 @@ def test_what_the_phase_or_the_user_locks_cannot_be_written(project: Project) ->
         assert why in output.text
         assert not (project.folder / path).exists()
     assert not write.run({"file_path": "new.py", "content": "x = 1\n"}).is_error
+
+
+def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_written_and_tests_are_run(
+    project: Project, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def says_no(question: Question) -> Answer:
+        asked.append(question.kind)
+        return Answer(verdict="no", reason="not now")
+
+    permission = Permission(
+        root=project.folder,
+        level="none",
+        approvals=Approvals(project.folder, environment=users_folder(tmp_path)),
+        ask=says_no,
+        tell=asked.append,
+        asks_all=True,
+    )
+    bench = replace(project.bench(ScriptedModel([])), permission=permission)
+    tools = tools_for("green", bench, off_limits=frozenset({"mine.py"}), tests=())
+    assert "not now" in named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"}).text
+    assert named(tools, "RunTests").run({}).text == "The developer does not let you run this project's tests: not now."
+    assert named(tools, "Bash").run({"command": "touch new.py"}).is_error
+    assert asked == ["write", "tests", "write"]
+    assert named(tools, "Write").run({"file_path": "mine.py", "content": "x"}).is_error
+    assert len(asked) == 3
+    assert not (project.folder / "new.py").exists()
 
 
 def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project: Project) -> None:
