@@ -1,7 +1,6 @@
 """What a run came to: its steps, the files it changed, how long it took, what it used, and what to type next."""
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from rich.text import Text
 
@@ -9,7 +8,7 @@ from cdd_agent.repl.commands import at_prompt
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.status import show_steps
-from cdd_agent.work.state import RunState, Status, StepExecution
+from cdd_agent.work.state import RunState, Status
 
 MOST_FILES_SHOWN = 8
 """Of one kind."""
@@ -21,7 +20,7 @@ def show_summary(state: RunState, *, screen: Screen, is_at_prompt: bool = False)
     for kind, paths in _files(state).items():
         if paths:
             _row(kind, _listed(paths), screen=screen)
-    times = {number: _seconds(step) for number, step in state.step_executions.items()}
+    times = {number: step.usage.minutes * 60 for number, step in state.step_executions.items()}
     took = [f"step {number} {shown_time(seconds)}" for number, seconds in times.items() if seconds]
     if took:
         in_all = shown_time(sum(times.values()))
@@ -76,20 +75,6 @@ def _listed(paths: Iterable[str]) -> str:
     names = list(paths)
     more = f" and {len(names) - MOST_FILES_SHOWN} more" if len(names) > MOST_FILES_SHOWN else ""
     return f"{len(names)}: {', '.join(names[:MOST_FILES_SHOWN])}{more}"
-
-
-def _seconds(step: StepExecution) -> float:
-    """How long a step was worked on, all tries together; by the clock of its start and end if nothing was measured."""
-    if step.usage.minutes:
-        return step.usage.minutes * 60
-    if step.started_at is None or step.completed_at is None:
-        return 0.0
-    return max(0.0, (_moment(step.completed_at) - _moment(step.started_at)).total_seconds())
-
-
-def _moment(stamp: str) -> datetime:
-    """A time stamp of the state."""
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00"))
 
 
 def _next(state: RunState, *, is_at_prompt: bool = False) -> str:
