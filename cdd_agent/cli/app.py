@@ -17,6 +17,7 @@ from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
+from cdd_agent.repl.terminal.typed_ahead import ECHO
 from cdd_agent.sandbox.warden import tree
 
 
@@ -157,6 +158,7 @@ class _Interruption:
         now = time.monotonic()
         if self._last is not None and now - self._last < _SECOND_WITHIN_S:
             tree.end_all(os.getpid(), now + _SECOND_WITHIN_S)
+            ECHO.restore()
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)
             os._exit(int(ExitCode.INTERRUPTED))

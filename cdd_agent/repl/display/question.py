@@ -39,7 +39,7 @@ def may_take_effect(offer: Offer, changed: bool, *, screen: Screen) -> bool:
         screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
     told = f"Say yes if you made it, or know it. If you say no, {offer.without}. Only a change is asked about again."
     screen.line(told, style="dim", indent=0)
-    return _says_yes("Let it take effect? [y/N]", screen=screen)
+    return says_yes("Let it take effect? [y/N]", screen=screen)
 
 
 def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
@@ -49,7 +49,7 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     """
     minutes = math.ceil(wait_s / 60)
     screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
-    return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+    return says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
 _CLASSES: Mapping[str, str] = {
@@ -111,13 +111,7 @@ def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
     """What a person says to a command, asked until it is an answer."""
     forget_typed_ahead()
     while True:
-        try:
-            said, _, rest = screen.ask(question).strip().partition(" ")
-        except EOFError as error:
-            raise KeyboardInterrupt from error
-        except KeyboardInterrupt:
-            screen.line("")  # what is told next begins a row of its own
-            raise
+        said, _, rest = screen.ask(question).strip().partition(" ")
         match said.lower().rstrip(",:"):
             case "y" | "yes":
                 return Answer(verdict="always" if keeps else "once")
@@ -127,16 +121,13 @@ def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
                 return Answer(verdict="no", reason=rest.strip())
 
 
-def _says_yes(question: str, *, screen: Screen) -> bool:
-    """The answer to ``question``, asked until it is one."""
+def says_yes(question: str, *, screen: Screen, is_meant: bool = False) -> bool:
+    """The answer to ``question``, asked until it is one; ``is_meant``: what Enter alone says."""
     forget_typed_ahead()
     while True:
-        try:
-            said = screen.ask(question).strip().lower()
-        except EOFError as error:
-            raise KeyboardInterrupt from error
+        said = screen.ask(question).strip().lower()
         if said in {"y", "yes", "n", "no", ""}:
-            return said in {"y", "yes"}
+            return said in {"y", "yes"} or (is_meant and not said)
 
 
 def show(offer: Offer, *, screen: Screen) -> None:

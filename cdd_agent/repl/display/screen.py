@@ -3,7 +3,7 @@
 import io
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TextIO
 
@@ -16,6 +16,7 @@ from cdd_agent.repl.display.live import LiveLine
 from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
 from cdd_agent.repl.display.markdown.wrap import hung
 from cdd_agent.repl.display.prose import Formatted, Prose, Written
+from cdd_agent.repl.terminal.typed_ahead import ECHO
 
 _SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "todo": "○"}
 _SYMBOLS |= {"cut": "…", "bar": "│"}
@@ -57,15 +58,18 @@ class Screen:
         has_colors = self.console.color_system is not None and not self.console.no_color
         self._look = replace(UNICODE if speaks_unicode else ASCII, color=has_colors)
         frames = _FRAMES if speaks_unicode else _ASCII_FRAMES
-        self._live = LiveLine(self.console, frames=frames, enabled=animated and stream.isatty())
+        self._is_terminal = stream.isatty()
+        self._live = LiveLine(self.console, frames=frames, enabled=animated and self._is_terminal)
         self.indent = 0
         """Of everything for which nothing else is said."""
         self._prose: Prose | None = None
         self._is_blank = True
 
-    def working(self, label: str) -> AbstractContextManager[None]:
-        """Show that ``label``, or what ``say`` says since, is going on while the block runs."""
-        return self._live.working(clean(label))
+    @contextmanager
+    def working(self, label: str) -> Iterator[None]:
+        """While the block runs, show that ``label``, or what ``say`` says since, is going on, and no key pressed."""
+        with ECHO.off() if self._is_terminal else nullcontext(), self._live.working(clean(label)):
+            yield
 
     def say(self, label: str, *, for_s: float | None = None) -> None:
         """What is going on from now on, if the screen shows it; with ``for_s`` the seconds are counted down."""
@@ -111,13 +115,20 @@ class Screen:
                 self.show(told, wrap=False)
 
     def ask(self, question: str) -> str:
-        """What a person types after ``question``, nothing else being printed meanwhile; raises ``EOFError``."""
+        """What a person types after ``question``, nothing else being printed meanwhile.
+
+        Raises ``KeyboardInterrupt`` where no answer comes; what is told next begins a row of its own.
+        """
         self.end_prose()
-        with self._live.still():
+        with self._live.still(), ECHO.on():
             self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
             self.console.file.flush()
             self._is_blank = False
-            return input()
+            try:
+                return input()
+            except (EOFError, KeyboardInterrupt) as stop:
+                self.console.print()
+                raise KeyboardInterrupt from stop
 
     def _print_rows(self, wrapped: list[Text], depth: int) -> None:
         """Print rows that fit the width as they are."""

@@ -1,7 +1,7 @@
 """Asking a person whether what an agent proposes is to be saved."""
 
+from cdd_agent.repl.display.question import says_yes
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
 
 
 def may_save(*, screen: Screen) -> bool:
@@ -9,11 +9,4 @@ def may_save(*, screen: Screen) -> bool:
 
     Raises ``KeyboardInterrupt`` where no answer comes.
     """
-    forget_typed_ahead()
-    while True:
-        try:
-            said = screen.ask("Save this? [Y/n]").strip().lower()
-        except EOFError as error:
-            raise KeyboardInterrupt from error
-        if said in {"y", "yes", "n", "no", ""}:
-            return said not in {"n", "no"}
+    return says_yes("Save this? [Y/n]", screen=screen, is_meant=True)
