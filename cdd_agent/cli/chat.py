@@ -4,12 +4,14 @@ The prompt is drawn before anything is loaded that only an answer needs: ``compo
 """
 
 import shutil
+import signal
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +21,7 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.place import Place, Read
+from cdd_agent.repl.terminal.typed_ahead import ECHO
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 from cdd_agent.trust import Approvals
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from cdd_agent.workflows.conversation.planner import Planner
     from cdd_agent.workflows.conversation.socrates import Socrates
     from cdd_agent.workflows.execution.executor import Executor
+
+_LEAST_WIDTH = 20
+"""For which lines are broken; on a screen that is narrower the terminal breaks them."""
 
 
 def chat(invocation: Invocation, *, first: str = "") -> None:
@@ -51,10 +57,16 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
                 read = _ReadAhead(read)
             except EOFError:
                 return
-        from cdd_agent.repl.session import Session
+        try:
+            with ECHO.off() if somebody_types else nullcontext(), _undisturbed():
+                from cdd_agent.repl.session import Session
 
-        crew = _Crew(outset, journals)
-        session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
+                crew = _Crew(outset, journals)
+                session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
+        except KeyboardInterrupt as stop:
+            if not isinstance(read, _ReadAhead):
+                raise
+            read.kept = stop
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
@@ -68,17 +80,34 @@ class _ReadAhead:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._kept: str | KeyboardInterrupt | None
+        self.kept: str | KeyboardInterrupt | None
         try:
-            self._kept = read(Place())
+            self.kept = read(Place())
         except KeyboardInterrupt as stop:
-            self._kept = stop
+            self.kept = stop
 
     def __call__(self, place: Place) -> str:
-        kept, self._kept = self._kept, None
+        kept, self.kept = self.kept, None
         if isinstance(kept, KeyboardInterrupt):
             raise kept
         return self._read(place) if kept is None else kept
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the block has ended, since what is half loaded cannot be used, and not be loaded again."""
+    pressed: list[FrameType | None] = []
+    answer = signal.getsignal(signal.SIGINT)
+    if not callable(answer):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda _, frame: pressed.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, answer)
+    for frame in pressed[:1]:
+        answer(signal.SIGINT, frame)
 
 
 def _welcome(root: Path, *, color: bool | None) -> None:
@@ -91,9 +120,10 @@ def _welcome(root: Path, *, color: bool | None) -> None:
 
     count = len(all_tickets(root))
     known = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
-    first = "/status shows where they stand" if count else "/new SLUG makes one"
+    stand = "it stands" if count == 1 else "they stand"
+    first = f"/status shows where {stand}" if count else "/new SLUG makes one"
     told = [f"{root}: {known}; {first}, /help the rest.", read_memory(root).told]
-    width = shutil.get_terminal_size().columns - 1
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns - 1)
     where = "\n".join(textwrap.fill(clean(line), width=width, subsequent_indent="  ") for line in told if line)
     about = f"cdd {__version__} turns a ticket into tested commits.\n"
     depth = ColorDepth.DEPTH_1_BIT if color is False else None

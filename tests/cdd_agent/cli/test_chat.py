@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -76,6 +77,34 @@ def test_the_first_line_is_carried_out_like_any_other(window: Window) -> None:
 def test_ctrl_c_before_the_first_line_ends_nothing(window: Window) -> None:
     window.type("C-c")
     window.screen_with("Ctrl-C again, Ctrl-D or /exit leaves")
+
+
+@needs_tmux
+def test_ctrl_c_while_the_first_line_is_being_loaded_ends_nothing(window: Window) -> None:
+    window.type("/status")
+    window.screen_with("cdd> /status")
+    window.type("Enter")
+    window.screen_with("cdd> /status", without=("Ctrl-D leaves",))
+    window.type("C-c")
+    window.screen_with("Ctrl-C again, Ctrl-D or /exit leaves", "/help  Ctrl-D leaves")
+
+
+@needs_tmux
+def test_keys_pressed_while_the_model_is_waited_for_are_not_shown(project: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        variables = {"ANTHROPIC_API_KEY": "sk-ant-none", "ANTHROPIC_BASE_URL": url}
+        window = Window(tmp_path / "tmux", project, environment=variables)
+        try:
+            window.screen_with("cdd>", "Ctrl-D leaves")
+            window.type("/spec", "Enter")
+            window.screen_with("waiting for the model")
+            window.type("C-r", "Escape", "words")
+            window.type("C-c")
+            shown = window.screen_with("Stopped.", "Ctrl-D leaves")
+        finally:
+            window.close()
+    assert not any(typed in shown for typed in ("^R", "^[", "words"))
 
 
 @needs_tmux
