@@ -36,6 +36,7 @@ from cdd_agent.repl.display.screen import Screen
 _PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
 
 WAITING = "waiting for the model"
+SAVING = "saving"
 ASKS_DEVELOPER = "AskDeveloper"
 """The tool whose question is shown for itself, set off, once the turn is over."""
 COMMAND_WENT_WELL = "exit status 0"
@@ -128,6 +129,7 @@ class Renderer:
 
     def _verdict(self, event: GateJudged) -> None:
         """A gate's answer, set off from everything around it, with its reasons."""
+        self._screen.say(SAVING)
         word, color = ("open", "green") if event.open else ("closed", "red")
         badge = f"{self._screen.symbols[word]} {event.phase.upper()} gate {word}"
         self._screen.line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"), hang=2)

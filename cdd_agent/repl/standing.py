@@ -9,6 +9,7 @@ from cdd_agent.events import (
     Event,
     GateJudged,
     RunStarted,
+    StepFinished,
     StepStarted,
     TurnEnded,
 )
@@ -39,8 +40,8 @@ class Standing:
                 self.tokens = 0
             case RunStarted(model=model):
                 self.model = model
-            case StepStarted():
-                self.phase = self.gate = ""
+            case StepStarted() | StepFinished(status="completed" | "skipped"):
+                self.phase = self.gate = ""  # what is shown next to it is the step that comes now
             case AttemptStarted(phase=phase):
                 self.phase, self.gate, self.tokens = phase, "", 0
             case GateJudged(phase=phase, open=is_open):

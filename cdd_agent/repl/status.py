@@ -1,6 +1,6 @@
 """Where tickets and steps stand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -33,30 +33,36 @@ _SYMBOL = {
 _WIDTH_FOR_COMMITS = 76
 
 
-def show_tickets(tickets: Sequence[Ticket], *, screen: Screen) -> None:
-    """Every ticket with how far it is; one whose files are not valid is named so and stops nothing."""
+def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[str], str] = str) -> None:
+    """Every ticket with how far it is; one whose files are not valid is named so and stops nothing.
+
+    ``typed`` says a command of the shell as it is typed where this is read.
+    """
     if not tickets:
-        screen.line("There are no tickets yet. Make one with: cdd new SLUG", indent=0)
+        screen.line(typed("There are no tickets yet. Make one with: cdd new SLUG"), indent=0)
         return
     table = _table("ticket", "title", "spec", "plan", "steps done")
     for ticket in tickets:
         try:
             table.add_row(*_cells(ticket))
         except UsageError:
-            told = f"not valid; cdd status {ticket.slug} tells more"
+            told = typed(f"not valid; cdd status {ticket.slug} tells more")
             table.add_row(ticket.slug, Text(told, style="bold red"))
     screen.show(table)
 
 
-def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
-    """One ticket: what its spec lacks, or its steps, and what to type next; raises ``DocumentError``."""
+def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] = str) -> None:
+    """One ticket: what its spec lacks, or its steps, and what to type next; raises ``DocumentError``.
+
+    ``typed`` is that of ``show_tickets``.
+    """
     wanted = spec.load(ticket.spec_path)
     missing = spec.missing(wanted)
     state = state_file.load(ticket.state_path)
     screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"), indent=0, hang=2)
     if missing:
         screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)
-        screen.line(f"next   cdd spec {ticket.slug}", indent=2)
+        screen.line(typed(f"next   cdd spec {ticket.slug}"), indent=2)
     elif state is not None:
         show_steps(state, screen=screen)
     elif ticket.plan_path.exists():
@@ -64,11 +70,11 @@ def show_ticket(ticket: Ticket, *, screen: Screen) -> None:
         screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
         screen.line(f"plan   {len(plan.steps)} steps, none of them run", indent=2)
         show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
-        screen.line(f"next   cdd exec {ticket.slug}", indent=2)
+        screen.line(typed(f"next   cdd exec {ticket.slug}"), indent=2)
     else:
         screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
         screen.line("plan   not made", indent=2)
-        screen.line(f"next   cdd plan {ticket.slug}", indent=2)
+        screen.line(typed(f"next   cdd plan {ticket.slug}"), indent=2)
 
 
 def show_steps(state: RunState, *, screen: Screen) -> None:

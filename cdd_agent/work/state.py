@@ -155,7 +155,10 @@ class RunState:
         """What became of step ``number``; ``UsageError`` if the run has no such step."""
         if number not in self.step_executions:
             known = ", ".join(str(known) for known in self.step_executions) or "no steps"
-            raise UsageError(f"The run has no step {number}; it has {known}.", hint="see the steps with: cdd status")
+            raise UsageError(
+                f"The run has no step {number}; it has {known}.",
+                hint=f"see the steps with: cdd status {self.ticket_slug}",
+            )
         return self.step_executions[number]
 
     def numbers(self, *statuses: Status) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +47,8 @@ MOST_FIRST_WORDS = 60
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z]{3}")
 _TOKEN = re.compile(r"[a-z]{6}")
+_TALKING = frozenset({"socrates", "planner"})
+"""Agents whose conversations are kept."""
 _BEGINNING = b'{"kind":"'
 """Of every line; one that has it and does not end was cut off."""
 
@@ -109,7 +112,7 @@ def last_session(project: Path, *, present: str = "") -> Earlier:
         if not _is_open(_path(project, name)) and _path(project, name).exists():
             load(project, name)
     if not known:
-        raise UsageError("There is no session to resume yet.", hint="/spec, /plan or /exec with a ticket begins one")
+        raise UsageError("There is no earlier session to resume.", hint="/spec, /plan or /exec with a ticket begins one")
     return load(project, known[0].id)
 
 
@@ -154,7 +157,7 @@ def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
     for message in messages:
         match message:
             case UserMessage(content=content):
-                words = tuple(block for block in content if isinstance(block, Text))
+                words = tuple(block for block in content if isinstance(block, Text) and block.text.strip())
                 given = {block.tool_use_id: block for block in content if isinstance(block, ToolResult)}
                 answers = tuple(given.get(call_id, _interrupted(call_id)) for call_id in asked)
                 if answers or words:
@@ -181,6 +184,15 @@ def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
             case UserMessage():
                 plain.append(message)
     return tuple(plain)
+
+
+def _is_time(text: str) -> bool:
+    """Whether ``text`` is a time that can be told in that of any place."""
+    try:
+        datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _interrupted(call_id: str) -> ToolResult:
@@ -282,6 +294,10 @@ class _Reading:
                 )
             case Opened(token=token) if not _TOKEN.fullmatch(token):
                 raise self._damaged(number, "its token is none")
+            case Opened(agent=agent) if agent not in _TALKING:
+                raise self._damaged(number, "no agent of that name has conversations")
+            case Turned(time=time) if not _is_time(time):
+                raise self._damaged(number, "its time is none")
             case Opened(token=token):
                 self._talks.pop(token, None)  # so that the one that began last is the last one
                 self._talks[token] = (read, [])

@@ -1,7 +1,7 @@
 """Tickets, what a run needs, the list of commands, and the end."""
 
 from cdd_agent.errors import UsageError
-from cdd_agent.repl.commands import help_lines
+from cdd_agent.repl.commands import at_prompt, help_lines
 from cdd_agent.repl.display.checkup import show_checks
 from cdd_agent.repl.sitting import Sitting
 from cdd_agent.repl.status import show_ticket, show_tickets
@@ -11,9 +11,9 @@ from cdd_agent.tickets.ticket import all_tickets, create, find
 def status(sitting: Sitting, argument: str) -> None:
     """The tickets, or where one stands."""
     if argument:
-        show_ticket(find(sitting.crew.root, argument), screen=sitting.screen)
+        show_ticket(find(sitting.crew.root, argument), screen=sitting.screen, typed=at_prompt)
     else:
-        show_tickets(all_tickets(sitting.crew.root), screen=sitting.screen)
+        show_tickets(all_tickets(sitting.crew.root), screen=sitting.screen, typed=at_prompt)
 
 
 def new(sitting: Sitting, argument: str) -> None:
@@ -25,12 +25,13 @@ def new(sitting: Sitting, argument: str) -> None:
     ticket = create(sitting.crew.root, slug, title=title, type="feature")
     sitting.work_on(ticket)
     shown = ticket.spec_path.relative_to(sitting.crew.root)
-    told = f"Made {shown}. Write there what you want, or let yourself be asked: /spec"
+    told = f"Made {shown}. Write down there what you want, or let Socrates ask you: /spec"
     sitting.screen.line(told, indent=0, hang=2)
 
 
 def doctor(sitting: Sitting, _argument: str) -> None:
     """What a run needs, looked at."""
+    sitting.screen.say("looking at what a run needs")
     show_checks(sitting.crew.checks(), screen=sitting.screen)
 
 

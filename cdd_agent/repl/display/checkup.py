@@ -20,8 +20,10 @@ def show_checks(checks: Iterable[Check], *, screen: Screen) -> bool:
         _show(check, screen=screen)
     screen.gap()
     if missing:
-        things = "1 thing is" if missing == 1 else f"{missing} things are"
-        screen.line(f"{things} missing; what to type stands below each.", style="bold red", indent=0, hang=2)
+        things = "1 thing is missing; what to type stands below it."
+        if missing > 1:
+            things = f"{missing} things are missing; what to type stands below each."
+        screen.line(things, style="bold red", indent=0, hang=2)
     else:
         screen.line("Everything that a run needs is there.", style="bold green", indent=0)
     return not missing

@@ -34,6 +34,7 @@ def question(socrates: Socrates, words: str, *, screen: Screen) -> None:
     elif words:
         told = f"{screen.symbols['todo']} Not complete; it lacks {'; '.join(missing)}"
         screen.line(told, style="bold", indent=0, hang=2)
+        screen.line("Say in plain words what you want, or what to change.", style="dim", indent=0, hang=2)
 
 
 def plan(planner: Planner, words: str, *, screen: Screen) -> None:
@@ -77,7 +78,7 @@ def _show_missing(socrates: Socrates, *, screen: Screen) -> None:
     for lack in spec.missing(wanted):
         screen.line(f"{screen.symbols['note']} {lack}", indent=2, hang=2)
     _show_remarks(wanted, screen=screen)
-    screen.line(f"Complete is a spec with {spec.COMPLETE}.", style="dim", indent=0, hang=2)
+    screen.line(f"To be complete it needs {spec.COMPLETE}.", style="dim", indent=0, hang=2)
     screen.gap()
 
 

@@ -113,6 +113,12 @@ def test_of_several_tickets_one_must_be_named(finished: Path) -> None:
     assert "hint: name one of: another-one, minutes-lost" in other.says("/exec")
 
 
+def test_what_status_names_can_be_typed_at_the_prompt(project: Path) -> None:
+    sitting = Sitting(project)
+    sitting.says("/new another-one")
+    assert "next   /spec another-one" in sitting.says("/status another-one")
+
+
 def test_an_unknown_ticket_names_the_nearest(finished: Path) -> None:
     sitting = Sitting(finished)
     assert "the nearest is 'minutes-lost'" in sitting.says("/exec minutes-last")

@@ -39,6 +39,12 @@ def test_phase_and_gate_follow_the_attempts() -> None:
     assert after(RED, CLOSED, events.StepStarted(number=2, total=2, title="x")).phase == ""
 
 
+def test_the_gate_of_a_step_that_is_over_is_not_shown_beside_the_next_one() -> None:
+    completed, failed = (events.StepFinished(number=1, status=told, error=None) for told in ("completed", "failed"))
+    assert (after(RED, CLOSED, completed).phase, after(RED, CLOSED, completed).gate) == ("", "")
+    assert after(RED, CLOSED, failed).gate == "closed"
+
+
 def test_phases_are_the_executor_s_alone() -> None:
     assert after(RED, agent="spec").phase == ""
 

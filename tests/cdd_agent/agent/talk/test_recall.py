@@ -129,7 +129,7 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(tmp_path: Path) -> None:
     assert earlier_sessions(tmp_path) == ()
     with pytest.raises(UsageError, match="open in another terminal"):
         load(tmp_path, open_one.id)
-    with pytest.raises(UsageError, match="no session to resume yet"):
+    with pytest.raises(UsageError, match="no earlier session to resume"):
         last_session(tmp_path)
     open_one.close()
     assert last_session(tmp_path).id == open_one.id

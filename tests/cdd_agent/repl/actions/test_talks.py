@@ -129,7 +129,7 @@ def test_another_model_goes_on_and_that_is_said(project: Path) -> None:
 
 def test_nothing_to_resume_is_told(project: Path) -> None:
     prompt = Prompt(project)
-    assert "There is no session to resume yet." in prompt.says("/resume")
+    assert "There is no earlier session to resume." in prompt.says("/resume")
     assert prompt.code == ExitCode.USAGE
     assert "There is no session 20260101-120000-bcd." in prompt.says("/resume 20260101-120000-bcd")
 

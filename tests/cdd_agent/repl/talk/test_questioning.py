@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_by_the_rules_before_the_first_question(project:
 
     assert shown[0] == "○ The spec of minutes-lost is not complete. It lacks:"
     assert shown[1] == "  • an acceptance criterion"
-    assert shown[2].startswith("Complete is a spec with a title, a description, at least one acceptance")
+    assert shown[2].startswith("To be complete it needs a title, a description, at least one acceptance")
     asked = shown.index("What should `1h90` be?")
     assert shown[asked + 1 : asked + 3] == ["  1  150 minutes", "  2  An error"]
     assert shown[asked + 3].startswith("A number, your own words, or later to leave it open")
