@@ -112,7 +112,9 @@ def last_session(project: Path, *, present: str = "") -> Earlier:
         if not _is_open(_path(project, name)) and _path(project, name).exists():
             load(project, name)
     if not known:
-        raise UsageError("There is no earlier session to resume.", hint="/spec, /plan or /exec with a ticket begins one")
+        raise UsageError(
+            "There is no earlier session to resume.", hint="/spec, /plan or /exec with a ticket begins one"
+        )
     return load(project, known[0].id)
 
 
