@@ -7,24 +7,27 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
+from cdd_agent.repl.terminal.typed_ahead import ECHO
+
+_PREPARED = """
+import sys
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.terminal.typed_ahead import ECHO
+screen = Screen(sys.stdout, animated=False)
+"""
 
 
 class Terminal:
-    """A terminal with a process of its own that runs ``work``; the process ends with the test."""
+    """A terminal with a process of its own that carries out ``work``; the process ends with the test."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: str) -> None:
         self.process, self._controls = pty.fork()
         if self.process == 0:
-            try:
-                sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
-                work()
-            finally:
-                os._exit(7)
+            os.execv(sys.executable, [sys.executable, "-c", _PREPARED + work])
 
     @property
     def shows_keys(self) -> bool:
@@ -47,11 +50,14 @@ class Terminal:
         os.close(self._controls)
 
 
+Run: TypeAlias = Callable[[str], Terminal]
+
+
 @pytest.fixture
-def run() -> Iterator[Callable[[Callable[[], None]], Terminal]]:
+def run() -> Iterator[Run]:
     opened: list[Terminal] = []
 
-    def start(work: Callable[[], None]) -> Terminal:
+    def start(work: str) -> Terminal:
         opened.append(Terminal(work))
         return opened[-1]
 
@@ -67,18 +73,18 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def works() -> None:
-    screen = Screen(sys.stdout, animated=False)
-    with screen.working("waiting"):
-        screen.line("begun")
-        sys.stdin.readline()
-        screen.line("done")
-    screen.line("over")
+WORKS = """
+with screen.working("waiting"):
+    screen.line("begun")
     sys.stdin.readline()
+    screen.line("done")
+screen.line("over")
+sys.stdin.readline()
+"""
 
 
-def test_keys_are_shown_before_and_after_and_not_meanwhile(run: Callable[..., Terminal]) -> None:
-    terminal = run(works)
+def test_keys_are_shown_before_and_after_and_not_meanwhile(run: Run) -> None:
+    terminal = run(WORKS)
     terminal.shown_until("begun")
     assert not terminal.shows_keys
     terminal.type("\x12\x1babc\n")
@@ -86,43 +92,43 @@ def test_keys_are_shown_before_and_after_and_not_meanwhile(run: Callable[..., Te
     wait_until(lambda: terminal.shows_keys)
 
 
-def asks() -> None:
-    screen = Screen(sys.stdout, animated=False)
-    with screen.working("waiting"):
-        screen.line(f"said {screen.ask('Well?')}")
-        sys.stdin.readline()
+ASKS = """
+with screen.working("waiting"):
+    screen.line(f"said {screen.ask('Well?')}")
+    sys.stdin.readline()
+"""
 
 
-def test_a_question_shows_what_is_answered(run: Callable[..., Terminal]) -> None:
-    terminal = run(asks)
+def test_a_question_shows_what_is_answered(run: Run) -> None:
+    terminal = run(ASKS)
     terminal.shown_until("Well?")
     assert terminal.shows_keys
     terminal.type("yes\n")
-    assert terminal.shown_until("said yes").count("yes") == 2
+    assert terminal.shown_until("said yes").count("yes") == 2  # typed, and said
     wait_until(lambda: not terminal.shows_keys)
 
 
-def is_stopped() -> None:
-    screen = Screen(sys.stdout, animated=False)
-    try:
-        with screen.working("waiting"):
-            screen.ask("Well?")
-    except KeyboardInterrupt:
-        screen.line("Stopped.")
-    sys.stdin.readline()
+IS_STOPPED = """
+try:
+    with screen.working("waiting"):
+        screen.ask("Well?")
+except KeyboardInterrupt:
+    screen.line("Stopped.")
+sys.stdin.readline()
+"""
 
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"])
-def test_what_is_told_after_no_answer_begins_a_row(run: Callable[..., Terminal], key: str) -> None:
-    terminal = run(is_stopped)
+def test_what_is_told_after_no_answer_begins_a_row(run: Run, key: str) -> None:
+    terminal = run(IS_STOPPED)
     terminal.shown_until("Well?")
     terminal.type(key)
     assert "\r\nStopped." in terminal.shown_until("Stopped.")
     assert terminal.shows_keys
 
 
-def test_the_shell_gets_the_terminal_as_it_was_while_the_process_is_stopped(run: Callable[..., Terminal]) -> None:
-    terminal = run(works)
+def test_the_shell_gets_the_terminal_as_it_was_while_the_process_is_stopped(run: Run) -> None:
+    terminal = run(WORKS)
     terminal.shown_until("begun")
     os.kill(terminal.process, signal.SIGTSTP)  # of no effect on a process that no shell could go on with
     wait_until(lambda: not terminal.shows_keys)
@@ -130,23 +136,28 @@ def test_the_shell_gets_the_terminal_as_it_was_while_the_process_is_stopped(run:
     terminal.shown_until("over")
 
 
-def fails() -> None:
-    try:
-        with Screen(sys.stdout, animated=False).working("waiting"):
-            raise SystemExit
-    finally:
-        sys.stdin.readline()
+FAILS = """
+try:
+    with screen.working("waiting"):
+        raise SystemExit
+finally:
+    screen.line("over")
+    sys.stdin.readline()
+"""
 
 
-def gives_up() -> None:
-    with ECHO.off():
-        ECHO.restore()
-        sys.stdin.readline()
+GIVES_UP = """
+with ECHO.off():
+    ECHO.restore()
+    screen.line("over")
+    sys.stdin.readline()
+"""
 
 
-@pytest.mark.parametrize("work", [fails, gives_up])
-def test_whatever_ends_it_keys_are_shown(run: Callable[..., Terminal], work: Callable[[], None]) -> None:
+@pytest.mark.parametrize("work", [FAILS, GIVES_UP])
+def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
     terminal = run(work)
+    terminal.shown_until("over")
     wait_until(lambda: terminal.shows_keys)
 
 
