@@ -188,6 +188,18 @@ def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(plain)
 
 
+def _doubt(line: Line) -> str | None:
+    """Why nothing can be gone on with by ``line``; None if it can."""
+    match line:
+        case Opened(token=token) if not _TOKEN.fullmatch(token):
+            return "its token is none"
+        case Opened(agent=agent) if agent not in _TALKING:
+            return "no agent of that name has conversations"
+        case Turned(time=time) if not _is_time(time):
+            return "its time is none"
+    return None
+
+
 def _is_time(text: str) -> bool:
     """Whether ``text`` is a time that can be told in that of any place."""
     try:
@@ -288,18 +300,15 @@ class _Reading:
             if line.startswith(_BEGINNING) or _BEGINNING.startswith(line):
                 return
             raise self._damaged(number, "it is no JSON") from error
+        doubt = _doubt(read)
+        if doubt is not None:
+            raise self._damaged(number, doubt)
         match read:
             case Begun(schema=schema) if schema > SCHEMA:
                 raise UsageError(
                     f"{self._path} was written by a newer cdd: schema {schema}, and this one reads {SCHEMA}.",
                     hint=f"resume it with that version, or {self._without()}",
                 )
-            case Opened(token=token) if not _TOKEN.fullmatch(token):
-                raise self._damaged(number, "its token is none")
-            case Opened(agent=agent) if agent not in _TALKING:
-                raise self._damaged(number, "no agent of that name has conversations")
-            case Turned(time=time) if not _is_time(time):
-                raise self._damaged(number, "its time is none")
             case Opened(token=token):
                 self._talks.pop(token, None)  # so that the one that began last is the last one
                 self._talks[token] = (read, [])

@@ -223,3 +223,20 @@ def test_the_oldest_go_and_what_is_open_or_not_ours_stays(tmp_path: Path) -> Non
     assert "20260000-120000-bcd" not in left
     assert len(left) == MOST_KEPT + 2
     open_one.close()
+
+
+@pytest.mark.parametrize(
+    ("true", "false"),
+    [
+        ('"kind":"opened","agent":"socrates"', '"kind":"opened","agent":"nobody"'),
+        ('"time":"20', '"time":"some day in 20'),
+        ('"time":"20', '"time":"0001-01-01T00:00:00+23:00 20'),
+    ],
+)
+def test_who_and_when_have_to_be_such(tmp_path: Path, true: str, false: str) -> None:
+    name = held(tmp_path).id
+    path = path_of(tmp_path, name)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([lines[0], *(line.replace(true, false) for line in lines[1:])]), encoding="utf-8")
+    with pytest.raises(UsageError, match="is damaged, line"):
+        load(tmp_path, name)
