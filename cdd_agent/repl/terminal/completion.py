@@ -204,11 +204,11 @@ def _best(wanted: str, found: Iterable[T], *, name: Callable[[T], str]) -> list[
     """What fits ``wanted``, the nearest first."""
     if not wanted:
         return list(found)
-    letters = re.compile(".*?".join(map(re.escape, wanted.lower())), re.DOTALL)
+    letters = re.compile("".join(f"[^{one}]*+{one}" for one in map(re.escape, wanted.lower())))  # never goes back
     ranked = []
     for place, one in enumerate(found):
         shown = name(one).lower()
-        if letters.search(shown):
+        if letters.match(shown):
             ranked.append((_distance(shown, wanted.lower()), len(shown) if "/" in shown else 0, place, one))
     return [one for *_, one in sorted(ranked, key=lambda entry: entry[:3])]
 
