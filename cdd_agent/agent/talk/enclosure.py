@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import islice
 
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.errors import UsageError
@@ -13,6 +14,9 @@ MOST_BYTES = 64 * 1024
 
 MOST_FILES = 10
 """In one message."""
+
+MOST_LOOKED_AT = 100
+"""Words with ``@`` in one message; in what is pasted, those behind them are words like any other."""
 
 _MENTION = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\\n]|\\.)+)\"|(?P<plain>[^\s\"]+))")
 """``@src/reading.py``, or ``@"my notes.md"``, at the beginning of a word."""
@@ -38,12 +42,13 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
 
     What is no file of the project stays a word; a file that may not be shown is left out, and ``tell`` hears why.
     """
-    paths = dict.fromkeys(_path(found, workspace) for found in _MENTION.finditer(words))
+    mentions = islice(_MENTION.finditer(words), MOST_LOOKED_AT)
+    paths = dict.fromkeys(_path(found, workspace) for found in mentions)
     parts = [words]
+    absent: list[str] = []
     for path in paths:
         if not workspace.is_file(path):
-            if "/" in path:
-                tell(f"There is no file {path} in the project, so @{path} is given as it is written.")
+            absent += [path] if "/" in path else []
             continue
         if len(parts) > MOST_FILES:
             tell(f"@{path} is left out: one message takes {MOST_FILES} files.")
@@ -54,6 +59,9 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
             tell(f"@{path} is left out: {error.happened}")
             continue
         parts.append(marks.around(text, source=path, exact=True))
+    if absent:
+        more = f" and {len(absent) - 1} more that are named so" if len(absent) > 1 else ""
+        tell(f"There is no file {absent[0]} in the project{more}: @{absent[0]} is given as it is written.")
     return "\n\n".join(parts)
 
 
