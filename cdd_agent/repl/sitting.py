@@ -84,9 +84,9 @@ class Sitting:
         self.crew.follow(agent.ticket)
         self.crew.transcript.turn_to(here[0], ticket=here[1])
 
-    def leave(self) -> None:
-        """Let nobody listen; who did can be gone back to."""
-        if self._agent is not None:
+    def leave(self, *, for_good: bool = False) -> None:
+        """Let nobody listen; who did can be gone back to, unless it is left ``for_good``."""
+        if self._agent is not None and not for_good:
             here = (name_of(self._agent), self._agent.ticket.slug)
             self._before = [*(earlier for earlier in self._before if earlier != here), here]
         self._agent = None
@@ -101,18 +101,40 @@ class Sitting:
         self.slug = ticket.slug
 
     def replace_agents(self) -> None:
-        """Make all agents anew, after what they are made from has changed; conversations go on."""
+        """Make all agents anew, after what they are made from has changed; conversations go on.
+
+        One that cannot be made any more, as its ticket is gone, is left for good, and that is told.
+        """
+        here = self._agent
         for (name, slug), agent in list(self._alive.items()):
-            new = self.crew.socrates(agent.ticket) if isinstance(agent, Socrates) else self.crew.planner(agent.ticket)
+            try:
+                new = made(name, agent.ticket, crew=self.crew)
+            except UsageError as error:
+                del self._alive[name, slug]
+                self._before = [earlier for earlier in self._before if earlier != (name, slug)]
+                tell_left_out(name, slug, error=error, screen=self.screen)
+                continue
             desk = self.crew.desk(agent.ticket, command=NAMES[name])
             new.conversation = desk.for_another_model(agent.conversation, name, ticket=slug)
             self._alive[name, slug] = new
-        match self._agent:
+        match here:
             case Executor() as executor:
+                self.leave(for_good=True)
                 self._agent = self.crew.executor(executor.ticket)
             case Socrates() | Planner() as agent:
-                self._agent = self._alive[name_of(agent), agent.ticket.slug]
+                self._agent = self._alive.get((name_of(agent), agent.ticket.slug))
                 self.crew.follow(agent.ticket)
+
+
+def made(name: str, ticket: Ticket, *, crew: Crew) -> Socrates | Planner:
+    """Socrates or the Planner, by name; raises ``UsageError`` where the ticket does not let it."""
+    return crew.socrates(ticket) if name == "socrates" else crew.planner(ticket)
+
+
+def tell_left_out(name: str, slug: str, *, error: UsageError, screen: Screen) -> None:
+    """Say that a conversation cannot be gone on with, and why."""
+    told = f"The conversation /{NAMES[name]} {slug} is left out: {error.happened}"
+    screen.line(f"{screen.symbols['note']} {told}", style="yellow", indent=0, hang=2)
 
 
 def name_of(agent: Agent) -> str:

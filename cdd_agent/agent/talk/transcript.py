@@ -122,10 +122,10 @@ class Transcript:
         return keep
 
     def copy(self, conversation: Conversation, agent: str, *, ticket: str, model: str) -> None:
-        """The messages of ``conversation``, which has some already, from its beginning."""
-        keep = self.keeper(agent, ticket=ticket, model=lambda: model, token=conversation.token)
+        """``conversation``, with the messages that it has, in the place of an earlier one."""
+        self._write(Opened(agent=agent, ticket=ticket, model=model, token=conversation.token))
         for message in conversation.messages:
-            keep(message)
+            self._say(conversation.token, message)
 
     def continued(self, session: str) -> None:
         """All that ``session`` held is in here."""

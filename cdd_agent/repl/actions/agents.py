@@ -66,8 +66,7 @@ def back(sitting: Sitting, _argument: str) -> None:
     if earlier is None and sitting.agent is None:
         raise UsageError("There is no agent to go back to.", hint="/spec, /plan or /exec with a ticket opens one")
     if earlier is None:
-        sitting.leave()
-        sitting.before()
+        sitting.leave(for_good=True)
         sitting.screen.line("Nobody listens now; /spec, /plan or /exec comes back.", indent=0, hang=2)
         return
     name, slug = earlier
@@ -168,7 +167,7 @@ def _greet(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None
     executor = sitting.crew.executor(ticket)
     sitting.listen(executor, goes_back=goes_back)
     if not executor_talk.greet(executor, screen=sitting.screen):
-        sitting.leave()
+        sitting.leave(for_good=True)
 
 
 def _show_review(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None:
@@ -176,7 +175,7 @@ def _show_review(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -
     review = sitting.crew.review(ticket)
     sitting.listen(review, goes_back=goes_back)
     if not review_talk.greet(review, screen=sitting.screen):
-        sitting.leave()
+        sitting.leave(for_good=True)
 
 
 def _enclosed(words: str, agent: Socrates | Planner, *, sitting: Sitting) -> str:

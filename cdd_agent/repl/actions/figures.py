@@ -35,8 +35,8 @@ def model(sitting: Sitting, argument: str) -> None:
     sitting.crew.use_model(argument)
     sitting.crew.standing.model = argument
     sitting.crew.standing.tokens = 0
-    sitting.replace_agents()
     sitting.screen.line(f"{argument} answers from now on; the conversations go on.", indent=0, hang=2)
+    sitting.replace_agents()
     if prices.window(argument) is None:
         near = get_close_matches(argument, prices.known(), n=1)
         meant = f" Did you mean {near[0]}?" if near else ""

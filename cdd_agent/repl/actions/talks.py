@@ -7,7 +7,7 @@ from pathlib import Path
 from cdd_agent.agent.talk.recall import Earlier, Talk, earlier_sessions, last_session, load
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.actions.agents import open_exec, open_review, show_last_words
-from cdd_agent.repl.sitting import NAMES, Sitting, name_of
+from cdd_agent.repl.sitting import NAMES, Sitting, made, name_of, tell_left_out
 from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workflows.conversation.planner import Planner
@@ -35,7 +35,7 @@ def resume(sitting: Sitting, argument: str) -> None:
         reopen = open_exec if session.agent == "executor" else open_review
         reopen(sitting, ticket.slug)
     else:
-        agent = sitting.crew.socrates(ticket) if session.agent == "socrates" else sitting.crew.planner(ticket)
+        agent = made(session.agent, ticket, crew=sitting.crew)
         if last is not None:
             _take_up(last, agent, sitting=sitting)
         sitting.listen(agent)
@@ -61,7 +61,7 @@ def clear(sitting: Sitting, _argument: str) -> None:
     if agent is None:
         return
     name, ticket = name_of(agent), agent.ticket
-    agent.conversation = sitting.crew.desk(ticket, command=NAMES[name]).conversation(name, ticket=ticket.slug)
+    agent.conversation = sitting.crew.desk(ticket, command=NAMES[name]).begun_anew(name, ticket=ticket.slug)
     told = (
         f"A new conversation; spec.yaml and plan.md are as they were. Say what you want, or /{NAMES[name]} begins it."
     )
@@ -104,10 +104,9 @@ def _take_up_quietly(talk: Talk, *, sitting: Sitting) -> None:
     """Have a conversation at hand that nobody listens in now; one whose ticket is not as it was is left out."""
     try:
         ticket = find(sitting.crew.root, talk.ticket)
-        agent = sitting.crew.socrates(ticket) if talk.agent == "socrates" else sitting.crew.planner(ticket)
+        agent = made(talk.agent, ticket, crew=sitting.crew)
     except UsageError as error:
-        told = f"The conversation /{NAMES[talk.agent]} {talk.ticket} is left out: {error.happened}"
-        sitting.screen.line(f"{sitting.screen.symbols['note']} {told}", style="yellow", indent=0, hang=2)
+        tell_left_out(talk.agent, talk.ticket, error=error, screen=sitting.screen)
         return
     agent.conversation = sitting.crew.desk(ticket, command=NAMES[talk.agent]).resumed(talk)
     sitting.keep(agent)

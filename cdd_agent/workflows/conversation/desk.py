@@ -47,6 +47,12 @@ class Desk:
         """A new conversation; the prompt's last line names agent and ticket, by which a recording finds its turns."""
         return self._conversation(agent, ticket=ticket, token=draw_token())
 
+    def begun_anew(self, agent: str, *, ticket: str) -> Conversation:
+        """A new conversation in the place of an earlier one, from now on also for a later session."""
+        conversation = self.conversation(agent, ticket=ticket)
+        self._copy(conversation, agent, ticket=ticket)
+        return conversation
+
     def resumed(self, talk: Talk) -> Conversation:
         """A conversation of an earlier session, to be gone on with; the transcript has all of it from now on."""
         conversation = self._conversation(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
@@ -100,8 +106,10 @@ class Desk:
         tools: Sequence[Tool] = (read, *search_tools(self.workspace), *own)
         run = run_agent(conversation, tools, model=self.model, budget=self.budget, emit=self.emit, agent=agent)
         if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
+            more = ", or raise max_turns in .cdd/config.yaml" if run.end == "out_of_turns" else ""
+            again = "; nothing of the last ones worked" if run.end == "stuck" else ""
             raise BudgetSpent(
-                f"{agent} used {run.turns} turns and {run.calls} tool calls without coming to an answer.",
-                hint="ask again in other words, or raise max_turns in .cdd/config.yaml",
+                f"{agent} used {run.turns} turns and {run.calls} tool calls without coming to an answer{again}.",
+                hint=f"ask again in other words{more}",
             )
         return run

@@ -94,3 +94,12 @@ def test_after_ctrl_c_the_conversation_goes_on(project: Path) -> None:
     assert prompt.code == ExitCode.INTERRUPTED
     assert "What is it for?" in prompt.says("Well?")
     assert prompt.where == ("spec", SLUG)
+
+
+def test_an_executor_with_nothing_left_to_do_is_not_gone_back_to(finished: Path) -> None:
+    prompt = Prompt(finished, model=ScriptedModel([]))
+    prompt.says("/spec")
+    prompt.says("/exec")
+    assert prompt.where == ("cdd", SLUG)
+    prompt.says("/back")
+    assert prompt.where == ("spec", SLUG)

@@ -1,5 +1,6 @@
 """What /cost and /model say and change."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,15 @@ def test_a_recording_answers_whatever_the_model_is_called(project: Path) -> None
 def test_what_is_no_id_is_refused(project: Path, line: str) -> None:
     prompt = Prompt(project, model=priced())
     assert "is not the id of a model" in prompt.says(line)
+
+
+def test_another_model_answers_though_a_ticket_is_gone_and_what_cannot_go_on_is_told(finished: Path) -> None:
+    prompt = Prompt(finished)
+    prompt.says("/spec")
+    prompt.says("/plan")
+    shutil.rmtree(finished / "tickets" / SLUG)
+    told = prompt.says("/model claude-haiku-5-5")
+    assert f"The conversation /plan {SLUG} is left out" in told
+    assert "claude-haiku-5-5 answers from now on" in told
+    assert prompt.where[0] == "cdd"
+    assert "There is no agent to go back to." in prompt.says("/back")

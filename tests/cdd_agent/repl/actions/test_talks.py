@@ -205,3 +205,13 @@ def test_the_executor_has_nothing_to_clear_or_shorten(planned: Path) -> None:
     assert "Each attempt of the Executor is a conversation of its own" in prompt.says("/clear")
     assert "there is nothing to shorten" in prompt.says("/compact")
     assert prompt.code == ExitCode.DONE
+
+
+def test_the_next_session_resumes_the_new_conversation_though_nothing_was_said_in_it(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.says("/clear")
+    first.die()
+    told = Prompt(project, model=scripted()).says("/resume")
+    assert "Nothing was said yet" in told
+    assert "What is it for?" not in told
