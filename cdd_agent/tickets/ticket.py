@@ -84,7 +84,7 @@ def find(project: Path, slug: str) -> Ticket:
     slugs = [ticket.slug for ticket in all_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
-    known = f"the nearest is '{near[0]}'" if near else f"there are {few}" if slugs else "there are none yet"
+    known = f"the nearest is '{near[0]}'" if near else f"those there are: {few}" if slugs else "there are none yet"
     meant = f"name {near[0]}, or make" if near else "make"
     raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=f"{meant} it with: cdd new {slug}")
 

@@ -156,6 +156,9 @@ def _understood(words: str, review: Review) -> tuple[str, str]:
         return word, argument.strip()
     if said in numbers and not argument:
         return "step", said
+    if said.isdecimal() and not argument:
+        known = ", ".join(str(step.number) for step in review.steps)
+        raise UsageError(f"Step {said} is not completed, so there is nothing to review.", hint=f"completed: {known}")
     near = difflib.get_close_matches(said.lower(), WORDS, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     raise UsageError(

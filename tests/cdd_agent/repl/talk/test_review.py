@@ -50,6 +50,12 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     assert not again.is_listening
 
 
+def test_a_step_that_is_not_completed_is_named_so(finished: Path) -> None:
+    with pytest.raises(UsageError, match="Step 7 is not completed") as refused:
+        Talk(finished).says("7")
+    assert refused.value.hint == "completed: 1"
+
+
 def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
     talk = Talk(finished)
     talk.greets()
@@ -63,7 +69,7 @@ def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
     [
         ("aprove", "did you mean approve?"),
         ("diff durations/readng.py", "did you mean: diff durations/reading.py"),
-        ("7", "It knows: approve"),
+        ("seven", "It knows: approve"),
         ("approve everything", "did you mean approve?"),
     ],
 )
