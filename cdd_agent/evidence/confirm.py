@@ -48,7 +48,7 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
         findings += Findings(notices=(f"Not checked from outside, as no clean copy could be made: {told}.",))
     if findings == Findings() and runs.noticed:
         cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
-        told = f"the tests pass there too, and fail once {runs.noticed} is altered ({cost})"
+        told = f"the tests pass there too, and fail with {runs.noticed} altered ({cost})"
         runs.emit(Notice(text=f"Checked in a clean copy: {told}."))
     return findings
 

@@ -77,7 +77,7 @@ def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(mak
     assert isinstance(second, SuiteStarted)
     assert (first.purpose, second.purpose) == ("targets in a clean copy", "targets with product.py:2 altered")
     assert isinstance(last, Notice)
-    wanted = "Checked in a clean copy: the tests pass there too, and fail once product.py:2 is altered (2 runs, "
+    wanted = "Checked in a clean copy: the tests pass there too, and fail with product.py:2 altered (2 runs, "
     assert last.text.startswith(wanted)
 
 
