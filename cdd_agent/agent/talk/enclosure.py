@@ -60,8 +60,8 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
             continue
         parts.append(marks.around(text, source=path, exact=True))
     if absent:
-        more = f" and {len(absent) - 1} more that are named so" if len(absent) > 1 else ""
-        tell(f"There is no file {absent[0]} in the project{more}: @{absent[0]} is given as it is written.")
+        told = f"There is no file {absent[0]} in the project, so @{absent[0]} is given as it is written"
+        tell(f"{told}, and {len(absent) - 1} more names are." if len(absent) > 1 else f"{told}.")
     return "\n\n".join(parts)
 
 

@@ -64,6 +64,15 @@ def test_a_path_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     assert told == ["There is no file src/none.py in the project, so @src/none.py is given as it is written."]
 
 
+def test_of_many_that_lead_nowhere_one_is_told(tmp_path: Path) -> None:
+    words = " ".join(f"@scope/package{number}" for number in range(20_000))
+    text, told = enclosed(words, tmp_path)
+    assert text == words
+    (only,) = told
+    assert only.startswith("There is no file scope/package0 in the project")
+    assert only.endswith("as it is written, and 99 more names are.")
+
+
 @pytest.mark.parametrize("path", [".env", "config/.env"])
 def test_a_file_of_secrets_is_refused_with_a_remark(tmp_path: Path, path: str) -> None:
     (tmp_path / "config").mkdir()
