@@ -3,6 +3,7 @@
 The prompt is drawn before anything is loaded that only an answer needs: ``compose`` and ``session`` above all.
 """
 
+import io
 import shutil
 import signal
 import sys
@@ -49,7 +50,7 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
     with ExitStack() as journals:
         outset = _Outset(invocation)
         somebody_types = invocation.is_interactive
-        read = _at_terminal(invocation, outset) if somebody_types else _from_input
+        read = _at_terminal(invocation, outset) if somebody_types else _from_input()
         if somebody_types and not first:
             _welcome(outset.root, color=invocation.color)
             outset.has_shown_memory()
@@ -263,9 +264,15 @@ def _at_terminal(invocation: Invocation, outset: _Outset) -> Read:
     )
 
 
-def _from_input(_: Place) -> str:
-    """One line of standard input as it is."""
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")
+def _from_input() -> Read:
+    """Lines of standard input as they are, bytes in them that are no text replaced."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+
+    def read(_: Place) -> str:
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+    return read

@@ -99,12 +99,12 @@ def test_keys_pressed_while_the_model_is_waited_for_are_not_shown(project: Path,
             window.screen_with("cdd>", "Ctrl-D leaves")
             window.type("/spec", "Enter")
             window.screen_with("waiting for the model")
-            window.type("C-r", "Escape", "words")
+            window.type("C-r", "Escape", "xyz")
             window.type("C-c")
             shown = window.screen_with("Stopped.", "Ctrl-D leaves")
         finally:
             window.close()
-    assert not any(typed in shown for typed in ("^R", "^[", "words"))
+    assert not any(typed in shown for typed in ("^R", "^[", "xyz"))
 
 
 @needs_tmux
@@ -137,6 +137,19 @@ def test_a_pipe_gets_plain_lines_whatever_the_environment(
     assert b"/wat" not in done.stdout
     if "PYTHONIOENCODING" in variables:
         assert done.stdout.isascii()
+
+
+def test_bytes_of_a_pipe_that_are_no_text_stop_nothing(finished: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("--project", str(finished)),
+        input=b"/status caf\xe9\n/status\n",
+        env=environment(tmp_path, PYTHONIOENCODING="utf-8:strict"),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, b"")
+    assert b"ticket        title" in done.stdout
 
 
 def test_a_sitting_that_says_nothing_to_an_agent_leaves_no_session(finished: Path, types: pytest.MonkeyPatch) -> None:
