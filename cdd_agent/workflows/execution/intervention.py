@@ -8,6 +8,7 @@ from dataclasses import replace
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_identity
+from cdd_agent.git.repository import Repository
 from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import briefing, recovery, verdict
 from cdd_agent.tickets.plan import Step
@@ -45,19 +46,21 @@ def in_the_way(executor: Executor, *, anew: bool) -> tuple[str, ...]:
 def commit_changes(executor: Executor, message: str = "") -> None:
     """Commit the user's changes, and nothing else, in the user's name; the user's hooks take part.
 
-    Raises ``UsageError`` if there are none, ``GateClosed`` if a hook refuses them.
+    Files that git was told not to look at are left as they are. Raises ``UsageError`` if there are none, or if what is
+    staged of one is not what it holds; ``GateClosed`` if a hook refuses them.
     """
     repository = executor.bench.repository
     require_usable(repository.place)
     with alone(executor.ticket, executor.bench):
         require_finished(repository)
         _require_no_step_underway(executor)
-        paths = changes_of_users(repository, executor.ticket)
-        if not paths:
-            raise UsageError("There are no changes of yours to commit.", hint="Enter goes on with the plan")
+        paths = _to_commit(repository, changes_of_users(repository, executor.ticket))
         require_identity(repository)
         subject = message.strip() or MESSAGE
-        commit = commit_paths(repository, f"{subject}\n", paths=paths)
+        try:
+            commit = commit_paths(repository, f"{subject}\n", paths=paths)
+        except GateClosed as refused:
+            raise GateClosed(refused.happened, hint="mend what the hook names, then say commit again") from refused
         executor.bench.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
 
 
@@ -92,6 +95,33 @@ def mark_done(executor: Executor, step: Step) -> None:
     done = states.complete_step(states.record_attempt(begun, number, attempt=record), number, now=now())
     executor.save(with_dependents(executor, done, number=number))
     bench.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+
+
+def _to_commit(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
+    """Which of the user's ``changes`` a commit of all of them takes; raises ``UsageError`` if none, or if some is lost.
+
+    A file of which one thing is staged and another there is lost in part, whichever of both is committed.
+    """
+    if not changes:
+        raise UsageError("There are no changes of yours to commit.", hint="Enter goes on with the plan")
+    tagged = repository.git("ls-files", "-v", "-z").split("\0")
+    hidden = {entry[2:] for entry in tagged if entry[:1] == "S" or entry[:1].islower()}
+    paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
+    if not paths:
+        shown = ", ".join(changes)
+        raise UsageError(
+            f"git was told to leave these changes alone: {shown}.", hint="keep goes on with them as they are"
+        )
+    looked = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+    fields = [field for field in repository.git(*looked).split("\0") if field[3:] in paths]
+    there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}
+    apart = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]
+    if apart:
+        raise UsageError(
+            f"What is staged is not what the file holds: {', '.join(apart)}.\nNothing was touched.",
+            hint="git commit takes what is staged, git add what is there; then Enter looks again",
+        )
+    return paths
 
 
 def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict, AttemptRecord]:

@@ -65,9 +65,57 @@ def test_the_users_hooks_take_part_in_such_a_commit(work: MakeWork, project: Pro
     hook.write_text("#!/bin/sh\necho not on a Friday >&2\nexit 1\n")
     hook.chmod(0o755)
     project.write({"prices.py": "# mine\n"})
-    with pytest.raises(GateClosed, match="not on a Friday"):
+    with pytest.raises(GateClosed, match="not on a Friday") as refused:
         intervention.commit_changes(executor)
+    assert "say commit again" in refused.value.hint
     assert project.status == " M prices.py"
+
+
+def test_a_change_that_is_staged_in_part_is_neither_committed_nor_lost(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    head, before = project.git("rev-parse", "HEAD"), (project.folder / "prices.py").read_text()
+    project.write({"prices.py": "# staged\n"})
+    project.git("add", "prices.py")
+    for there in (before, "# staged\n# and more\n"):
+        project.write({"prices.py": there})
+        with pytest.raises(UsageError, match=r"staged is not what the file holds: prices\.py\."):
+            intervention.commit_changes(executor)
+        assert project.git("show", ":prices.py") == "# staged"
+        assert project.git("rev-parse", "HEAD") == head
+
+
+def test_a_file_that_is_taken_out_of_git_and_kept_is_not_put_back(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    project.git("rm", "--quiet", "--cached", "prices.py")
+    project.write({".gitignore": "__pycache__/\nprices.py\n"})
+    with pytest.raises(UsageError, match=r"staged is not what the file holds: prices\.py\."):
+        intervention.commit_changes(executor)
+    assert "D  prices.py" in project.status
+
+
+def test_files_that_git_was_told_to_leave_alone_are_left_out_of_the_commit(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    project.git("update-index", "--skip-worktree", "prices.py")
+    project.write({"prices.py": "# a password of mine\n"})
+    with pytest.raises(UsageError, match=r"leave these changes alone: prices\.py") as refused:
+        intervention.commit_changes(executor)
+    assert "keep" in refused.value.hint
+    project.write({"new.py": ""})
+    intervention.commit_changes(executor)
+    assert project.git("show", "--format=", "--name-only", "HEAD") == "new.py"
+    assert (project.folder / "prices.py").read_text() == "# a password of mine\n"
+
+
+def test_names_of_any_kind_are_committed_as_they_are(work: MakeWork, project: Project) -> None:
+    executor = failed(work(ONE))
+    names = ["a b.py", "q\"'.py", "n\nl.py", "-x.py", ":(top)y.py", "*.py"]
+    project.write(dict.fromkeys(names, "x = 1\n"))
+    (project.folder / "prices.py").rename(project.folder / "sums.py")
+    project.git("checkout", "--quiet", "--detach")
+    intervention.commit_changes(executor)
+    changed = project.git("show", "--format=", "--name-only", "--no-renames", "-z", "HEAD").split("\0")
+    assert sorted(filter(None, changed)) == sorted([*names, "prices.py", "sums.py"])
+    assert project.status == ""
 
 
 def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(work: MakeWork, project: Project) -> None:
