@@ -1,6 +1,7 @@
 """What a commit rests on: the handoff note that was put on it, and whether the report it names is still that one."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +39,8 @@ class Evidence:
     """``as it was``, ``changed or gone``, or ``none``."""
 
 
-def evidence_of(repository: Repository, commit: CommitId, *, reports: Path) -> tuple[Evidence, ...]:
-    """What the notes on ``commit`` say, one for each phase in order; ``reports`` holds the kept reports of the ticket.
+def evidence_of(repository: Repository, commit: CommitId, *, reports: Collection[str]) -> tuple[Evidence, ...]:
+    """What the notes on ``commit`` say, one for each phase in order; ``reports``: see ``kept_reports``.
 
     A line that is no note of this program is passed over: whoever can push can write one.
     """
@@ -51,25 +52,24 @@ def evidence_of(repository: Repository, commit: CommitId, *, reports: Path) -> t
             continue
         if note.phase not in notes or notes[note.phase].seq <= note.seq:
             notes[note.phase] = note
-    kept = _digests(reports)
     return tuple(
         Evidence(
             phase=note.phase.lower(),
             is_open=note.gate.open,
             tries=note.retryCount + 1,
-            report=_standing(note.gate.report_sha256, kept),
+            report=_standing(note.gate.report_sha256, reports),
         )
         for note in sorted(notes.values(), key=lambda note: note.seq)
     )
 
 
-def _digests(reports: Path) -> dict[str, Path]:
-    """sha256 -> file, of the reports that are kept."""
-    files = sorted(reports.rglob("*.json")) if reports.is_dir() else []
-    return {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files if path.is_file()}
+def kept_reports(folder: Path) -> frozenset[str]:
+    """The digests of the reports of a ticket that are kept in ``folder``."""
+    files = folder.rglob("*.json") if folder.is_dir() else ()
+    return frozenset(hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file())
 
 
-def _standing(digest: str | None, kept: dict[str, Path]) -> str:
+def _standing(digest: str | None, kept: Collection[str]) -> str:
     """What became of the report with this digest."""
     if digest is None:
         return "none"

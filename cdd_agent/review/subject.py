@@ -1,13 +1,14 @@
 """What there is to look at: the completed steps of a ticket, each with its commits, its evidence and its diff."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import StepReviewed
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.review.diff import FileDiff, between
-from cdd_agent.review.evidence import Evidence, evidence_of
+from cdd_agent.review.diff import FileDiff, between, kept
+from cdd_agent.review.evidence import Evidence, evidence_of, kept_reports
 from cdd_agent.settings import private_folder
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -62,11 +63,11 @@ def completed_steps(ticket: Ticket, repository: Repository, *, project: Path) ->
         raise UsageError(
             f"No step of {ticket.slug} is completed, so there is nothing to review.", hint=f"cdd exec {ticket.slug}"
         )
-    reports = private_folder(project) / "reports" / ticket.slug
+    reports = kept_reports(private_folder(project) / "reports" / ticket.slug)
     return tuple(_step(step, repository, reports=reports) for step in done)
 
 
-def _step(step: StepExecution, repository: Repository, *, reports: Path) -> StepToReview:
+def _step(step: StepExecution, repository: Repository, *, reports: Collection[str]) -> StepToReview:
     """One completed step, read from the repository."""
     phases_of: dict[str, list[str]] = {}
     for phase, commit in step.commits.items():
@@ -74,7 +75,7 @@ def _step(step: StepExecution, repository: Repository, *, reports: Path) -> Step
     commits = tuple(
         Landed(
             phases=tuple(phases),
-            commit=CommitId(commit),
+            commit=kept(repository, commit),
             subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
             evidence=evidence_of(repository, CommitId(commit), reports=reports),
         )
