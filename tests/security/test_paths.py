@@ -16,7 +16,7 @@ import pytest
 
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.agent.tools.completion import Completion
-from cdd_agent.agent.tools.files import EditInput, ReadInput, WriteInput, file_tools
+from cdd_agent.agent.tools.files import Change, EditInput, ReadInput, WriteInput, file_tools
 from cdd_agent.agent.tools.run_tests import RunTestsInput
 from cdd_agent.agent.tools.search import GlobInput, GrepInput, search_tools
 from cdd_agent.agent.tools.shell import BashInput
@@ -106,9 +106,10 @@ def test_no_input_of_a_tool_names_the_folder_that_paths_are_relative_to(agent: A
     inputs = (ReadInput, WriteInput, EditInput, GlobInput, GrepInput, BashInput, RunTestsInput, Completion)
     names = {field.name for shape in inputs for field in fields(shape)}
     assert names == {
-        *("file_path", "offset", "limit", "content", "old_string", "new_string", "replace_all", "pattern", "glob"),
-        *("command", "timeout_s", "targets", "implementation_files", "summary"),
+        *("file_path", "offset", "limit", "content", "old_string", "new_string", "replace_all", "edits"),
+        *("pattern", "glob", "command", "timeout_s", "targets", "implementation_files", "summary"),
     }
+    assert set(Change.__struct_fields__) == {"old_string", "new_string", "replace_all"}
     assert agent.call("Read", file_path="src/a.py", cwd="/").is_error
 
 

@@ -18,7 +18,7 @@ def test_a_search_that_would_take_years_is_cut_off(pattern: str, text: str) -> N
     started = time.monotonic()
     with pytest.raises(UsageError, match=r"given up after 0\.2 s") as refusal:
         within(0.2, lambda: re.search(pattern, text), hint="use a simpler one")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert refusal.value.hint == "use a simpler one"
 
 

@@ -78,7 +78,7 @@ def test_while_a_new_listing_takes_long_the_old_one_serves(monkeypatch: pytest.M
     assert remembered() == ["old"]
     assert remembered() == ["old"]
     go_on.set()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while answers:
         assert time.monotonic() < end
     assert remembered() == ["new"]

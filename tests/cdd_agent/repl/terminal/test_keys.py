@@ -50,7 +50,7 @@ def press_in_turn(
             if isinstance(key, str):
                 keys.send_text(key)
                 continue
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while not holds(key) and time.monotonic() < end:
                 time.sleep(0.02)
 

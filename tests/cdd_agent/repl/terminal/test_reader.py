@@ -39,7 +39,7 @@ def opened(finished: Path, tmp_path: Path) -> Iterator[Open]:
 
 
 def wait_until_closed(window: Window) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while window.is_open():
         assert time.monotonic() < end
         time.sleep(0.05)
