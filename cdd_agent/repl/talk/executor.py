@@ -59,7 +59,7 @@ def say(executor: Executor, words: str, *, screen: Screen) -> bool:
             screen.line(told, indent=0, hang=2)
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed, so there is nothing to go on with.", hint="retry, skip or exit")
-        case "continue" | "retry" if _is_news(executor, screen=screen):
+        case "continue" | "retry" | "skip" | "done" if _is_news(executor, screen=screen):
             pass
         case "continue" | "retry" if _is_in_the_way(executor, said, screen=screen):
             screen.gap()
@@ -101,6 +101,7 @@ def say_what_is_next(executor: Executor, *, screen: Screen) -> bool:
         told = f"All steps are completed, step {shown} by a text that has changed since. Type: retry {old[0]}, exit"
     else:
         told = f"{len(state.numbers(Status.COMPLETED))} of {total} steps are completed; nothing is left to do."
+        told += " Look at them: /review" if state.numbers(Status.COMPLETED) else ""
     screen.line(told, style="bold", indent=0, hang=2)
     return bool(failed or step or pending or old)
 

@@ -72,7 +72,7 @@ def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
     assert "✘ GREEN gate closed" in carried_out
     assert "broke_others: " in carried_out
     assert "✔ Step 1/1 completed" in carried_out
-    assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do.\n")
+    assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do. Look at them: /review\n")
     assert sitting.where == ("cdd", SLUG)
     log = subprocess.run(["git", "log", "--format=%s"], cwd=project, capture_output=True, text=True, check=True).stdout
     assert [subject.partition(":")[0] for subject in log.splitlines()] == ["fix", "test", "plan", "first"]
