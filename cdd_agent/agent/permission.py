@@ -87,7 +87,7 @@ class Permission:
         from cdd_agent.guarded.commands.line import judge
         from cdd_agent.guarded.commands.paths import Ground
 
-        judged = judge(line, Ground(root=str(self.root.resolve()), look=_look))
+        judged = judge(line, Ground(root=str(self.root.resolve()), look=_look_in(str(self.root.resolve()))))
         for part in judged.parts:
             if part.kind == "outside":
                 return _refused(
@@ -181,6 +181,16 @@ def _refused(part: "Part", why: str) -> str:
 def _reason(answer: Answer) -> str:
     """The person's own words, if any, and the end of the sentence."""
     return f": {answer.reason.rstrip('.')}." if answer.reason else "."
+
+
+def _look_in(root: str) -> "Callable[[str], Kind]":
+    """Looks at what lies at absolute paths; a path that a link leads out of ``root`` is not the project's."""
+
+    def look(place: str) -> "Kind":
+        real = os.path.realpath(place)
+        return _look(place) if real == root or real.startswith(f"{root}/") else "elsewhere"
+
+    return look
 
 
 def _look(place: str) -> "Kind":

@@ -11,13 +11,14 @@ from cdd_agent.guarded.commands.words import Word
 from cdd_agent.guarded.protected import private_part, protected_by
 from cdd_agent.guarded.secret_files import is_secret
 
-Kind: TypeAlias = Literal["", "file", "folder"]
-"""What lies at a path; nothing, as far as anybody would miss it, if empty."""
+Kind: TypeAlias = Literal["", "file", "folder", "elsewhere"]
+"""What lies at a path; nothing, as far as anybody would miss it, if empty; ``elsewhere``: a link leads out with it."""
 
 Folders: TypeAlias = frozenset[str] | None
 """The absolute folders that a command may run in; None: any."""
 
-_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/urandom"})
+STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/urandom"})
+"""What takes, or gives, anything and keeps nothing."""
 _OVERWRITES = "{} would be overwritten"
 
 
@@ -54,6 +55,12 @@ class Setting:
         places = self.places(_climbing(value))
         return places is None or any(place != root and not place.startswith(f"{root}/") for place in places)
 
+    def is_led_out(self, value: str) -> bool:
+        """Whether a link in the project leads ``value`` out of it; the way is gone as it is written."""
+        if value.startswith("/"):
+            return self.ground.look(value) == "elsewhere"
+        return any(self.ground.look(f"{folder}/{value}") == "elsewhere" for folder in self.folders or ())
+
 
 def reads(word: Word, setting: Setting) -> Finding:
     """What it means that a command reads the path that ``word`` names."""
@@ -62,10 +69,12 @@ def reads(word: Word, setting: Setting) -> Finding:
     if word.value is None:
         return other("which file it reads cannot be told from its text")
     value = word.value
-    if value in _STREAMS or value == "-":
+    if value in STREAMS or value == "-":
         return READ
     if setting.is_outside(value):
         return other(f"{value} is not known to lie in the project")
+    if setting.is_led_out(value):
+        return other(f"{value} leads out of the project")
     if word.is_pattern and any(part.startswith(".") for part in _wild(value)):
         return other(f"{value} may name files of secrets")
     inside = [place[len(setting.ground.root) + 1 :] for place in setting.places(value) or ()]
@@ -74,15 +83,18 @@ def reads(word: Word, setting: Setting) -> Finding:
     return READ
 
 
-def writes(word: Word, setting: Setting, *, truncates: bool) -> Finding:
-    """What it means that a command writes to the path that ``word`` names, or replaces what lies there."""
+def writes(word: Word, setting: Setting, *, truncates: bool, follows: bool = True) -> Finding:
+    """What it means that a command writes to the path that ``word`` names, or replaces what lies there.
+
+    ``follows``: if a link lies there, what it leads to is written, and not the link.
+    """
     if word.value is None:
         kind: CommandClass = "outside" if word.is_home else "other"
         loses = f"what {word.text} names would be overwritten" if truncates else ""
         why = f"{word.text} is outside the project" if word.is_home else "where it writes cannot be told from its text"
         return Finding(kind=kind, why=why, loses=loses)
     value = word.value
-    if value in _STREAMS:
+    if value in STREAMS:
         return READ
     if setting.places(value) is None and not value.startswith("/"):
         climbs = ".." in value.split("/")
@@ -91,6 +103,8 @@ def writes(word: Word, setting: Setting, *, truncates: bool) -> Finding:
         return Finding(kind="outside", why=why, loses=loses) if climbs else other(why, loses=loses)
     if setting.is_outside(value):
         return Finding(kind="outside", why=f"{value} is outside the project")
+    if setting.is_led_out(value if follows or value.endswith("/") else posixpath.dirname(value) or "."):
+        return Finding(kind="outside", why=f"{value} leads out of the project")
     for place in setting.places(value) or ():
         path = place[len(setting.ground.root) + 1 :]
         private = private_part(path)

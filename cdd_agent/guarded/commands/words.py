@@ -14,6 +14,7 @@ from itertools import product
 
 _BRACES = re.compile(r"([\w./+-]*)\{([\w./+-]+(?:,[\w./+-]*)+)\}([\w./+-]*)")
 """One group of alternatives, as in ``src/{a,b}.py``."""
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SPECIAL_IN_QUOTES = '$`"\\\n'
 _BREAKS = frozenset(" \t\n;|&()<>")
 _WILDCARDS = frozenset("*?[")
@@ -39,6 +40,11 @@ class Word:
     def is_exact(self) -> bool:
         """Whether the program is given ``value`` and nothing else."""
         return self.value is not None and not self.is_pattern
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the program is given one word for it, and neither none nor several."""
+        return self.is_exact or (_QUOTED.fullmatch(self.text) is not None and "@" not in self.text)
 
     @property
     def canonical(self) -> str:

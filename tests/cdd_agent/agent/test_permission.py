@@ -240,3 +240,59 @@ def test_what_was_allowed_at_the_prompt_runs_unattended(make: Make) -> None:
     make(Person(YES)).refusal_of_command("npm test")
     assert make(level="none").refusal_of_command("npm test") is None
     assert make(level="none").refusal_of_command("npm test --force") is not None
+
+
+# Links that lead out of the project.
+
+
+@pytest.fixture
+def outside(folder: Path, tmp_path: Path) -> Path:
+    made = tmp_path / "elsewhere"
+    made.mkdir()
+    (made / "kept.txt").write_text("kept\n")
+    (folder / "link").symlink_to(made)
+    (folder / "src").mkdir()
+    (folder / "inner").symlink_to("src")
+    return made
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm link/kept.txt",
+        "rm -rf link/",
+        "rm link/../elsewhere/kept.txt",
+        "echo x > link/new.txt",
+        "echo x >> link/kept.txt",
+        "cp a.py link",
+        "mv a.py link/",
+        "sed -i s/a/b/ link/kept.txt",
+        "touch link/new",
+        "cd link && rm kept.txt",
+        "tee link/new.txt",
+    ],
+)
+def test_what_a_link_leads_out_of_the_project_is_not_written(line: str, make: Make, outside: Path) -> None:
+    person = Person(YES)
+    assert "leads out of the project" in (make(person).refusal_of_command(line) or "")
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("line", ["cat link/kept.txt", "ls link", "cd link", "grep -r x link/"])
+def test_what_a_link_leads_out_of_the_project_is_read_only_after_a_question(
+    line: str, make: Make, outside: Path
+) -> None:
+    person = Person(NO)
+    assert make(person).refusal_of_command(line)
+    assert person.parts == [line]
+
+
+def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
+    person = Person(ONCE)
+    assert make(person).refusal_of_command("rm link") is None
+    assert [question.loses for question in person.asked] == ["what it names would be removed"]
+
+
+@pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
+def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, outside: Path) -> None:
+    assert make(None).refusal_of_command(line) is None

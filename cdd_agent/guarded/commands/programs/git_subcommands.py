@@ -1,11 +1,13 @@
 """git: what only looks, what changes its folder, and what throws work away. Pure."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from cdd_agent.guarded.commands.classes import READ, Finding, joined, other
 from cdd_agent.guarded.commands.paths import Setting, reads
-from cdd_agent.guarded.commands.words import Word
+from cdd_agent.guarded.commands.words import Word, of_value
 
 Loses: TypeAlias = Callable[[Sequence[str], Setting], str]
 """What the arguments of a subcommand would lose, as a clause; empty: nothing that is known. ``?`` is unknown."""
@@ -45,11 +47,22 @@ _LOOKS = frozenset(
         "verify-commit",
     ]
 )
-_BAD_WHILE_LOOKING = ("--output", "--ext-diff", "--textconv", "--open-files-in-pager", "--filters", "--no-index")
+_BAD_WHILE_LOOKING = (
+    "--output",
+    "--ext-diff",
+    "--textconv",
+    "--open-files-in-pager",
+    "--filters",
+    "--no-index",
+    "--contents",
+    "--exclude-from",
+    "--ignore-revs-file",
+    "--show-signature",
+)
 _LISTS: Mapping[str, frozenset[str]] = {
     "branch": frozenset(["-a", "-r", "-v", "-vv", "-l", "--list", "--all", "--remotes", "--show-current", "--verbose"]),
     "tag": frozenset(["-l", "--list", "-n"]),
-    "remote": frozenset(["-v", "--verbose", "show", "get-url"]),
+    "remote": frozenset(["-v", "--verbose", "get-url"]),
     "stash": frozenset(["list", "show"]),
     "reflog": frozenset(["show"]),
     "worktree": frozenset(["list"]),
@@ -61,6 +74,13 @@ _LISTS: Mapping[str, frozenset[str]] = {
 """Subcommand -> the words with one of which at its beginning it only lists."""
 _LIST_BARE = frozenset({"branch", "tag", "remote", "reflog", "notes", "submodule"})
 """Those that list without any word, too."""
+_SETTING_NAME = re.compile(r"[A-Za-z][\w-]*\.(?:[\w./-]+\.)?[A-Za-z][\w-]*")
+_CONFIG_OPTIONS = re.compile(
+    r"--(?:get|get-all|get-regexp|list|global|local|system|worktree|show-origin|show-scope|name-only|null|bool|int)|-[lz]"
+)
+
+
+_TAKE = frozenset({"-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--super-prefix"})
 
 
 def judge_git(words: Sequence[Word], setting: Setting) -> Finding:
@@ -70,10 +90,12 @@ def judge_git(words: Sequence[Word], setting: Setting) -> Finding:
     while arguments and (arguments[0].value or "-").startswith("-"):
         option = arguments.pop(0).value
         if option == "-C" and arguments:
-            before.append(reads(arguments.pop(0), setting))
-            before.append(Finding(kind="read"))
+            folder = arguments.pop(0)
+            before.append(reads(folder, setting))
+            places = setting.places(folder.value) if folder.value is not None and folder.is_exact else None
+            setting = replace(setting, folders=None if places is None else frozenset(places))
         elif option not in ("--no-pager", "--no-optional-locks", "--version", "--literal-pathspecs"):
-            if option in ("-c", "--git-dir", "--work-tree", "--namespace", "--config-env") and arguments:
+            if option in _TAKE and arguments:
                 arguments.pop(0)
             before.append(other("git is told to work another way than usual"))
     if not arguments:
@@ -96,16 +118,24 @@ def _judge(name: str, rest: Sequence[Word], *, values: list[str], setting: Setti
 def _looks(name: str, rest: Sequence[Word], *, values: list[str], setting: Setting) -> Finding:
     """A subcommand that only looks, unless an option makes it do more."""
     options = [value for value in _before_dashes(values) if value.startswith(("-", _UNKNOWN))]
-    is_bad = any(
-        bad.startswith(option.partition("=")[0]) and len(option) > 2 for option in options for bad in _BAD_WHILE_LOOKING
-    )
+    is_bad = any(map(_may_do_more, options))
     runs_pager = name == "grep" and any(option[:1] == "-" != option[1:2] and "O" in option for option in options)
     if is_bad or runs_pager or _UNKNOWN in options:
         return other(f"this option of git {name} is not known to be harmless")
     skipped = name in ("grep", "log", "rev-parse", "describe")
     paths = [word for word in rest if word.value is not None and word.value.startswith(("/", "..", "~"))]
     ranges = [word for word in paths if not (skipped and not (word.value or "").startswith(("/", "../")))]
-    return joined(reads(word, setting) for word in ranges)
+    glued = [of_value(option[2:]) for option in options if _GLUED_PATH.match(option) and name in ("grep", "ls-files")]
+    return joined(reads(word, setting) for word in (*ranges, *glued))
+
+
+_GLUED_PATH = re.compile(r"-[fX].")
+
+
+def _may_do_more(option: str) -> bool:
+    """Whether an option is, or may be short for, one that makes a subcommand do more than look."""
+    name = option.partition("=")[0]
+    return len(name) > 2 and any(bad.startswith(name) for bad in _BAD_WHILE_LOOKING)
 
 
 def _lists(name: str, values: list[str]) -> bool:
@@ -114,8 +144,20 @@ def _lists(name: str, values: list[str]) -> bool:
         return False
     if not values:
         return name in _LIST_BARE
-    if name in ("stash", "reflog", "remote", "worktree", "config", "notes", "submodule", "bisect"):
-        return values[0] in _LISTS[name]
+    if _UNKNOWN in values or any(map(_may_do_more, values)):
+        return False
+    match name:
+        case "config":
+            reads_one = len(values) == 1 and _SETTING_NAME.fullmatch(values[0]) is not None
+            options = [value for value in values if value.startswith("-")]
+            lists = any(option in _LISTS[name] for option in options)
+            return reads_one or (lists and all(map(_CONFIG_OPTIONS.fullmatch, options)))
+        case "remote":
+            return values[0] in _LISTS[name] and (values[0] == "get-url" or len(values) == 1)
+        case "reflog":
+            return values[0] in _LISTS[name] or values[0].startswith("-")
+        case "stash" | "worktree" | "notes" | "submodule" | "bisect":
+            return values[0] in _LISTS[name]
     asks = {"--list", "-l", "--contains", "--merged", "--no-merged", "--points-at"}
     rest = [value for value in values if value not in _LISTS[name]]
     return not rest or (values[0] in asks and not any(value.startswith(("-", _UNKNOWN)) for value in rest))
@@ -148,8 +190,13 @@ def _with(what: str, letters: str, *words: str) -> Loses:
 
 
 def _first(what: str, *names: str) -> Loses:
-    """Loses if it begins with one of these words, or may."""
-    return lambda values, setting: what if values and values[0] in (*names, _UNKNOWN) else ""
+    """Loses if the first word that is no option is one of these, or may be."""
+
+    def loses(values: Sequence[str], setting: Setting) -> str:
+        first = next((value for value in values if not value.startswith("-")), "")
+        return what if first in (*names, _UNKNOWN) else ""
+
+    return loses
 
 
 def _checkout(values: Sequence[str], setting: Setting) -> str:

@@ -15,16 +15,18 @@ from cdd_agent.guarded.commands.programs.wrappers import (
     judge_env,
     judge_eval,
     judge_find,
+    judge_foreign_shell,
     judge_shell,
     judge_wrapper,
     judge_xargs,
 )
 from cdd_agent.guarded.commands.programs.writers import WRITERS
-from cdd_agent.guarded.commands.words import Word
+from cdd_agent.guarded.commands.words import Word, of_value
 
 _SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 _OF_ENVIRONMENT = re.compile(r"(?:\./)?(?:\.venv|venv|env)/bin/(python[\d.]*|pytest|py\.test)")
 _SHELLS = frozenset({"bash", "sh", "dash"})
+_FOREIGN_SHELLS = frozenset({"zsh", "ksh", "mksh", "ash", "rbash", "fish"})
 _WRAPPERS_OF_THEIR_OWN = {"env": judge_env, "xargs": judge_xargs, "find": judge_find}
 _DEEPEST = 20
 """Wrappers in one another."""
@@ -89,7 +91,7 @@ def _judge_cd(words: Sequence[Word], setting: Setting) -> Finding:
     target = _target(words)
     if target is None and words[0].value != "popd":
         return replace(other("which folder it goes to cannot be told from its text"), moves=True)
-    if target is not None and setting.is_outside(target):
+    if target is not None and (setting.is_outside(target) or setting.is_led_out(target)):
         return replace(other(f"{target} is not known to lie in the project"), moves=True)
     return replace(READ, moves=True)
 
@@ -102,6 +104,13 @@ def _judge_command(words: Sequence[Word], setting: Setting) -> Finding:
     if at >= len(words) or (words[at].value or "-").startswith("-"):
         return other()
     return judge_words(words[at:], setting)
+
+
+def _judge_jobs(words: Sequence[Word], setting: Setting) -> Finding:
+    """jobs, which runs a command with ``-x``."""
+    if all(re.fullmatch(r"-[lnprs]+|%\S+", word.value or "") for word in words[1:]):
+        return READ
+    return joined((other("it can run a command"), judge_words(words[2:], setting) if words[2:] else READ))
 
 
 _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOS]")
@@ -168,10 +177,27 @@ def _judge_changing(words: Sequence[Word], setting: Setting) -> Finding:
 
 
 def _judge_unpacker(words: Sequence[Word], setting: Setting) -> Finding:
-    """Programs that put many files in place: where they are told to write outside, they do."""
-    after = [words[at + 1] for at, word in enumerate(words[:-1]) if word.value in ("-C", "-d", "-o", "-O", "--output")]
-    there = joined(writes(word, setting, truncates=False) for word in after)
-    return joined((other(f"{words[0].value} is not known to be harmless"), there))
+    """Programs that put files in place: where they are told to write outside, or over a file, they do."""
+    name = (words[0].value or "").rpartition("/")[2]
+    told, is_file = _PUTS[name]
+    there: list[Word] = []
+    for at, word in enumerate(words):
+        found = told.fullmatch(word.value or "")
+        if found is not None:
+            there += [of_value(found["glued"])] if found["glued"] else words[at + 1 : at + 2]
+    put = joined(writes(word, setting, truncates=is_file) for word in there)
+    return joined((other(f"{words[0].value} is not known to be harmless"), put))
+
+
+_PUTS: Mapping[str, tuple[re.Pattern[str], bool]] = {
+    "tar": (re.compile(r"(?:-C|--directory=?)(?P<glued>.*)"), False),
+    "unzip": (re.compile(r"-d(?P<glued>.*)"), False),
+    "7z": (re.compile(r"-o(?P<glued>.+)"), False),
+    "cpio": (re.compile(r"(?:-D|--directory=?)(?P<glued>.*)"), False),
+    "curl": (re.compile(r"(?:-[fgikLsSv]*o|--output=?)(?P<glued>.*)"), True),
+    "wget": (re.compile(r"(?:-[cqv]*[oO]|--output-(?:document|file)=?)(?P<glued>.*)"), True),
+}
+"""Name -> what says where it puts things, glued to its value or before it, and whether that is one file."""
 
 
 _JUDGES: Mapping[str, Judge] = {
@@ -180,16 +206,18 @@ _JUDGES: Mapping[str, Judge] = {
     **TESTERS,
     "git": judge_git,
     **dict.fromkeys(_SHELLS, judge_shell),
+    **dict.fromkeys(_FOREIGN_SHELLS, judge_foreign_shell),
     "eval": judge_eval,
     **dict.fromkeys(("cd", "pushd", "popd"), _judge_cd),
     **dict.fromkeys(("test", "["), _judge_test),
     "printf": _judge_printf,
+    "jobs": _judge_jobs,
     **dict.fromkeys(("read", "mapfile", "readarray", "unset"), _judge_read),
     "set": _judge_set,
     **dict.fromkeys(("export", "declare", "typeset", "local", "readonly"), _judge_export),
     "trap": _judge_trap,
     **dict.fromkeys(("source", ".", "alias", "unalias", "shopt", "enable", "hash", "umask", "let"), _judge_changing),
-    **dict.fromkeys(("tar", "unzip", "7z", "cpio", "curl", "wget"), _judge_unpacker),
+    **dict.fromkeys(_PUTS, _judge_unpacker),
 }
 
 

@@ -92,7 +92,10 @@ def _letters(cluster: str, rest: Iterator[Word], *, found: Arguments, known: Opt
         if letter in known.text + known.file:
             glued = cluster[at + 1 :]
             value = of_value(glued) if glued else next(rest, None)
-            if value is not None and letter in known.file:
+            if value is not None and not value.is_single:
+                found.positional.append(value)
+                found.unknown.append(value)
+            elif value is not None and letter in known.file:
                 found.files.append(value)
             return
     if "/" in cluster or ".." in cluster:
@@ -173,8 +176,6 @@ READERS: Mapping[str, Options] = {
             "cal",
             "free",
             "lscpu",
-            "wait",
-            "jobs",
             "break",
             "continue",
             "return",
@@ -186,6 +187,7 @@ READERS: Mapping[str, Options] = {
         ],
         _NO_PATHS,
     ),
+    "wait": Options(bad="p", takes_paths=False),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
     **dict.fromkeys(("head", "tail"), Options(text="nc")),
     "date": Options(bad="sf", bad_long=("--set", "--file"), text="dI", takes_paths=False),
@@ -239,8 +241,10 @@ _PRINTS = re.compile(
     r"|/[\w .^$*\"'(),=-]*/d"
 )
 """A command of sed's that runs no program and writes no file."""
+_HIDES = re.compile(r"\[\^?\]?[^\]]*[/|,#@]")
+"""A bracket that may hold the mark between the parts of a substitution, where it would be no mark."""
 _SED_LETTERS = re.compile(r"-[nErsuz]+")
-_SED_IN_PLACE = re.compile(r"-[nErsuz]*i[.\w~]*|--i.*")
+_SED_IN_PLACE = re.compile(r"-[nErsuz]*i[.\w~]*|--i[a-z-]*(?:=[.\w~]*)?")
 _SED_SCRIPT_FOLLOWS = re.compile(r"-[nErsuz]*e")
 
 
@@ -278,8 +282,13 @@ def _starts_known(word: Word) -> bool:
 
 
 def _is_harmless_script(text: str) -> bool:
-    """Whether each command of a script of sed's is known to do nothing but print and change text."""
-    return all(_PRINTS.fullmatch(part.strip()) for part in re.split(r"[;\n]", text)) or bool(_PRINTS.fullmatch(text))
+    """Whether each command of a script of sed's is known to do nothing but print and change text.
+
+    What ends a command is not clear where a bracket may hide it.
+    """
+    if _PRINTS.fullmatch(text) and not _HIDES.search(text):
+        return True
+    return "[" not in text and all(_PRINTS.fullmatch(part.strip()) for part in re.split(r"[;\n]", text))
 
 
 def writes_in_place(files: Sequence[Word], setting: Setting) -> Finding:
@@ -298,10 +307,16 @@ def judge_awk(words: Sequence[Word], setting: Setting) -> Finding:
     """awk, whose programs can run programs and write files."""
     found = taken_apart(words, _AWK)
     program = found.positional[0].value if found.positional and found.positional[0] not in found.unknown else None
-    if not found.letters <= {"F", "v"} or found.long or program is None or _ACTS.search(program):
+    if not found.letters <= {"F", "v"} or found.long or program is None or _acts(program):
         return other("what this program of awk does cannot be told")
     assignments = re.compile(r"[A-Za-z_]\w*=")
     return joined(reads(path, setting) for path in found.positional[1:] if not assignments.match(path.value or ""))
+
+
+def _acts(program: str) -> bool:
+    """Whether a program of awk's may do more than print; before its first block nothing is printed, only compared."""
+    pattern, brace, blocks = program.partition("{")
+    return _ACTS.search(pattern.replace(">", "") + brace + blocks) is not None
 
 
 def judge_uniq(words: Sequence[Word], setting: Setting) -> Finding:

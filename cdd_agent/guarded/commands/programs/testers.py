@@ -36,7 +36,7 @@ def judge_pytest(words: Sequence[Word], setting: Setting) -> Finding:
                 return other("this option of pytest is not known to be harmless")
         elif value in _TAKE_TEXT or value in _TAKE_TEST:
             after = next(rest, None)
-            if after is None or (after.value is None and not after.text.startswith('"')):
+            if after is None or not after.is_single:
                 return other("an option of pytest cannot be told from its text")
         elif value is not None and value.startswith("-"):
             if not (_FLAGS.fullmatch(value) or _LONG_FLAGS.fullmatch(value)):

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from cdd_agent.guarded.commands.classes import READ, Finding, joined, other
 from cdd_agent.guarded.commands.paths import Setting, reads, writes
-from cdd_agent.guarded.commands.words import Word, unknown
+from cdd_agent.guarded.commands.words import Word, of_value, unknown
 
 Inner: TypeAlias = Callable[[Sequence[Word], Setting], Finding]
 """Judges the command within."""
@@ -55,14 +55,18 @@ def judge_wrapper(words: Sequence[Word], setting: Setting, *, name: str, inner: 
     while at < len(words):
         value = words[at].value
         if value is None:
-            return joined((other(), _within(words[at:], setting, inner=inner)))
+            return joined((other(), _within(words[at + 1 :], setting, inner=inner)))
         if value == "--":
             at += 1
             break
         found = options.fullmatch(value)
         if found is None or not value.startswith(("-", "+")):
             break
-        at += 2 if found.lastgroup == "takes" else 1
+        if found.lastgroup == "takes":
+            if at + 1 < len(words) and not words[at + 1].is_single:
+                least = other(f"an option of {name} cannot be told from its text")
+            at += 1
+        at += 1
     rest = words[at:]
     if name in ("timeout", "chroot") and rest:
         rest = rest[1:]
@@ -85,7 +89,19 @@ def judge_env(words: Sequence[Word], setting: Setting, *, inner: Inner) -> Findi
         if value in ("-i", "-", "--ignore-environment", "-0", "--null"):
             continue
         if value in ("-u", "--unset"):
-            next(rest, None)
+            after = next(rest, None)
+            if after is not None and after < len(words) and not words[after].is_single:
+                findings.append(other("an option of env cannot be told from its text"))
+        elif value is not None and (split := _SPLITS.fullmatch(value)):
+            texts = [split[1], *(word.value or word.text for word in words[at + 1 :])]
+            findings.append(replace(other("env takes a text apart"), lines=(" ".join(filter(None, texts)),)))
+            break
+        elif value is not None and (moved := _MOVES.fullmatch(value)):
+            after = None if moved[1] else next(rest, None)
+            folder = of_value(moved[1]) if moved[1] else words[after] if after is not None else unknown(value)
+            findings += [other("env goes to another folder"), reads(folder, setting)]
+            places = setting.places(folder.value) if folder.value is not None and folder.is_exact else None
+            setting = replace(setting, folders=None if places is None else frozenset(places))
         elif value is not None and value.startswith("-"):
             findings.append(other("an option of env is not known to be harmless"))
         elif value is not None and (found := _ASSIGNMENT.fullmatch(value)):
@@ -96,32 +112,52 @@ def judge_env(words: Sequence[Word], setting: Setting, *, inner: Inner) -> Findi
     return joined(findings)
 
 
+_SPLITS = re.compile(r"(?:-[iv0]*S|--split-string=?)(.*)", re.DOTALL)
+_MOVES = re.compile(r"(?:-C|--chdir=?)(.*)", re.DOTALL)
 _XARGS = re.compile(
     r"-[0rtx]+|--(?:null|no-run-if-empty)|-[nPLIds].+|(?P<takes>-[nPLIds])|--(?:max-args|max-procs|delimiter)=.+"
+    r"|(?P<unusual>-[aE].+|-[eil].*|-[op]|--(?:arg-file|eof|replace|max-lines|max-chars|process-slot-var)=.*"
+    r"|--(?:eof|replace|max-lines|interactive|open-tty|verbose|exit))"
+    r"|(?P<unusual_takes>-[aE]|--(?:arg-file|max-args|max-procs|max-chars|delimiter|process-slot-var))",
+    re.DOTALL,
 )
 
 
 def judge_xargs(words: Sequence[Word], setting: Setting, *, inner: Inner) -> Finding:
     """xargs: the command within gets words that nobody knows, but for paths that a search prints."""
     at, stands_for = 1, ""
+    before: list[Finding] = []
     while at < len(words) and (found := _XARGS.fullmatch(words[at].value or "")):
         option = words[at].value or ""
-        takes = found.lastgroup == "takes"
+        takes = (found.lastgroup or "").endswith("takes")
+        if (found.lastgroup or "").startswith("unusual") or (
+            takes and not all(w.is_single for w in words[at + 1 : at + 2])
+        ):
+            before.append(other("an option of xargs is not known to be harmless"))
         if option.startswith("-I"):
             stands_for = ((words[at + 1].value or "") if takes and at + 1 < len(words) else option[2:]) or "{}"
+        elif option.startswith(("-i", "--replace")):
+            stands_for = option.removeprefix("--replace").removeprefix("-i").removeprefix("=") or "{}"
         at += 2 if takes else 1
     command = list(words[at:])
     if not command:
-        return READ
-    given = unknown("...", is_inside=setting.feeds_paths)
+        return joined(before)
     if stands_for:
-        command = [given if stands_for in (word.value or "") else word for word in command]
+        command = [_filled(word, stands_for, is_inside=setting.feeds_paths) for word in command]
     else:
-        command.append(given)
-    found_within = inner(command, setting)
+        command.append(unknown("...", is_inside=setting.feeds_paths))
     if (command[0].value or "-").startswith("-"):
         return joined((other("an option of xargs is not known to be harmless"), inner(command[1:], setting)))
-    return found_within
+    return joined((*before, inner(command, setting)))
+
+
+def _filled(word: Word, mark: str, *, is_inside: bool) -> Word:
+    """A word in which a path takes the place of ``mark``; what stands before the path decides where it leads."""
+    value = word.value or ""
+    if mark not in value:
+        return word
+    rest = value.removeprefix(mark)
+    return unknown(word.text, is_inside=is_inside and rest != value and ".." not in rest and mark not in rest)
 
 
 _FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -138,7 +174,10 @@ def judge_find(words: Sequence[Word], setting: Setting, *, inner: Inner) -> Find
         if value is None or (word.is_pattern and value[0] in "*?["):
             findings.append(other("an expression of find cannot be told from its text"))
             continue
-        if is_root and value in ("-H", "-L", "-P"):
+        if (is_root and value in ("-H", "-L", "-P", "--")) or (is_root and value.startswith("-O")):
+            continue
+        if is_root and value == "-D":
+            next(rest, None)
             continue
         is_root = is_root and not value.startswith(("-", "(", "!"))
         if is_root:
@@ -160,37 +199,45 @@ def _executed(rest: Iterator[Word], setting: Setting, *, inner: Inner) -> Findin
     for word in rest:
         if word.value == ";" or (word.value == "+" and command and command[-1].is_inside):
             break
-        command.append(unknown(word.text, is_inside=True) if "{}" in (word.value or "") else word)
+        command.append(_filled(word, "{}", is_inside=True))
     return inner(command, setting) if command else other()
 
 
-_SHELL_OPTIONS = re.compile(r"-[eulxf]*c|-[eulxf]+")
+_SHELL_LETTERS = re.compile(r"-[eulxfc]+")
+_SHELL_TAKES = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+_SHELL_MODES = frozenset({"pipefail", "errexit", "nounset"})
 
 
 def judge_shell(words: Sequence[Word], setting: Setting) -> Finding:
     """bash and sh: ``-c`` and a text that is known is judged as a command line of its own."""
-    at = 1
-    while at < len(words):
-        value = words[at].value
-        if value == "-o" and at + 1 < len(words) and words[at + 1].value in ("pipefail", "errexit", "nounset"):
-            at += 2
-            continue
-        if value is None or not _SHELL_OPTIONS.fullmatch(value):
-            break
+    at, is_text, is_usual = 1, False, True
+    while at < len(words) and (value := words[at].value) is not None and value.startswith(("-", "+")):
         at += 1
-        if value.endswith("c"):
-            if at >= len(words):
-                break
-            script = words[at]
-            if script.value is None:
-                return replace(other("a script can do anything"), lines=_as_far_as_told((script,)))
-            return Finding(kind="read", lines=(script.value,))
-    return other("a script can do anything")
+        if value in _SHELL_TAKES:
+            is_usual = is_usual and value == "-o" and {word.value for word in words[at : at + 1]} <= _SHELL_MODES
+            at += 1
+        elif value == "--":
+            break
+        else:
+            is_usual = is_usual and _SHELL_LETTERS.fullmatch(value) is not None
+            is_text = is_text or (value[:2] != "--" and value[0] == "-" and "c" in value)
+    anything = other("a script can do anything")
+    if not is_text or at >= len(words):
+        return anything
+    script = words[at]
+    if script.value is None or not is_usual:
+        return replace(anything, lines=_as_far_as_told((script,)))
+    return Finding(kind="read", lines=(script.value,))
+
+
+def judge_foreign_shell(words: Sequence[Word], setting: Setting) -> Finding:
+    """A shell of another language: its text is judged for what it would lose at the least."""
+    return joined((other(f"{words[0].value} is not known to be harmless"), judge_shell(words, setting)))
 
 
 def _as_far_as_told(words: Sequence[Word]) -> tuple[str, ...]:
     """Words that are not known as the line that they may be, for what that would lose at the least."""
-    text = " ".join(word.text[1:-1] if word.text[:1] == '"' else word.value or word.text for word in words)
+    text = " ".join(word.value or (word.text[1:-1] if word.text[:1] in ('"', "'") else word.text) for word in words)
     return (text,) if text.strip() else ()
 
 

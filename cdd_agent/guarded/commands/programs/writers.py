@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cdd_agent.guarded.commands.classes import Finding, joined, other
-from cdd_agent.guarded.commands.paths import Setting, reads, writes
+from cdd_agent.guarded.commands.paths import STREAMS, Setting, reads, writes
 from cdd_agent.guarded.commands.programs.readers import Arguments, Judge, Options, taken_apart
 from cdd_agent.guarded.commands.words import Word, of_value
 
@@ -25,7 +25,7 @@ def judge_remover(words: Sequence[Word], setting: Setting) -> Finding:
     """rm, unlink, shred: whatever they name is gone."""
     found = taken_apart(words, Options())
     gone = Finding(kind="write", loses=_REMOVES)
-    return joined((gone, *(writes(path, setting, truncates=False) for path in found.positional)))
+    return joined((gone, *(writes(path, setting, truncates=False, follows=False) for path in found.positional)))
 
 
 def judge_truncate(words: Sequence[Word], setting: Setting) -> Finding:
@@ -37,15 +37,29 @@ def judge_truncate(words: Sequence[Word], setting: Setting) -> Finding:
 
 def judge_copier(words: Sequence[Word], setting: Setting) -> Finding:
     """cp and mv: the last word is a file that is replaced, or a folder that takes the others in."""
-    known = Options(bad="tlsSZ", bad_long=("--target-directory", "--link", "--symbolic-link", "--suffix"))
+    known = Options(
+        bad="tTlsSZ",
+        bad_long=(
+            "--target-directory",
+            "--no-target-directory",
+            "--parents",
+            "--link",
+            "--symbolic-link",
+            "--suffix",
+        ),
+    )
     found = taken_apart(words, known)
     moves = words[0].value == "mv"
     if len(found.positional) < 2 or found.is_bad(known):
         every = joined(writes(path, setting, truncates=True) for path in (*found.positional, *found.files))
         return joined((other("where it writes cannot be told from its text"), every))
     *sources, target = found.positional
-    keeps = "n" in found.letters or "--no-clobber" in found.long
-    taken = (writes(path, setting, truncates=False) if moves else reads(path, setting) for path in sources)
+    keeps = "n" in found.letters and found.letters.isdisjoint("fiu") and not found.long
+    if moves and target.value in STREAMS:
+        return Finding(kind="outside", why=f"{target.value} is outside the project")
+    taken = (
+        writes(path, setting, truncates=False, follows=False) if moves else reads(path, setting) for path in sources
+    )
     return joined((WRITE, *taken, _lands(sources, target, setting=setting, keeps=keeps)))
 
 
@@ -59,6 +73,19 @@ def _lands(sources: Sequence[Word], target: Word, *, setting: Setting, keeps: bo
         return joined((writes(target, setting, truncates=False), Finding(kind="write", loses=loses)))
     named = [of_value(f"{target.value}/{posixpath.basename((source.value or '').rstrip('/'))}") for source in sources]
     return joined(writes(path, setting, truncates=not keeps) for path in named)
+
+
+def judge_installer(words: Sequence[Word], setting: Setting) -> Finding:
+    """install: what its last word names, if it is a file, is replaced."""
+    found = taken_apart(words, Options(text="mogS", file="t"))
+    targets = [*found.positional[-1:], *found.files]
+    there = (writes(path, setting, truncates=_is_no_folder(path, setting)) for path in targets)
+    return joined((other("install is not known to be harmless"), *there))
+
+
+def _is_no_folder(word: Word, setting: Setting) -> bool:
+    places = setting.places(word.value) if word.value is not None else None
+    return not places or any(setting.ground.look(place) != "folder" for place in places)
 
 
 def judge_tee(words: Sequence[Word], setting: Setting) -> Finding:
@@ -99,13 +126,18 @@ def judge_wiper(words: Sequence[Word], setting: Setting) -> Finding:
     return other("it wipes what it is given", loses="all that lies there")
 
 
+_REMOVING = ("--del", "--remove-source")
 _UNDOES = frozenset({"revert", "purge", "strip", "abandon", "undo", "restore", "clean", "unstash", "--delete", "-C"})
 
 
 def judge_other_version_control(words: Sequence[Word], setting: Setting) -> Finding:
     """Version control but git's, and programs that make one folder like another."""
-    gone = any(word.value is None or word.value.startswith("--delete") or word.value in _UNDOES for word in words[1:])
-    return other(f"{words[0].canonical} is not known to be harmless", loses="changes could be lost" if gone else "")
+    gone = any(word.value is None or word.value.startswith(_REMOVING) or word.value in _UNDOES for word in words[1:])
+    told = other(f"{words[0].canonical} is not known to be harmless", loses="changes could be lost" if gone else "")
+    last = words[-1]
+    if words[0].value == "rsync" and len(words) > 2 and last.value is not None and ":" not in last.value:
+        return joined((told, writes(last, setting, truncates=True)))
+    return told
 
 
 def _values(found: Arguments, setting: Setting) -> tuple[Finding, ...]:
@@ -118,6 +150,7 @@ WRITERS: Mapping[str, Judge] = {
     **dict.fromkeys(("rm", "unlink", "shred", "srm"), judge_remover),
     "truncate": judge_truncate,
     **dict.fromkeys(("cp", "mv"), judge_copier),
+    "install": judge_installer,
     "tee": judge_tee,
     "dd": judge_dd,
     "ln": judge_link,
