@@ -98,10 +98,14 @@ class Screen:
         self._is_blank = False
 
     def show_diff(self, diff: str) -> None:
-        """Print a unified diff, its lines colored by what they do."""
+        """Print a unified diff, its lines colored by what they do; wrapped for a person, as they are for a file."""
         for line in diff.splitlines():
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
-            self.line(line, style="bold" if line.startswith(("+++", "---")) else style, hang=1)
+            told = Text(clean(line), style="bold" if line.startswith(("+++", "---")) else style)
+            if self._is_terminal:
+                self.line(told, hang=1)
+            else:
+                self.show(told, wrap=False)
 
     def error(self, happened: str, *, hint: str) -> None:
         """Print what happened and what can be typed; wrapped for a person, in one line each for a file."""

@@ -290,3 +290,10 @@ def test_on_a_terminal_what_is_going_on_is_shown_and_gone_at_the_end() -> None:
             seen += os.read(ours, 1000)
     os.close(ours)
     assert seen.rpartition(b"Ctrl-C stops")[2].replace(b"\x1b[0m", b"") == b"\r\x1b[2Kdone\r\n"
+
+
+def test_a_diff_in_a_file_can_be_applied() -> None:
+    diff = "--- a\n+++ b\n@@ -1 +1 @@\n-" + "word " * 40 + "\n+" + "other " * 40
+    with captured(width=40) as (screen, shown):
+        screen.show_diff(diff)
+    assert shown.getvalue() == diff + "\n"
