@@ -43,6 +43,8 @@ class Planner:
         """May be replaced by another one between two drafts."""
         self._drafts: list[tuple[str, ...]] = []
         self._accepted: Plan | None = None
+        self._known: str | None = None
+        """What the model was told of the plan that is there."""
 
     def check(self) -> None:
         """Raise ``ModelError`` if there is no plan yet and no model to draft one."""
@@ -100,8 +102,9 @@ class Planner:
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}"]
-        if self.ticket.plan_path.exists():
-            plan = plan_markdown.load_text(self.ticket.plan_path).removeprefix("\ufeff")
+        self._known = self._on_disk()
+        if self._known is not None:
+            plan = self._known.removeprefix("\ufeff")
             parts.append(f"The plan so far:\n\n{marks.around(plan, source='plan.md')}")
             listed = "\n".join(f"- {problem}" for problem in self._read(plan)[1])
             if listed:
@@ -120,7 +123,17 @@ class Planner:
         )
 
     def _judge(self, draft: Draft) -> ToolOutput:
-        """Save the draft, or say what is wrong with it; the last refused one ends the run."""
+        """Save the draft, or say what is wrong with it; the last refused one ends the run.
+
+        Raises ``UsageError`` if somebody else has changed the file since the model was told of it.
+        """
+        there = self._on_disk()
+        if there is not None and there != self._known:
+            self._known = there
+            raise UsageError(
+                f"Not saved: plan.md was changed meanwhile. It says now:\n{there}",
+                hint="hand in the whole plan with these changes in it",
+            )
         number = len(self._drafts) + 1
         plan, problems = self._read(draft.content)
         self._drafts.append(problems)
@@ -129,10 +142,14 @@ class Planner:
             listed = "\n".join(f"- {problem}" for problem in problems)
             return ToolOutput(text=f"Draft {number} was refused:\n{listed}", ends_run=number >= self._max_drafts)
         write_atomic(self.ticket.plan_path, draft.content.encode("utf-8"))
-        self._accepted = plan
+        self._accepted, self._known = plan, draft.content
         for warning in self.warnings(plan):
             self._desk.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
+
+    def _on_disk(self) -> str | None:
+        """The text of the plan that is there, if there is one."""
+        return plan_markdown.load_text(self.ticket.plan_path) if self.ticket.plan_path.exists() else None
 
     def _read(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         """The plan if it can be carried out, else its problems with their lines."""

@@ -1,9 +1,10 @@
 import os
+from dataclasses import replace
 
 import pytest
 
 from cdd_agent.errors import DocumentError, ExitCode, GateClosed, UsageError
-from cdd_agent.events import Notice, PlanDrafted
+from cdd_agent.events import Event, Notice, PlanDrafted, ToolCalled
 from cdd_agent.model.conversation import JSON, Text, ToolResult, Turn
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -220,3 +221,25 @@ def test_a_saved_plan_is_held_against_the_spec_as_it_is_now(ticket: Ticket, room
     ticket.spec_path.write_text(f"{SPEC}  - id: AC-2\n    text: WHEN it is night THE SYSTEM SHALL sleep\n")
     assert [problem.message for problem in planner.problems(planner.saved())] == ["no step serves the criterion AC-2"]
     assert planner.criteria == ("AC-1", "AC-2")
+
+
+def test_a_plan_that_is_changed_while_the_model_drafts_is_never_overwritten(ticket: Ticket, room: MakeRoom) -> None:
+    by_hand = PLAN.replace("Ten percent", "Five percent")
+    made = room(draft(PLAN), draft(by_hand.replace("discount.py", "sale.py"), 2))
+
+    class Meanwhile:
+        """The developer's editor, which saves just before the first draft comes in."""
+
+        def __call__(self, event: Event) -> None:
+            made.seen.append(event)
+            if isinstance(event, ToolCalled) and not ticket.plan_path.exists():
+                ticket.plan_path.write_text(by_hand)
+
+    Planner(ticket, desk=replace(made.desk, emit=Meanwhile()), max_drafts=1).draft()
+    (block,) = made.model.requests[1].messages[-1].content
+    assert isinstance(block, ToolResult)
+    assert block.is_error
+    assert "Not saved: plan.md was changed meanwhile. It says now:" in block.content
+    assert "Five percent off" in block.content
+    assert "Five percent off" in ticket.plan_path.read_text()
+    assert "sale.py" in ticket.plan_path.read_text()
