@@ -67,13 +67,19 @@ def meant(question: Question, words: str) -> str:
     return words
 
 
-def is_put_off(words: str) -> bool:
-    """Whether ``words`` leave the question open.
+def is_put_off(words: str, *, options: Sequence[str] = ()) -> bool:
+    """Whether ``words`` leave the question open; the words of one of its ``options`` are its answer.
 
-    >>> is_put_off("Later."), is_put_off("later than noon")
-    (True, False)
+    >>> is_put_off("Later."), is_put_off("later than noon"), is_put_off("skip", options=["Skip", "Stop"])
+    (True, False, False)
     """
-    return words.strip().rstrip(".!").lower() in PUTS_OFF
+    said = _bare(words)
+    return said in PUTS_OFF and said not in map(_bare, options)
+
+
+def _bare(words: str) -> str:
+    """``words`` in lower case, without what ends a sentence."""
+    return words.strip().rstrip(".!").lower()
 
 
 def left_unanswered(messages: Iterable[Message]) -> tuple[str, ...]:

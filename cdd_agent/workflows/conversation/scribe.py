@@ -138,7 +138,7 @@ class Scribe:
         if self._text() != before:
             raise UsageError("spec.yaml was changed while the change was looked at.", hint="hand the change in again")
         spec.save(self._ticket.spec_path, after)
-        if self._told is not None:
+        if self._told is not None and self._told[1] == before:
             self._told = (self._told[0], after)
         path = str(self._ticket.spec_path)
         old, new = spec.parse(before, path=path), spec.parse(after, path=path)

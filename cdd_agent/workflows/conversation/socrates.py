@@ -93,7 +93,7 @@ class Socrates:
 
     def _answered(self, question: Question, words: str) -> str:
         """What the model is to hear of the developer's answer."""
-        if questions.is_put_off(words):
+        if questions.is_put_off(words, options=question.options):
             self._scribe.leave_open(question.question)
             told = _PUT_OFF
         else:

@@ -208,6 +208,27 @@ def test_later_puts_the_question_into_the_open_ones_and_the_model_goes_on(ticket
     assert socrates.question.question == "And when?"
 
 
+def test_a_spec_changed_by_hand_while_a_question_waits_is_told_though_it_is_put_off(
+    ticket: Ticket, room: MakeRoom
+) -> None:
+    made = room(says(asks()), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    ticket.spec_path.write_text(ticket.spec_path.read_text() + "remark: Integers only, by hand.\n")
+    socrates.hear("later")
+    assert "Integers only, by hand." in heard(made)
+    assert "answers this later; it stands in open_questions" in heard(made)
+
+
+def test_an_option_in_the_words_that_put_off_is_an_answer(ticket: Ticket, room: MakeRoom) -> None:
+    made = room(says(asks(options=["Skip", "Stop"])), says("I see."))
+    socrates = Socrates(ticket, desk=made.desk)
+    socrates.open(somebody_answers=True)
+    socrates.hear("skip")
+    assert heard(made) == "skip"
+    assert spec.load(ticket.spec_path).open_questions == ()
+
+
 def test_a_question_is_put_again_and_without_one_the_last_words_are_given(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says("And **when**?"))
     socrates = Socrates(ticket, desk=made.desk)
