@@ -109,7 +109,8 @@ def require_whole(text: str, *, before: str, name: str) -> None:
         number, line = found[0]
         raise UsageError(
             f"Line {number} of the new text for {name} stands for code that is left out: {line}\nNothing was changed.",
-            hint="write the code itself; to change a part, replace that part alone, with text that is all there",
+            hint="write the code itself; to change a part, replace that part alone, with text that is all there; a "
+            "comment that means something else has to say what",
         )
 
 

@@ -86,8 +86,8 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
     is nearest to it if it is not there.
     """
     mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
-    ending = _ending_of(body)
-    old, new = (_with_ending(piece.removeprefix(BOM), ending) for piece in (old, new))
+    ending = ending_of(body)
+    old, new = (with_ending(piece.removeprefix(BOM), ending) for piece in (old, new))
     exchange = _Exchange(old=old, new=new, sought=_contents(old), wanted=_contents(new))
     if not old:
         raise UsageError("old_string is empty.", hint="give the text to replace, or write a new file with Write")
@@ -125,14 +125,14 @@ def _contents(text: str) -> list[str]:
     return [without_ending(line) for line in split_lines(text)]
 
 
-def _ending_of(text: str) -> str | None:
+def ending_of(text: str) -> str | None:
     """The one kind of line ending in ``text``, or nothing if it has none or both."""
     carriage = text.count("\r\n")
     plain = text.count("\n") - carriage
     return "\r\n" if carriage and not plain else "\n" if plain and not carriage else None
 
 
-def _with_ending(text: str, ending: str | None) -> str:
+def with_ending(text: str, ending: str | None) -> str:
     """``text`` with every line ended by ``ending``, or as it is."""
     return text if ending is None else re.sub(r"\r?\n", ending, text)
 
@@ -165,7 +165,7 @@ def _relaxed(body: str, exchange: _Exchange) -> tuple[str | None, list[_Piece]]:
             pieces = []
             for first, rows in fitting.items():
                 last = first + len(sought)
-                replacement = _assemble(lines[first:last], rows, changes=changes, usual=_ending_of(body) or "\n")
+                replacement = _assemble(lines[first:last], rows, changes=changes, usual=ending_of(body) or "\n")
                 pieces.append(_Piece(start=starts[first], end=starts[last], replacement=replacement))
             return kind, pieces
     return None, []
@@ -200,7 +200,7 @@ def _bare(line: str) -> str:
 
 def _assemble(found: Lines, fitted: Lines, *, changes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
     """What replaces the lines ``found``: a line that the model left as it was stays as it is in the file."""
-    ending = _ending_of("".join(found)) or usual
+    ending = ending_of("".join(found)) or usual
     rows: list[str] = []
     for kind, old_first, old_last, first, last in changes:
         rows += found[old_first:old_last] if kind == "equal" else [line + ending for line in fitted[first:last]]

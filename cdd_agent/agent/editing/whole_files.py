@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cdd_agent.agent.editing.blocks import Block
 from cdd_agent.agent.editing.content import MayWrite, require_fit, require_writable, restored
-from cdd_agent.agent.editing.replacement import BOM
+from cdd_agent.agent.editing.replacement import BOM, ending_of, with_ending
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.errors import UsageError
 from cdd_agent.guarded.keys import mask
@@ -143,11 +143,8 @@ class _NotGivenError(UsageError):
 
 
 def as_it_was(text: str, *, before: str) -> str:
-    """``text`` with what a block cannot say kept as in ``before``: byte order mark, CRLF, no newline at the end."""
-    body = text.removeprefix(BOM)
-    newlines = before.count("\n")
-    if newlines and before.count("\r\n") == newlines:
-        body = body.replace("\r\n", "\n").replace("\n", "\r\n")
+    """``text`` with what a block cannot say kept as in ``before``: byte order mark, line ends, none at the end."""
+    body = with_ending(text.removeprefix(BOM), ending_of(before))
     if before.strip() and not before.endswith("\n"):
         body = body.removesuffix("\n").removesuffix("\r")
     return f"{BOM}{body}" if text.startswith(BOM) or before.startswith(BOM) else body

@@ -61,8 +61,7 @@ NewString = Annotated[str, msgspec.Meta(description="what stands there afterward
 ReplaceAll = Annotated[bool, msgspec.Meta(description="replace old_string wherever it is")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A piece of a file and what is to stand in its place."""
 
     old_string: OldString

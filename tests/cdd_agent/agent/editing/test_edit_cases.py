@@ -172,6 +172,15 @@ def test_a_batch_may_pass_through_code_that_is_none(tmp_path: Path) -> None:
     assert b"def one(a):\n    return a\n" in edit.path.read_bytes()
 
 
+def test_an_unknown_key_in_a_batch_is_told_and_nothing_is_changed(tmp_path: Path) -> None:
+    edit = Edit(tmp_path, CODE)
+    more: JSON = [{"old_string": "return 2", "new_string": "pass", "replaceAll": True}]
+    answer = edit(old_string="return 1", new_string="return 8", edits=more)
+    assert answer.is_error
+    assert "unknown field `replaceAll` - at `$.edits[0]`" in answer.text
+    assert edit.path.read_bytes() == CODE
+
+
 def test_a_stand_in_for_code_is_refused_in_edit_and_write(tmp_path: Path) -> None:
     edit = Edit(tmp_path, CODE)
     answer = edit(old_string="    return 1", new_string="    # ... existing code ...")

@@ -70,6 +70,8 @@ def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
         ("a\r\nb\r\n", "a\nc\n", "a\r\nc\r\n"),
         ("a\r\nb\r\n", "a\r\nc\r\n", "a\r\nc\r\n"),
         ("a\r\nb\n", "a\nc\n", "a\nc\n"),
+        ("a\nb\n", "a\r\nc\r\n", "a\nc\n"),
+        ("a", "a\r\nc\r\n", "a\r\nc"),
         ("\ufeffa\n", "b\n", "\ufeffb\n"),
         ("a", "b\n", "b"),
         ("a\r\nb", "c\nd\n", "c\r\nd"),
