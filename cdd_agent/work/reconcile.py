@@ -68,9 +68,13 @@ def _renewed(known: StepExecution, step: StepKey) -> StepExecution:
 
 def _gone(known: StepExecution) -> str:
     """What is said of a step that the plan no longer has."""
-    if known.status in (Status.COMPLETED, Status.IN_PROGRESS):
-        status = known.status.replace("_", " ")
-        return f"step {known.step_number} '{known.title}' is {status} and no longer in the plan; its commits stay"
+    stays = {
+        Status.COMPLETED: "its commits stay",
+        Status.IN_PROGRESS: "its commits stay, and so do its changes to files",
+    }
+    if known.status in stays:
+        status, what = known.status.replace("_", " "), stays[known.status]
+        return f"step {known.step_number} '{known.title}' is {status} and no longer in the plan; {what}"
     return f"step {known.step_number} '{known.title}' is no longer in the plan"
 
 

@@ -142,6 +142,17 @@ def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) 
     assert "nothing is left to do" in made.says("")
 
 
+@pytest.mark.parametrize("words", ["skip 1", "done 1"])
+def test_a_number_is_that_of_the_plan_that_was_seen(talk: MakeTalk, words: str) -> None:
+    made = talk(CHAIN, ScriptedModel([writes("a.md", "# a\n")]))
+    made.says("")
+    made.work.ticket.plan_path.write_text(plan((1, "Zeroth", "none"), (2, "First", "none"), (3, "Second", "2")))
+    assert "plan.md has changed since the last step was run" in made.says(words)
+    assert set(made.work.statuses.values()) == {"completed", "pending"}
+    made.says("skip 1")
+    assert made.work.statuses[1] == "skipped"
+
+
 def test_a_stale_step_keeps_the_executor_listening_and_can_be_done_again(talk: MakeTalk) -> None:
     made = talk(ONE, ScriptedModel([writes("a.md", "# a\n")]))
     made.says("")
