@@ -24,6 +24,8 @@ class Landed:
     commit: CommitId
     subject: str
     evidence: tuple[Evidence, ...]
+    is_in_history: bool
+    """Whether HEAD still rests on it; not so after a rebase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ def _step(step: StepExecution, repository: Repository, *, reports: Collection[st
             commit=kept(repository, commit),
             subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
             evidence=evidence_of(repository, CommitId(commit), reports=reports),
+            is_in_history=not repository.git("rev-list", "--max-count=1", commit, "--not", "HEAD", "--"),
         )
         for commit, phases in phases_of.items()
     )

@@ -76,6 +76,8 @@ def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int
     screen.line(f"Step {step.number}/{count}  {step.title}{decided}", style="bold", indent=0, hang=2)
     for landed in step.commits:
         _show_commit(landed, screen=screen)
+    if not step.commits:
+        screen.line("no commit: it was marked as done by hand", style="yellow", indent=2, hang=2)
     screen.line(_size(step.files), style="bold", indent=2)
     room = most_lines
     for file in step.files:
@@ -107,6 +109,9 @@ def _show_commit(landed: Landed, *, screen: Screen) -> None:
     """One commit and its evidence; what there is no note of is said as plainly."""
     told = f"{screen.symbols['commit']} {landed.commit[:8]}  {landed.subject}"
     screen.line(told, style="bold", indent=2, hang=2)
+    if not landed.is_in_history:
+        told = "not in the history of HEAD any more: what is there now may be something else"
+        screen.line(told, style="red", indent=4, hang=2)
     for evidence in landed.evidence:
         good = evidence.is_open and evidence.report == "as it was"
         screen.line(_evidence(evidence), style="green" if good else "yellow", indent=4, hang=2)

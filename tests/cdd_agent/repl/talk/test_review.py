@@ -1,5 +1,6 @@
 """The words of a review, over steps that really landed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,18 @@ def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
     with pytest.raises(UsageError, match="so there is nothing to review") as refused:
         Talk(project)
     assert refused.value.hint == f"cdd exec {SLUG}"
+
+
+def test_a_commit_that_was_replaced_since_is_told(finished: Path) -> None:
+    assert "not in the history" not in Talk(finished).greets()
+    repository = Repository.find(finished)
+    repository.git("update-ref", "HEAD", repository.git("rev-parse", "HEAD~1").strip())
+    shown = Talk(finished).greets()
+    assert shown.count("not in the history of HEAD any more") == 1
+
+
+def test_a_step_without_a_commit_says_so(finished: Path) -> None:
+    talk = Talk(finished)
+    by_hand = replace(talk.review.step, commits=(), files=())
+    talk.review.steps = (by_hand,)
+    assert "no commit: it was marked as done by hand" in talk.greets()
