@@ -87,7 +87,7 @@ def _fenced(answer: str) -> Iterator[_Fenced]:
     """Every fenced block of ``answer``; raises ``UsageError`` for one that is not closed."""
     opening: re.Match[str] | None = None
     first, rows = 0, list[str]()
-    for number, row in enumerate(answer.split("\n"), start=1):
+    for number, row in enumerate(answer.removeprefix("\ufeff").split("\n"), start=1):
         bare = row.removesuffix("\r")
         if opening is None:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
@@ -151,6 +151,8 @@ def _checked(path: str, *, line: int, whole: bool = False) -> str:
         raise _error(line, "the path is empty", hint=example)
     if (not whole and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
         raise _error(line, f"{_shown(path)} is no path", hint=example)
+    if path.startswith("~") or not path.isprintable():
+        raise _error(line, f"{_shown(path)} is no path in the project", hint=example)
     if path.startswith("path/to/"):
         raise _error(line, f"{path} is the path of an example", hint=example)
     if path.endswith("/"):

@@ -98,6 +98,10 @@ def test_what_is_between_the_fences_survives_to_the_byte(content: str) -> None:
     assert only(f"```a.py\n{content}```").content == content
 
 
+def test_a_byte_order_mark_before_the_answer_hides_no_fence() -> None:
+    assert only("\ufeff```a.py\nx\n```\n").content == "x\n"
+
+
 def test_an_answer_with_crlf_keeps_it_in_the_files() -> None:
     assert only("Hello\r\n```a.py\r\nx\r\n```\r\n").content == "x\r\n"
 
@@ -133,6 +137,8 @@ def test_a_bare_example_before_the_first_file_is_one() -> None:
         ("python src/a.py", "is no path and no language"),
         ("python:src/", "is a folder"),
         ("python:path/to/file.py", "is the path of an example"),
+        ("python:~/a.py", "is no path in the project"),
+        ("python:\u200ba.py", "is no path in the project"),
         ("diff:src/a.py", "this is a diff"),
     ],
 )
