@@ -102,7 +102,7 @@ class Planner:
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.around(text, source='spec.yaml')}"]
-        self._known = self._on_disk()
+        self._known = _on_disk(self.ticket)
         if self._known is not None:
             plan = self._known.removeprefix("\ufeff")
             parts.append(f"The plan so far:\n\n{marks.around(plan, source='plan.md')}")
@@ -127,7 +127,7 @@ class Planner:
 
         Raises ``UsageError`` if somebody else has changed the file since the model was told of it.
         """
-        there = self._on_disk()
+        there = _on_disk(self.ticket)
         if there is not None and there != self._known:
             self._known = there
             raise UsageError(
@@ -146,10 +146,6 @@ class Planner:
         for warning in self.warnings(plan):
             self._desk.emit(Notice(text=str(warning)))
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
-
-    def _on_disk(self) -> str | None:
-        """The text of the plan that is there, if there is one."""
-        return plan_markdown.load_text(self.ticket.plan_path) if self.ticket.plan_path.exists() else None
 
     def _read(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         """The plan if it can be carried out, else its problems with their lines."""
@@ -170,6 +166,11 @@ def _complete_spec(ticket: Ticket) -> Spec:
             f"The spec of {ticket.slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"
         )
     return wanted
+
+
+def _on_disk(ticket: Ticket) -> str | None:
+    """The text of the plan that is there, if there is one."""
+    return plan_markdown.load_text(ticket.plan_path) if ticket.plan_path.exists() else None
 
 
 def _begun(ticket: Ticket) -> tuple[str, ...]:
