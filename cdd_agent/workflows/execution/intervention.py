@@ -137,7 +137,10 @@ def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict
     reasons = briefing.reason_lines(judged)
     evidence = briefing.evidence(judged, run.report)
     bench.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
-    by_hand = Reason(code="by_hand", nodeid=None, message="the user marked the step done; all tests passed")
+    told = "the user marked the step done; all tests passed" + (
+        "" if item.tests else ", and none of them is the step's"
+    )
+    by_hand = Reason(code="by_hand", nodeid=None, message=told)
     return judged, AttemptRecord(
         phase="green",
         number=1,

@@ -167,6 +167,16 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(work: MakeWork, project:
         intervention.mark_done(executor, executor.step(1))
 
 
+def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_it(work: MakeWork) -> None:
+    made = work(ONE)
+    executor = made.executor()
+    with executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    (attempt,) = made.saved.execution(1).attempts
+    told = "by_hand: the user marked the step done; all tests passed, and none of them is the step's"
+    assert attempt.reasons == (told,)
+
+
 def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(work: MakeWork, project: Project) -> None:
     made = work(FEATURES)
     executor = failed(made)
