@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from cdd_agent.guarded.commands.classes import READ, CommandClass, Finding, other
 from cdd_agent.guarded.commands.words import Word
-from cdd_agent.guarded.protected import private_part, protected_by
+from cdd_agent.guarded.protected import PRIVATE_FOLDERS, private_part, protected_by
 from cdd_agent.guarded.secret_files import is_secret
 
 Kind: TypeAlias = Literal["", "file", "folder", "elsewhere"]
@@ -105,14 +105,28 @@ def writes(word: Word, setting: Setting, *, truncates: bool, follows: bool = Tru
         return Finding(kind="outside", why=f"{value} is outside the project")
     if setting.is_led_out(value if follows or value.endswith("/") else posixpath.dirname(value) or "."):
         return Finding(kind="outside", why=f"{value} leads out of the project")
+    kept = _why_kept(word, value, setting=setting)
+    if kept:
+        return Finding(kind="outside", why=f"{value} {kept}")
+    there = word.is_pattern or any(setting.ground.look(place) for place in setting.places(value) or ())
+    loses = _OVERWRITES.format(value) if truncates and there else ""
+    return other(f"{value} may name settings", loses=loses) if _hidden(word) else Finding(kind="write", loses=loses)
+
+
+def _why_kept(word: Word, value: str, *, setting: Setting) -> str:
+    """Why no command may write to a path of the project, as the end of a sentence; empty if one may."""
     for place in setting.places(value) or ():
         path = place[len(setting.ground.root) + 1 :]
-        private = private_part(path)
-        kept = "is private to git and cdd" if private is not None else protected_by(path)
-        if kept is not None:
-            return Finding(kind="outside", why=f"{value} {kept}")
-    there = word.is_pattern or any(setting.ground.look(place) for place in setting.places(value) or ())
-    return Finding(kind="write", loses=_OVERWRITES.format(value) if truncates and there else "")
+        why = "is private to git and cdd" if private_part(path) is not None else protected_by(path)
+        if why is not None:
+            return why
+    is_private = any(fnmatchcase(name, part) for part in _hidden(word) for name in PRIVATE_FOLDERS)
+    return "may name what is private to git and cdd" if is_private else ""
+
+
+def _hidden(word: Word) -> list[str]:
+    """The components of a pattern that match names with a leading dot."""
+    return [part for part in _wild(word.value or "") if part.startswith(".")] if word.is_pattern else []
 
 
 def _normal(path: str) -> str:

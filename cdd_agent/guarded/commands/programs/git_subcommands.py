@@ -80,6 +80,8 @@ _CONFIG_OPTIONS = re.compile(
 )
 
 
+_MOST_FOLDERS = 20
+"""Options before a subcommand, of which each may go to another folder."""
 _TAKE = frozenset({"-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--super-prefix"})
 
 
@@ -93,7 +95,8 @@ def judge_git(words: Sequence[Word], setting: Setting) -> Finding:
             folder = arguments.pop(0)
             before.append(reads(folder, setting))
             places = setting.places(folder.value) if folder.value is not None and folder.is_exact else None
-            setting = replace(setting, folders=None if places is None else frozenset(places))
+            is_told = places is not None and len(before) < _MOST_FOLDERS
+            setting = replace(setting, folders=frozenset(places or ()) if is_told else None)
         elif option not in ("--no-pager", "--no-optional-locks", "--version", "--literal-pathspecs"):
             if option in _TAKE and arguments:
                 arguments.pop(0)

@@ -54,7 +54,7 @@ def judge_words(words: Sequence[Word], setting: Setting) -> Finding:
 
 def _nesting(words: Sequence[Word]) -> int:
     """How many of the words name a program that runs another, at most so deep they are nested."""
-    wraps = (*WRAPPERS, *_WRAPPERS_OF_THEIR_OWN, "command")
+    wraps = (*WRAPPERS, *_WRAPPERS_OF_THEIR_OWN, "command", "jobs")
     return sum(_name_of(word) in wraps for word in words)
 
 

@@ -1,5 +1,7 @@
 """Commands whose work is hidden in a word: in an option's value, behind a mark, in another shell's text."""
 
+import time
+
 import pytest
 
 from tests.cdd_agent.guarded.commands.ground import judged
@@ -53,6 +55,7 @@ TABLE = {
         sed 's/[/]/g;s/w f/y/' a.py
         sed --in-place=/srv/* s/a/b/ a.py
         bash --rcfile evil -ic ls
+        mv .v* new
         bash -c "$x"
         zsh -c ls
     """,
@@ -105,8 +108,21 @@ TABLE = {
         tar --directory=/srv -xf a.tar
         curl -o/srv/x http://example.org
         zsh -c 'rm /srv/x'
+        mv .g* new
+        rm -rf .gi?
+        sed -i s/a/b/ .g?t/config
     """,
 }
+
+
+CHAINS = ("jobs ", "env ", "xargs -a x ", "xargs -Z ", "find . -exec ", "timeout $x ", "git -C src ", "env -S env ")
+
+
+@pytest.mark.parametrize("link", CHAINS)
+def test_a_chain_of_programs_takes_no_time(link: str) -> None:
+    begun = time.process_time()
+    judged(link * (24_000 // len(link)) + "status")
+    assert time.process_time() - begun < 1
 
 
 def _lines(kind: str) -> list[str]:
