@@ -29,10 +29,15 @@ class Tally:
     def __init__(self, used: UsageTotals) -> None:
         """Begin with what was ``used`` in earlier sittings."""
         self.used = used
+        self._talks: dict[str, Tally] = {}
 
     def add(self, used: UsageTotals) -> None:
         """Count some more."""
         self.used += used
+
+    def talk(self, name: str) -> "Tally":
+        """What one conversation about the ticket has used in this sitting, whoever holds it, with whatever model."""
+        return self._talks.setdefault(name, Tally(UsageTotals()))
 
 
 class Meter:
@@ -50,7 +55,8 @@ class Meter:
     ) -> None:
         """Nothing is used yet, but what the ``tally`` of the ticket says; without one only this meter works for it.
 
-        ``go_on`` is the command that goes on with the work. Until ``begin`` is called the step is one conversation.
+        ``go_on`` is the command that goes on with the work. Until ``begin`` is called the step is one conversation,
+        the same for all meters of that command and ``tally``.
         """
         self.name = inner.name
         self._inner = inner
@@ -59,14 +65,15 @@ class Meter:
         self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
         self._tally = tally
         self._step_name = f"this conversation about {ticket}"
-        self._step = self._ticket = UsageTotals()
+        self._step = Tally(UsageTotals()) if tally is None else tally.talk(go_on)
+        self._ticket = UsageTotals()
         self._is_in_step = False
         self._since: float | None = None
 
     @property
     def step(self) -> UsageTotals:
         """What the step, or the conversation, has used."""
-        return self._step + self._running()
+        return self._step.used + self._running()
 
     @property
     def ticket(self) -> UsageTotals:
@@ -81,7 +88,7 @@ class Meter:
     def begin(self, name: str, *, used: UsageTotals) -> None:
         """Begin a step, or go on with one that has ``used`` something; its time runs from the next call on."""
         self.pause()
-        self._step_name, self._step, self._is_in_step = name, used, True
+        self._step_name, self._step, self._is_in_step = name, Tally(used), True
 
     def pause(self) -> None:
         """No time passes until the next step begins."""
@@ -146,7 +153,7 @@ class Meter:
         )
 
     def _add(self, used: UsageTotals) -> None:
-        self._step += used
+        self._step.add(used)
         self._ticket += used
         if self._tally is not None:
             self._tally.add(used)

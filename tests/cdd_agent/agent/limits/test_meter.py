@@ -193,6 +193,16 @@ def test_all_that_work_for_a_ticket_share_what_it_may_use() -> None:
             ask(meter, Request(system="x" * 600, messages=HI.messages))
 
 
+def test_a_conversation_that_another_model_goes_on_with_keeps_its_limit() -> None:
+    tally = Tally(UsageTotals())
+    ask(metered(Counting([Usage(input_tokens=1000)]), step=Ceiling(calls=2), tally=tally))
+    other = metered(Counting([Usage()] * 2, name="claude-haiku-5-5"), step=Ceiling(calls=2), tally=tally)
+    assert other.step.tokens == 1000
+    ask(other)
+    with pytest.raises(BudgetSpent, match="This conversation about sale has used 2 calls"):
+        ask(other)
+
+
 def test_a_limit_that_is_reached_is_told_before_any_call() -> None:
     inner = Counting([])
     meter = metered(inner, step=Ceiling(minutes=5))
