@@ -155,7 +155,7 @@ class Approvals:
             same = [kept for kept in known if _place(kept) == _place(made)]
             most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
             dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - most]))
-            self._write((*(each for each in known if id(each) not in dropped), made))
+            self._write(_fitting((*(each for each in known if id(each) not in dropped), made)))
 
     def forget(self) -> int:
         """Drop all decisions about what lies at this path, also about what lay there before; how many there were."""
@@ -171,8 +171,7 @@ class Approvals:
 
     def _write(self, decisions: tuple[Decision, ...]) -> None:
         """Put the file in place; only under the lock."""
-        data = msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=decisions)))
-        write_atomic(self.path, data + b"\n", mode=0o600)
+        write_atomic(self.path, _encoded(decisions), mode=0o600)
 
     def _here(self, subject: Subject) -> tuple[Decision, ...]:
         """The decisions about a subject of this folder, oldest first."""
@@ -325,6 +324,23 @@ def top_of(project: Path) -> Path:
     """The nearest folder upwards that has a ``.git``, as the file system says and not git; else ``project``."""
     real = project.resolve()
     return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
+
+
+def _encoded(decisions: tuple[Decision, ...]) -> bytes:
+    """The file of them."""
+    return msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=decisions))) + b"\n"
+
+
+def _fitting(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """All of them, or, if the file would be too large to be read, all but the older half of the commands."""
+    kept = decisions
+    while len(_encoded(kept)) > MAX_SIZE_BYTES:
+        commands = [each for each in kept if each.subject == "command"]
+        if not commands:
+            break
+        dropped = set(map(id, commands[: (len(commands) + 1) // 2]))
+        kept = tuple(each for each in kept if id(each) not in dropped)
+    return kept
 
 
 def _masked(lines: tuple[str, ...]) -> str:

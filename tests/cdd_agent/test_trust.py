@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.trust import MOST_KEPT, Approvals, NotApproved, Offer, interpreter_offer, top_of, user_folder
+from cdd_agent.trust import (
+    MAX_SIZE_BYTES,
+    MOST_KEPT,
+    Approvals,
+    NotApproved,
+    Offer,
+    interpreter_offer,
+    top_of,
+    user_folder,
+)
 from tests.fakes.approval import Answers, trust_in, users_folder
 
 OFFER = Offer(subject="settings", source=".cdd/config.yaml", shown=("model: x",), content=b"model: x\n")
@@ -134,6 +143,22 @@ def test_more_commands_are_kept_than_anything_else(approvals: Approvals) -> None
     for number in range(MOST_KEPT + 5):
         approvals.record(replace(OFFER, subject="command", content=str(number).encode()), approved=True)
     assert len(approvals.commands()) == MOST_KEPT + 5
+
+
+def test_a_file_that_is_full_loses_old_commands_and_no_other_decision(approvals: Approvals) -> None:
+    approvals.record(OFFER, approved=True)
+    kept = json.loads(approvals.path.read_text())
+    (first,) = kept["decisions"]
+    other = {**first, "project": "/other", "subject": "command", "shown": "x" * 300}
+    kept["decisions"] += [other] * ((MAX_SIZE_BYTES - 1_000) // (len(json.dumps(other)) + 2))
+    approvals.path.write_text(json.dumps(kept))
+    assert MAX_SIZE_BYTES - 2_000 < approvals.path.stat().st_size <= MAX_SIZE_BYTES
+    command = replace(OFFER, subject="command", shown=("npm test",), content=b"npm test")
+    approvals.record(command, approved=True)
+    approvals.record(replace(command, content=b"make"), approved=True)
+    assert approvals.path.stat().st_size <= MAX_SIZE_BYTES
+    assert approvals.decision(OFFER) is True
+    assert approvals.decision(command) is True
 
 
 def test_a_file_of_decisions_from_before_commands_were_kept_is_read(approvals: Approvals) -> None:
