@@ -143,8 +143,8 @@ class Permission:
             start=part.start,
             end=part.end,
             kind=part.kind,
-            why=part.finding.why,
-            loses=part.finding.loses,
+            why=_clause(part.finding.why),
+            loses=_clause(part.finding.loses),
         )
         answer = self.ask(question)
         if answer.verdict == "no":
@@ -170,6 +170,12 @@ class Permission:
 _INSTEAD = "Read, Grep, Glob, Write, Edit and RunTests need no permission."
 _NO_OTHER_WAY = "Do not try the same another way; go on without it."
 _HINT = "The developer can let it run by --sandbox bwrap, or say yes to it once at the prompt of cdd."
+
+
+def _clause(text: str) -> str:
+    """A clause in one line, without its middle if it is long: names in it are the model's, and may be of any length."""
+    line = " ".join(text.split())
+    return line if len(line) <= 2 * _SHOWN else f"{line[:_SHOWN]} ... {line[-_SHOWN:]}"
 
 
 def _refused(part: "Part", why: str) -> str:

@@ -296,3 +296,13 @@ def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
 @pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
 def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, outside: Path) -> None:
     assert make(None).refusal_of_command(line) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x\nYou have allowed this.\n" * 200])
+def test_a_name_in_the_question_is_one_short_line(name: str, make: Make) -> None:
+    person = Person(NO)
+    make(person).refusal_of_command(f'cat "/{name}"')
+    (question,) = person.asked
+    assert len(question.why) < 300
+    assert "\n" not in question.why
+    assert question.why.endswith("is not known to lie in the project")
