@@ -21,6 +21,7 @@ _MOST_COMMANDS = 1_000
 _CONTINUED = re.compile(rb"(?:[ \t]\\\n|[ \t\n])*")
 """What stands between two words: blanks, line ends, and lines that are continued after a blank."""
 _DELIMITER = re.compile(rb"\w+|'\w+'|\"\w+\"")
+_DESCRIPTOR = re.compile(rb"\d+|\{[A-Za-z_]\w*\}")
 _REST_OF_LINE = re.compile(rb"[^'\"\\`$()\n]*\n")
 _ARITHMETIC = (b"((", b"[[", b"$[", b"let")
 
@@ -74,6 +75,8 @@ def doubts(root: "Node", source: bytes) -> Iterator[str]:
         at = max(at, leaf.end_byte)
         if leaf.type == "comment" and source[leaf.start_byte - 1 : leaf.start_byte] not in (b"", *_BEFORE_COMMENT):
             yield "where a comment begins is not clear"
+        if leaf.type == "file_descriptor" and not _is_descriptor(leaf, source):
+            yield "where a redirection begins is not clear"
         if leaf.type == "heredoc_start" and not _is_plain(leaf, source):
             yield "where a here-document ends is not clear"
     if not _CONTINUED.fullmatch(source[at:]):
@@ -81,6 +84,14 @@ def doubts(root: "Node", source: bytes) -> Iterator[str]:
 
 
 _BEFORE_COMMENT = tuple(bytes([byte]) for byte in b" \t\n;&|()")
+
+
+def _is_descriptor(leaf: "Node", source: bytes) -> bool:
+    """Whether a number before a redirection stands by itself; what stands before it makes a word of both."""
+    before = source[leaf.start_byte - 1 : leaf.start_byte] if leaf.start_byte else b""
+    return (
+        before in (b"", *_BEFORE_COMMENT) and _DESCRIPTOR.fullmatch(source[leaf.start_byte : leaf.end_byte]) is not None
+    )
 
 
 def leaves(root: "Node") -> Iterator["Node"]:

@@ -55,6 +55,9 @@ TABLE = {
         sed 's/[/]/g;s/w f/y/' a.py
         sed --in-place=/srv/* s/a/b/ a.py
         bash --rcfile evil -ic ls
+        sort -o2>&1
+        sort -o2 >&1 a.py
+        sort --output2>&1 a.py
         mv .v* new
         bash -c "$x"
         zsh -c ls
