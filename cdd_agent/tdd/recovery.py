@@ -17,6 +17,9 @@ from cdd_agent.storage import is_leftover
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import Status, StepExecution
 
+_START = "start"
+"""The name of a step's first snapshot."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
@@ -71,7 +74,12 @@ def report_path(step: StepExecution, name: str, *, bench: Workbench) -> Path:
 
 
 def _label(step: StepExecution) -> str:
-    """The step's name: not its number alone, as an edited plan may give that to another step."""
+    """The step's name: not its number alone, as an edited plan may give that to another step.
+
+    A step that was begun keeps the name it was begun by, whatever its number has become since.
+    """
+    if step.checkpoint is not None:
+        return step.checkpoint.rpartition("/")[2].removesuffix(f"-{_START}")
     return f"step-{step.step_number}-{(step.base_commit or 'root')[:8]}"
 
 
@@ -89,7 +97,7 @@ def begin(ticket: str, step: StepExecution, *, bench: Workbench) -> str:
     for stale in bench.reports.glob(f"{_label(step)}-*.json"):
         stale.unlink()
     return bench.snapshots.take(
-        checkpoint_ref(ticket, step, name="start"), message=f"before step {step.step_number}"
+        checkpoint_ref(ticket, step, name=_START), message=f"before step {step.step_number}"
     ).ref
 
 

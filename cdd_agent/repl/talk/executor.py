@@ -87,6 +87,7 @@ def say_what_is_next(executor: Executor, *, screen: Screen) -> bool:
     state = executor.state
     step = executor.next_step()
     failed, pending, old = state.numbers(Status.FAILED), state.numbers(Status.PENDING), stale(executor)
+    skipped = state.numbers(Status.SKIPPED)
     total = len(state.step_executions)
     other = "skip, status, exit"
     if failed:
@@ -99,11 +100,14 @@ def say_what_is_next(executor: Executor, *, screen: Screen) -> bool:
     elif old:
         shown = " and ".join(str(number) for number in old)
         told = f"All steps are completed, step {shown} by a text that has changed since. Type: retry {old[0]}, exit"
+    elif skipped:
+        shown = " and ".join(str(number) for number in skipped)
+        told = f"Nothing is left but what was skipped, step {shown}. Type: retry {skipped[0]}, done {skipped[0]}, exit"
     else:
         told = f"{len(state.numbers(Status.COMPLETED))} of {total} steps are completed; nothing is left to do."
         told += " Look at them: /review" if state.numbers(Status.COMPLETED) else ""
     screen.line(told, style="bold", indent=0, hang=2)
-    return bool(failed or step or pending or old)
+    return bool(failed or step or pending or old or skipped)
 
 
 def _of_a_failure(executor: Executor, number: int) -> str:
@@ -207,7 +211,8 @@ def _meant(executor: Executor) -> int:
     step = executor.next_step()
     if not waiting and step is not None:
         return step.number
-    for number in (*waiting, *executor.state.numbers(Status.PENDING), *stale(executor)):
+    numbers = executor.state.numbers
+    for number in (*waiting, *numbers(Status.PENDING), *stale(executor), *numbers(Status.SKIPPED)):
         return number
     raise UsageError("No step is left.", hint="status shows all of them")
 

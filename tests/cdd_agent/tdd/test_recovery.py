@@ -47,6 +47,15 @@ def test_history_goes_back_and_what_was_there_is_kept(project: Project, bench: W
     assert project.git("rev-parse", notice.text.rpartition(" ")[2]) == made
 
 
+def test_a_step_that_was_killed_is_known_whatever_number_an_edited_plan_gives_it(
+    project: Project, bench: Workbench, step: StepExecution
+) -> None:
+    at = recovery.note_position("sale", step, bench=bench)
+    killed = recovery.killed_at("sale", replace(step, step_number=3), branch="main", bench=bench)
+    assert killed is not None
+    assert killed.index == at.index
+
+
 def test_history_that_has_not_moved_is_left_alone(project: Project, bench: Workbench, step: StepExecution) -> None:
     recovery.put_back(recovery.position(project.repository), ticket="sale", step=step, bench=bench)
     assert project.seen == []
@@ -136,7 +145,7 @@ def test_taking_a_step_back_refuses_to_run_over_a_persons_changes(
 
 
 def test_a_new_number_finds_no_checkpoint_of_the_step_that_had_it(bench: Workbench, step: StepExecution) -> None:
-    other = replace(step, base_commit="0" * 40)
+    other = replace(step, base_commit="0" * 40, checkpoint=None)
     assert recovery.checkpoint_ref("sale", step, name="start") != recovery.checkpoint_ref("sale", other, name="start")
     recovery.begin("sale", other, bench=bench)
     assert bench.snapshots.find(str(step.checkpoint)) is not None

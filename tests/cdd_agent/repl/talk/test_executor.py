@@ -80,4 +80,12 @@ def test_exit_leaves_the_executor(failed: Talk) -> None:
 def test_skip_leaves_the_failed_step_out(failed: Talk) -> None:
     assert "• Step 1 skipped: skipped by the user" in failed.says("skip")
     assert failed.executor.state.execution(1).status == Status.SKIPPED
-    assert not failed.is_listening
+
+
+def test_after_the_last_step_was_skipped_it_can_still_be_tried(failed: Talk) -> None:
+    failed.greets()
+    assert failed.says("skip").endswith("Nothing is left but what was skipped, step 1. Type: retry 1, done 1, exit\n")
+    assert failed.is_listening
+    again = Talk(failed.executor.ticket.folder.parent.parent)
+    again.greets()
+    assert again.is_listening
