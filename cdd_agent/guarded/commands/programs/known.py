@@ -38,7 +38,9 @@ def judge_words(words: Sequence[Word], setting: Setting) -> Finding:
         return other()
     name = _name_of(words[0])
     if name is None:
-        return other("which program runs cannot be told from its text")
+        rest = next((words[at:] for at, word in enumerate(words) if word.value is not None), ())
+        untold = other("which program runs cannot be told from its text")
+        return joined((untold, judge_words(rest, setting))) if rest and _name_of(rest[0]) else untold
     if name in READERS:
         return judge_reader(words, setting, name=name)
     if name in WRAPPERS:

@@ -57,7 +57,6 @@ TABLE = {
         bash --rcfile evil -ic ls
         sort -o2>&1
         sort -o2 >&1 a.py
-        sort --output2>&1 a.py
         mv .v* new
         bash -c "$x"
         zsh -c ls
@@ -92,6 +91,8 @@ TABLE = {
         env '-Srm a.py'
         env --split-string='rm a.py'
         env -C src rm a.py
+        $SUDO rm a.py
+        $x $y rm -rf src
         timeout "$x" rm a.py
         bash -ic 'rm a.py'
         bash -ce 'rm a.py'
@@ -118,7 +119,17 @@ TABLE = {
 }
 
 
-CHAINS = ("jobs ", "env ", "xargs -a x ", "xargs -Z ", "find . -exec ", "timeout $x ", "git -C src ", "env -S env ")
+CHAINS = (
+    "jobs ",
+    "env ",
+    "xargs -a x ",
+    "xargs -Z ",
+    "find . -exec ",
+    "timeout $x ",
+    "git -C src ",
+    "env -S env ",
+    "$x ",
+)
 
 
 @pytest.mark.parametrize("link", CHAINS)
