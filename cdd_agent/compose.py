@@ -202,7 +202,7 @@ class Composition(Adapters):
             model=_meter(self, ticket, command=command),
             budget=_budget(limits),
             emit=self.emit,
-            may_save=self._options.may_save,
+            objection=self._options.objection,
             memory=self.memory(),
             transcript=self.transcript,
             compact_at_percent=limits.compact_at_percent,

@@ -30,8 +30,8 @@ class Options:
     """Of the model's service; the environment no longer holds it."""
     may_wait: "MayWait | None" = None
     """Asks the user whether to wait for a busy service; None: nobody is there."""
-    may_save: Callable[[], bool] | None = None
-    """Asks the user, who has seen a change to a spec, whether to save it; None: it is saved."""
+    objection: Callable[[], str | None] | None = None
+    """Asks the user, who has seen a change to a spec, what speaks against saving it; None: it is saved."""
     ask_command: "AskCommand | None" = None
     """Asks the user whether a command of the model's may run; None: nobody is there."""
     sandbox: str | None = None

@@ -81,7 +81,7 @@ class Invocation:
         if self.options.ask is not None:
             return replace(self.options, attended=True)
         from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait
-        from cdd_agent.repl.talk.consent import may_save
+        from cdd_agent.repl.talk.consent import objection
 
         return replace(
             self.options,
@@ -89,7 +89,7 @@ class Invocation:
             ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen),
             ask_command=lambda question: may_run(question, screen=self.screen),
             may_wait=lambda why, wait_s: may_wait(why, wait_s, screen=self.screen),
-            may_save=lambda: may_save(screen=self.screen),
+            objection=lambda: objection(screen=self.screen),
         )
 
     def project(self) -> "Composition":

@@ -35,8 +35,8 @@ from cdd_agent.repl.display import question
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.place import Place
-from cdd_agent.repl.render import Renderer, reason_text
 from cdd_agent.repl.plan_tree import show_plan
+from cdd_agent.repl.render import Renderer, reason_text
 from cdd_agent.repl.status import show_steps, show_ticket, show_tickets
 from cdd_agent.repl.terminal.completion import Candidates
 from cdd_agent.repl.terminal.reader import terminal_reader
@@ -221,7 +221,9 @@ def test_the_prompt_its_toolbar_and_its_history_are_text(kind: str, tmp_path: Pa
     place = Place(agent=text, ticket=text, step=text, phase=text, gate="open", model=text, cost=text, sandbox=text)
     written = io.StringIO()
     with prompt(written) as press:
-        read = terminal_reader(tmp_path / "history", candidates=Candidates(slugs=lambda: [("behold", text)]), model=text)
+        read = terminal_reader(
+            tmp_path / "history", candidates=Candidates(slugs=lambda: [("behold", text)]), model=text
+        )
         press("\x1b[A\r")
         recalled = read(place)
         press("/spec b\r")

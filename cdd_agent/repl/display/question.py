@@ -39,7 +39,7 @@ def may_take_effect(offer: Offer, changed: bool, *, screen: Screen) -> bool:
         screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
     told = f"Say yes if you made it, or know it. If you say no, {offer.without}. Only a change is asked about again."
     screen.line(told, style="dim", indent=0)
-    return says_yes("Let it take effect? [y/N]", screen=screen)
+    return _says_yes("Let it take effect? [y/N]", screen=screen)
 
 
 def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
@@ -49,7 +49,7 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     """
     minutes = math.ceil(wait_s / 60)
     screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
-    return says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+    return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
 _CLASSES: Mapping[str, str] = {
@@ -102,7 +102,7 @@ def _show_rows(text: Text, *, screen: Screen) -> None:
     left_out = len(found) - MOST_ROWS
     for number, row in enumerate(found):
         if left_out <= 0 or number < MOST_ROWS - _LAST_ROWS or number >= len(found) - _LAST_ROWS:
-            screen.show(Text.assemble(("  │ ", "dim"), row), wrap=False)
+            screen.show(Text.assemble((f"  {screen.symbols['bar']} ", "dim"), row), wrap=False)
         elif number == MOST_ROWS - _LAST_ROWS:
             screen.line(f"and {left_out} more rows, which are not shown, and then", style="bold yellow", indent=2)
 
@@ -121,13 +121,13 @@ def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
                 return Answer(verdict="no", reason=rest.strip())
 
 
-def says_yes(question: str, *, screen: Screen, is_meant: bool = False) -> bool:
-    """The answer to ``question``, asked until it is one; ``is_meant``: what Enter alone says."""
+def _says_yes(question: str, *, screen: Screen) -> bool:
+    """The answer to ``question``, asked until it is one; Enter alone says no."""
     forget_typed_ahead()
     while True:
         said = screen.ask(question).strip().lower()
         if said in {"y", "yes", "n", "no", ""}:
-            return said in {"y", "yes"} or (is_meant and not said)
+            return said in {"y", "yes"}
 
 
 def show(offer: Offer, *, screen: Screen) -> None:
@@ -137,6 +137,6 @@ def show(offer: Offer, *, screen: Screen) -> None:
     for line in offer.shown[:MOST_LINES]:
         shown = Text(clean(line).expandtabs(4))
         shown.truncate(width, overflow="ellipsis")
-        screen.line(Text.assemble(("│ ", "dim"), shown), indent=2)
+        screen.line(Text.assemble((f"{screen.symbols['bar']} ", "dim"), shown), indent=2)
     if len(offer.shown) > MOST_LINES:
         screen.line(f"and {len(offer.shown) - MOST_LINES} more lines; read all of {offer.source}", indent=2)

@@ -33,9 +33,8 @@ class Desk:
     budget: Budget
     """Of one answer."""
     emit: Emit
-    may_save: Callable[[], bool] | None = None
-    """Asks the developer, who has seen a change, whether to save it; None: nobody is there, and it is saved."""
-
+    objection: Callable[[], str | None] | None = None
+    """Asks the developer, who has seen a change, what speaks against saving it; None: nobody is there, it is saved."""
     memory: Memory = NO_MEMORY
     """Conventions of the project, with which every conversation begins."""
     transcript: Transcript | None = None

@@ -111,8 +111,9 @@ class Scribe:
         if after == before:
             return ToolOutput(text=f"Nothing to save: spec.yaml says all this already. {self._still(before)}")
         self._propose(before, after)
-        if self._desk.may_save is not None and not self._desk.may_save():
-            return ToolOutput(text=REFUSED)
+        objection = self._desk.objection() if self._desk.objection is not None else None
+        if objection is not None:
+            return ToolOutput(text=f"{REFUSED} Their words: {objection}" if objection else REFUSED)
         self._save(before, after)
         return ToolOutput(text=f"Saved. {self._still(after)}")
 

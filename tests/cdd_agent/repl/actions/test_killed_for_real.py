@@ -49,7 +49,7 @@ def test_a_killed_conversation_is_gone_on_with_to_a_complete_spec(project: Path,
         window.type("/resume", "Enter")
         window.screen_with(f"/spec {SLUG}", QUESTION, "2  An error", f"spec {SLUG}>")
         window.type("2", "Enter")
-        window.screen_with("Save this? [Y/n]")
+        window.screen_with("Save this? [Y/n, or n and why]")
         window.type("Enter")
         window.screen_with(COMPLETE, f"spec {SLUG}>")
     finally:

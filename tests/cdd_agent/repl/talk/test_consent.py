@@ -7,14 +7,15 @@ from tests.fakes.demo import captured
 
 
 @pytest.mark.parametrize(
-    ("typed", "saves"), [("", True), ("y", True), ("YES", True), ("n", False), ("what?\nno", False)]
+    ("typed", "against"),
+    [("", None), ("y", None), ("YES", None), ("n", ""), ("no, use cents", "use cents"), ("what?\nno", "")],
 )
-def test_the_answer_is_yes_unless_it_is_no(monkeypatch: pytest.MonkeyPatch, *, typed: str, saves: bool) -> None:
+def test_the_answer_is_yes_unless_it_is_no(monkeypatch: pytest.MonkeyPatch, *, typed: str, against: str | None) -> None:
     answers = iter(typed.split("\n"))
     monkeypatch.setattr("builtins.input", lambda: next(answers))
     with captured() as (screen, shown):
-        assert consent.may_save(screen=screen) is saves
-    assert shown.getvalue().startswith("Save this? [Y/n]")
+        assert consent.objection(screen=screen) == against
+    assert shown.getvalue().startswith("Save this? [Y/n, or n and why]")
 
 
 def test_where_no_answer_comes_nothing_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,4 +24,4 @@ def test_where_no_answer_comes_nothing_is_saved(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("builtins.input", ends)
     with captured() as (screen, _), pytest.raises(KeyboardInterrupt):
-        consent.may_save(screen=screen)
+        consent.objection(screen=screen)

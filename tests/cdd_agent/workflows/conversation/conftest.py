@@ -37,13 +37,15 @@ def ticket(tmp_path: Path) -> Ticket:
 @pytest.fixture
 def room(tmp_path: Path) -> MakeRoom:
     def make(
-        *turns: Turn | CddError | KeyboardInterrupt, max_turns: int = 5, may_save: Callable[[], bool] | None = None
+        *turns: Turn | CddError | KeyboardInterrupt,
+        max_turns: int = 5,
+        objection: Callable[[], str | None] | None = None,
     ) -> Room:
         seen: list[Event] = []
         model = ScriptedModel(turns)
         workspace = Workspace(tmp_path)
         budget = Budget(max_turns=max_turns)
-        desk = Desk(workspace=workspace, model=model, budget=budget, emit=seen.append, may_save=may_save)
+        desk = Desk(workspace=workspace, model=model, budget=budget, emit=seen.append, objection=objection)
         return Room(desk=desk, model=model, seen=seen)
 
     return make

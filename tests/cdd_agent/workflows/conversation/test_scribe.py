@@ -30,11 +30,10 @@ def test_the_diff_is_shown_before_the_file_is_written(ticket: Ticket, room: Make
     before = ticket.spec_path.read_text()
     on_disk: list[str] = []
 
-    def looks() -> bool:
+    def looks() -> None:
         on_disk.append(ticket.spec_path.read_text())
-        return True
 
-    made = room(may_save=looks)
+    made = room(objection=looks)
     told = updates(made, ticket, title="Summer sale")
 
     assert on_disk == [before]
@@ -52,18 +51,18 @@ def test_a_change_that_the_developer_refuses_is_not_saved_and_the_model_is_told_
     ticket: Ticket, room: MakeRoom
 ) -> None:
     before = ticket.spec_path.read_bytes()
-    made = room(may_save=lambda: False)
+    made = room(objection=lambda: "prices are net")
     told = updates(made, ticket, title="Summer sale")
 
     assert ticket.spec_path.read_bytes() == before
     assert happened(made) == ["SpecProposed"]
     assert "The developer refused this change" in told.content
-    assert "ask what they want instead" in told.content
+    assert "ask what they want instead. Their words: prices are net" in told.content
 
 
 def test_a_change_to_what_is_there_is_told_and_neither_shown_nor_saved(ticket: Ticket, room: MakeRoom) -> None:
     before = ticket.spec_path.stat().st_mtime_ns
-    made = room(may_save=lambda: pytest.fail("asked"))
+    made = room(objection=lambda: pytest.fail("asked"))
     told = updates(made, ticket, title="A sale", open_questions=[])
 
     assert "Nothing to save: spec.yaml says all this already." in told.content
@@ -106,11 +105,10 @@ def test_a_spec_with_vague_criteria_only_stays_a_draft(ticket: Ticket, room: Mak
 def test_what_somebody_else_wrote_meanwhile_is_neither_lost_nor_passed_over(ticket: Ticket, room: MakeRoom) -> None:
     text = ticket.spec_path.read_text()
 
-    def edits() -> bool:
+    def edits() -> None:
         ticket.spec_path.write_text(f"{text}# a note\n")
-        return True
 
-    told = updates(room(may_save=edits), ticket, title="Summer sale")
+    told = updates(room(objection=edits), ticket, title="Summer sale")
     assert told.is_error
     assert "spec.yaml was changed while the change was looked at" in told.content
     assert ticket.spec_path.read_text() == f"{text}# a note\n"

@@ -197,7 +197,7 @@ def test_a_question_that_cannot_be_answered_goes_back_to_the_model(
 
 
 def test_later_puts_the_question_into_the_open_ones_and_the_model_goes_on(ticket: Ticket, room: MakeRoom) -> None:
-    made = room(says(asks()), says(asks("toolu_2", question="And when?")), may_save=lambda: pytest.fail("asked"))
+    made = room(says(asks()), says(asks("toolu_2", question="And when?")), objection=lambda: pytest.fail("asked"))
     socrates = Socrates(ticket, desk=made.desk)
     socrates.open(somebody_answers=True)
     socrates.hear("Later")
