@@ -89,7 +89,7 @@ class Executor:
         first = RunState(ticket_slug=self.ticket.slug, started_at=self.clock.now(), step_executions=pending)
         self.changed = () if known is None else self.documents.changed_since(known)
         self.state, found = reconcile(known or first, keys)
-        self.remarks = (*self.changed, *found)
+        self.remarks = (*_lost_state(self.ticket, is_new=self.is_new), *self.changed, *found)
         self._meter.resume(self.state.usage)
         self._metered: int | None = None
 
@@ -270,6 +270,16 @@ def _run_facts(executor: Executor, *, goes_on: bool) -> RunState:
         plan_sha256=executor.documents.plan_sha256,
         spec_sha256=executor.documents.spec_sha256,
     )
+
+
+def _lost_state(ticket: Ticket, *, is_new: bool) -> tuple[str, ...]:
+    """A sentence about a state that is gone although there was one: what it would take to have it back."""
+    copy = state_file.backup_of(ticket.state_path)
+    if not is_new or not copy.exists():
+        return ()
+    name = ticket.state_path.name
+    told = f"{name} is gone, so every step counts as not begun; as it was before its last change it lies in {copy.name}"
+    return (f"{told}: to go on from there, mv {copy.name} {name} in {ticket.folder}",)
 
 
 @contextmanager

@@ -257,6 +257,15 @@ def test_a_damaged_state_is_refused_and_left_where_it_is(work: MakeWork) -> None
     assert made.ticket.state_path.read_text() == '{"schema": 1, "ticket'
 
 
+def test_a_state_that_is_gone_is_told_with_the_way_back(work: MakeWork) -> None:
+    made = work(ONE)
+    run_all(made, does("a"))
+    made.ticket.state_path.unlink()
+    (remark,) = made.executor().remarks
+    assert "execution-state.json is gone, so every step counts as not begun" in remark
+    assert "mv execution-state.json.bak execution-state.json" in remark
+
+
 def test_a_step_that_is_not_in_the_plan_is_named(work: MakeWork) -> None:
     with pytest.raises(UsageError, match="no step 7; it has 1"):
         work(ONE).executor().step(7)
