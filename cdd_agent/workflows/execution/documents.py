@@ -60,9 +60,9 @@ class Documents:
 
 def changes_of_users(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
     """Paths outside the tickets that are changed, staged or untracked and not committed, in git's order."""
-    own = (*_own_paths(repository, ticket), *(f"{folder}/" for folder in ticket_folders(repository, ticket)))
-    apart = repository.apart()
-    return tuple(path for path in repository.uncommitted() if not path.startswith(own) and path not in apart)
+    own = tuple(f"{folder}/" for folder in ticket_folders(repository, ticket))
+    others = {_ignore_file(repository, ticket), *repository.apart()}
+    return tuple(path for path in repository.uncommitted() if not path.startswith(own) and path not in others)
 
 
 def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
@@ -105,7 +105,7 @@ def commit_documents(repository: Repository, ticket: Ticket, *, documents: Docum
     if not ignore.exists():
         write_atomic(ignore, b"execution-state.json*\n")
     own = {f"{folder}/{path.name}" for path in (ticket.spec_path, ticket.plan_path)}
-    own.add(f"{folder.rpartition('/')[0]}/.gitignore".lstrip("/"))
+    own.add(_ignore_file(repository, ticket))
     uncommitted = [path for path in repository.uncommitted() if path in own]
     if not uncommitted:
         return
@@ -164,7 +164,6 @@ def ticket_folders(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
     return tuple(ticket_folder(repository, each) for each in (ticket, *others))
 
 
-def _own_paths(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
-    """How the paths begin that belong to the ticket and not to the project."""
-    folder = ticket_folder(repository, ticket)
-    return (f"{folder}/", f"{folder.rpartition('/')[0]}/.gitignore")
+def _ignore_file(repository: Repository, ticket: Ticket) -> str:
+    """What keeps the states of runs out of git, relative to the work tree."""
+    return f"{ticket_folder(repository, ticket).rpartition('/')[0]}/.gitignore".lstrip("/")

@@ -64,6 +64,9 @@ def test_tickets_are_not_changes_to_the_product_but_a_package_of_that_name_is(pr
     other.spec_path.rename(other.folder / "models.py")
     with pytest.raises(UsageError, match=r"tickets/other/models\.py"):
         require_clean(project.repository, one.ticket, allow_dirty=False)
+    other.folder.rename(project.folder / "tickets" / ".gitignored")
+    with pytest.raises(UsageError, match=r"tickets/\.gitignored/models\.py"):
+        require_clean(project.repository, one.ticket, allow_dirty=False)
 
 
 def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Project, one: Work) -> None:
