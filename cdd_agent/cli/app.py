@@ -118,7 +118,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
     """
     _listen()
     try:
-        return _carry_out(arguments, key=key or secret.take())
+        return _carry_out(arguments, key=secret.take() if key is None else key)
     except CddError as error:
         return _told(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:

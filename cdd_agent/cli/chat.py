@@ -52,7 +52,7 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         somebody_types = invocation.is_interactive
         read = _at_terminal(invocation, outset) if somebody_types else _from_input()
         if somebody_types and not first:
-            _welcome(outset.root, color=invocation.color)
+            _welcome(outset.root, somebody_answers=outset.somebody_answers, color=invocation.color)
             outset.has_shown_memory()
             try:
                 read = _ReadAhead(read)
@@ -71,6 +71,9 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
         code = session.run(first=first)
     if code != ExitCode.DONE:
         raise click.exceptions.Exit(int(code))
+
+
+_NO_KEY = "No model answers yet, for want of a key: leave, set ANTHROPIC_API_KEY, and come back. The rest works."
 
 
 class _ReadAhead:
@@ -111,7 +114,7 @@ def _undisturbed() -> Iterator[None]:
         answer(signal.SIGINT, frame)
 
 
-def _welcome(root: Path, *, color: bool | None) -> None:
+def _welcome(root: Path, *, somebody_answers: bool, color: bool | None) -> None:
     """Say what this is, where it is, and what to type first."""
     from prompt_toolkit import print_formatted_text
     from prompt_toolkit.formatted_text import FormattedText
@@ -124,6 +127,8 @@ def _welcome(root: Path, *, color: bool | None) -> None:
     stand = "it stands" if count == 1 else "they stand"
     first = f"/status shows where {stand}" if count else "/new SLUG makes one"
     told = [f"{root}: {known}; {first}, /help the rest.", read_memory(root).told]
+    if not somebody_answers:
+        told.append(_NO_KEY)
     width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns - 1)
     where = "\n".join(textwrap.fill(clean(line), width=width, subsequent_indent="  ") for line in told if line)
     about = f"cdd {__version__} turns a ticket into tested commits.\n"
@@ -141,6 +146,11 @@ class _Outset:
         self.slug = ""
         """Of the ticket in work."""
         self._shows_memory = True
+
+    @property
+    def somebody_answers(self) -> bool:
+        """Whether there is a key, or a recording to be played."""
+        return self.invocation.options.recording() is not None or bool(self.invocation.options.key)
 
     @cached_property
     def root(self) -> Path:

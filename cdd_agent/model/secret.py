@@ -39,6 +39,10 @@ class Secret:
         """Raise ``TypeError``: a copy on a disk would be one too many."""
         raise TypeError("a key is never pickled")
 
+    def __bool__(self) -> bool:
+        """Whether there is one at all."""
+        return bool(self._tell())
+
     def tell(self) -> str:
         """The text itself, for the one place that sends it."""
         return self._tell()
