@@ -4,6 +4,7 @@ Whatever is undone is kept under a ref of its own first. HEAD moves back only ov
 agent made during the step; where a run was killed, nobody can tell who made them, and they stay.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from cdd_agent.storage import is_leftover
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import Status, StepExecution
 
-_START = "start"
-"""The name of a step's first snapshot."""
+_LABEL = re.compile(r"step-\d+-\w+")
+"""What the names of all that is kept of a step begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,9 @@ def _label(step: StepExecution) -> str:
 
     A step that was begun keeps the name it was begun by, whatever its number has become since.
     """
-    if step.checkpoint is not None:
-        return step.checkpoint.rpartition("/")[2].removesuffix(f"-{_START}")
+    known = _LABEL.match((step.checkpoint or "").rpartition("/")[2])
+    if known:
+        return known[0]
     return f"step-{step.step_number}-{(step.base_commit or 'root')[:8]}"
 
 
@@ -97,7 +99,7 @@ def begin(ticket: str, step: StepExecution, *, bench: Workbench) -> str:
     for stale in bench.reports.glob(f"{_label(step)}-*.json"):
         stale.unlink()
     return bench.snapshots.take(
-        checkpoint_ref(ticket, step, name=_START), message=f"before step {step.step_number}"
+        checkpoint_ref(ticket, step, name="start"), message=f"before step {step.step_number}"
     ).ref
 
 

@@ -425,7 +425,7 @@ def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> No
 ALLOWED = frozenset(
     {
         *("cat-file", "check-attr", "check-ref-format", "config", "diff-files", "diff-tree", "for-each-ref", "log"),
-        *("ls-files", "ls-tree", "merge-base", "rev-parse", "status", "var", "version"),
+        *("ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "status", "var", "version"),
         *("checkout-index", "commit", "commit-tree", "hash-object", "init", "notes", "read-tree", "reset"),
         *("symbolic-ref", "update-index", "update-ref", "write-tree"),
     }

@@ -53,7 +53,11 @@ class Window:
         self._run("paste-buffer", "-t", "w", *(["-p"] if is_bracketed else []))
 
     def resize(self, columns: int, rows: int = 30) -> None:
-        """Make the window another size."""
+        """Make the window another size, once nothing is drawn any more: what is on its way would be moved, too."""
+        before = None
+        while before != (now := self.screen()):
+            before = now
+            time.sleep(0.3)
         self._run("resize-window", "-t", "w", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, colors: bool = False) -> str:
