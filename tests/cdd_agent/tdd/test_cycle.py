@@ -413,7 +413,7 @@ def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number
     assert project.status == ""
 
 
-@pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("number", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (5, 8))])
 def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
 

@@ -134,6 +134,7 @@ def test_what_was_used_before_an_interrupt_is_kept_though_nothing_else_has_chang
     assert made.saved.execution(1).usage.calls == 2
 
 
+@pytest.mark.slow
 def test_an_example_that_reaches_a_limit_of_its_settings_goes_on_once_it_is_raised(
     finished: Path, tmp_path: Path
 ) -> None:
