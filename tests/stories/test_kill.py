@@ -59,7 +59,11 @@ SHORT = pytest.mark.parametrize("demo", ["minutes-lost"], indirect=True)
 
 @SHORT
 @pytest.mark.parametrize(
-    ("sent", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+    ("sent", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+    ],
 )
 def test_a_step_that_is_told_to_end_leaves_nothing_half_done(
     demo: Demo, home: Path, *, tmp_path: Path, sent: signal.Signals, code: int

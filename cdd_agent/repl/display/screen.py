@@ -125,10 +125,10 @@ class Screen:
         """
         self.end_prose()
         with self._live.still(), ECHO.on():
-            self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
-            self.console.file.flush()
-            self._is_blank = False
             try:
+                self._is_blank = False
+                self.console.print(Text(clean(question)), end=" ", soft_wrap=True)
+                self.console.file.flush()
                 return input()
             except (EOFError, KeyboardInterrupt) as stop:
                 self.console.print()

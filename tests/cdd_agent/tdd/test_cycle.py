@@ -388,8 +388,8 @@ def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) 
     assert len(saved) == SAVES
 
 
-QUICK = {3, 7, 10}
-"""A refusal in GREEN, a landing, the refactoring; the shorter story below has the other moments of a phase."""
+QUICK = {7}
+"""A landing; the soak has all of them, and the shorter story below has the other moments of a phase."""
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project
     assert project.status == ""
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 4))])
 def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(project: Project, number: int) -> None:
     saved = [project.start()]
     turns = [("1", says("It is done.")), ("2", writes("README.md", "# Prices\n"))]
@@ -541,7 +541,14 @@ def no_answer() -> ModelError:
     return ModelError("Overloaded.", hint="wait")
 
 
-@pytest.mark.parametrize(("number", "stop"), [*((number, KeyboardInterrupt) for number in range(4)), (3, no_answer)])
+@pytest.mark.parametrize(
+    ("number", "stop"),
+    [
+        *((number, KeyboardInterrupt) for number in (0, 3)),
+        *(pytest.param(number, KeyboardInterrupt, marks=pytest.mark.slow) for number in (1, 2)),
+        (3, no_answer),
+    ],
+)
 def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
     project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
 ) -> None:

@@ -79,7 +79,7 @@ def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one
     assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("workers", ["", "-n1"])
+@pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     tmp_path: Path, suite: Suite, *, workers: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-@pytest.mark.parametrize("workers", ["", "-n1"])
+@pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     tmp_path: Path, suite: Suite, *, workers: str
 ) -> None:

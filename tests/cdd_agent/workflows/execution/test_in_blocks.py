@@ -104,14 +104,16 @@ def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
     ("wrong", "said"),
     [
         (block(TEST_FILE, TEST).removesuffix("```\n"), "is not closed"),
-        (block("", TEST), "the path is empty"),
-        (block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already"),
+        pytest.param(block("", TEST), "the path is empty", marks=pytest.mark.slow),
+        pytest.param(block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already", marks=pytest.mark.slow),
         (block("../outside.py", TEST), "climbs with '..'"),
-        (block("/etc/outside.py", TEST), "is outside the project"),
-        (block(".git/hooks/pre-commit", TEST), "lies in .git"),
+        pytest.param(block("/etc/outside.py", TEST), "is outside the project", marks=pytest.mark.slow),
+        pytest.param(block(".git/hooks/pre-commit", TEST), "lies in .git", marks=pytest.mark.slow),
         (block(TEST_FILE, TEST + "\n# ... rest of the tests unchanged\n"), "stands for code that is left out"),
         (block("tests/test_prices.py", "def broken(:\n"), "would no longer be Python"),
-        (block("tests/test_a.py", "# \x1b[2J\n"), "characters that no reader would see"),
+        pytest.param(
+            block("tests/test_a.py", "# \x1b[2J\n"), "characters that no reader would see", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_is_wrong_with_an_answer_goes_back_to_the_model(project: Project, *, wrong: str, said: str) -> None:
