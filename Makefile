@@ -48,7 +48,7 @@ check: $(READY) ## format, lint, types, layers
 
 suite: $(READY) ## the tests
 	$(BIN)/python -m compileall -q cdd_agent pytest_tdd_agent tests
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench

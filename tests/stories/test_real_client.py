@@ -146,6 +146,7 @@ def _crashing(folder: Path) -> str:
 
 
 @SHORT
+@pytest.mark.slow
 def test_no_key_is_left_anywhere_by_a_run_that_fails_is_killed_crashes_and_goes_on(demo: Demo, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
