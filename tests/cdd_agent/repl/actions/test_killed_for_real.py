@@ -25,7 +25,7 @@ def saved(path: Path, *turns: RecordedTurn) -> str:
 
 
 def wait_until_closed(window: Window) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while window.is_open():
         assert time.monotonic() < end
         time.sleep(0.05)

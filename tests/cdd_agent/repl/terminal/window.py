@@ -64,7 +64,7 @@ class Window:
         """What the screen shows, on request with the sequences that color it."""
         return self._run("capture-pane", "-p", "-t", "w", *(["-e"] if colors else []))
 
-    def screen_with(self, *texts: str, without: tuple[str, ...] = (), within_s: float = 60) -> str:
+    def screen_with(self, *texts: str, without: tuple[str, ...] = (), within_s: float = 120) -> str:
         """What the screen shows once all of ``texts`` stand on it, and nothing of ``without``."""
         end = time.monotonic() + within_s
         while True:
