@@ -25,6 +25,7 @@ from cdd_agent.sandbox.port import Access, Command, Limits, Result
 from cdd_agent.sandbox.warden import tree
 from cdd_agent.sandbox.warden.guard import Guard
 from cdd_agent.sandbox.warden.order import FIELDS, MENDED
+from cdd_agent.sandbox.warden.turns import turn
 
 if TYPE_CHECKING:
     from cdd_agent.sandbox.warden.order import Order, Rules
@@ -99,9 +100,13 @@ def carry_out(command: Command, launch: Launch) -> Result:
         "kept": kept_below(command.access, bound=launch.bound),
         "aside": None if command.access.aside is None else str(command.access.aside),
         "ending": list(launch.ending),
+        "held": [],
     }
-    started = time.monotonic()
-    answer, remarks, output = _asked(order, program=command.argv[0])
+    with turn(root for root, _ in order["kept"]) as held:
+        order["held"] = list(held)
+        started = time.monotonic()
+        answer, remarks, output = _asked(order, program=command.argv[0])
+        duration_s = time.monotonic() - started
     _, status, dropped, timed_out, survivors, size = answer
     if survivors:
         left = "1 process that it started is" if survivors == 1 else f"{survivors} processes that it started are"
@@ -112,7 +117,7 @@ def carry_out(command: Command, launch: Launch) -> Result:
         tail=output[size:].decode("utf-8", "replace"),
         dropped_bytes=dropped,
         timed_out=bool(timed_out),
-        duration_s=time.monotonic() - started,
+        duration_s=duration_s,
         level=launch.level,
         limits=(*launch.confined, *limits.in_words(bounds, timeout_s=command.timeout_s)),
         survivors=survivors,
@@ -149,6 +154,7 @@ def _asked(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes
             stdout=subprocess.PIPE,
             stderr=complaint,
             start_new_session=True,
+            pass_fds=order["held"],
         )
         guard = None
         try:

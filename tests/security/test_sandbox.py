@@ -452,9 +452,9 @@ def test_a_project_is_tested_the_same_on_every_rung(level: str, tmp_path: Path, 
     )
 
     def outcomes(tests: Suite) -> dict[str, str]:
-        report = tests.run().report
-        assert report is not None
-        return {case.nodeid: case.outcome for case in report.tests}
+        outcome = tests.run()
+        assert outcome.report is not None, outcome
+        return {case.nodeid: case.outcome for case in outcome.report.tests}
 
     shut_in = Suite(root=plain.root, interpreter=interpreter, sandbox=at(level), timeout_s=60, bytecode=plain.bytecode)
     assert outcomes(shut_in) == outcomes(plain)

@@ -31,6 +31,8 @@ def main() -> None:
     """Read the order, carry it out, answer."""
     head = _read(8)
     order: Order = marshal.loads(_read(int.from_bytes(head, "little")))
+    for descriptor in order["held"]:
+        os.set_inheritable(descriptor, False)
     kernel.become_reaper()
     guard = Guard(order["kept"], order["aside"])
     run = Run(order)

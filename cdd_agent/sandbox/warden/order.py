@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         aside: str | None
         ending: list[str]
         """A command that ends what is no descendant of the warden, such as a container; may be empty."""
+        held: list[int]
+        """Descriptors that keep other runs away as long as the warden has them; the program gets none."""
 
 
 FIELDS = 6
