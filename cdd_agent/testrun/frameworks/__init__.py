@@ -1,0 +1,1 @@
+"""Test frameworks other than pytest: how each is found, run and read."""
