@@ -23,6 +23,8 @@ MOST_BLOCKS = 200
 """With a path."""
 MOST_FENCED = 2_000
 """Examples included."""
+_LONGEST_NAME = 255
+"""Bytes of the name of a file or folder, on every usual file system."""
 
 _OPENING = re.compile(r"(?P<indent> {0,3})(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _OUT_OF_PLACE = re.compile(r"(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)?(?:`{3,}|~{3,})(?P<info>[^`]*)")
@@ -157,6 +159,8 @@ def _checked(path: str, *, line: int, whole: bool = False) -> str:
         raise _error(line, f"{path} is the path of an example", hint=example)
     if path.endswith("/"):
         raise _error(line, f"{path} is a folder", hint=example)
+    if any(len(part.encode("utf-8", "replace")) > _LONGEST_NAME for part in path.split("/")):
+        raise _error(line, f"{_shown(path)} is too long for a path", hint=example)
     return str(PurePosixPath(path))
 
 

@@ -136,6 +136,7 @@ def test_a_bare_example_before_the_first_file_is_one() -> None:
         ("src/a.py (new)", "after the path stands '(new)'"),
         ("python src/a.py", "is no path and no language"),
         ("python:src/", "is a folder"),
+        (f"python:src/{'n' * 253}.py", "is too long for a path"),
         ("python:path/to/file.py", "is the path of an example"),
         ("python:~/a.py", "is no path in the project"),
         ("python:\u200ba.py", "is no path in the project"),
