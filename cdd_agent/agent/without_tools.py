@@ -67,9 +67,9 @@ def _taken(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emi
         blocks = parse(text)
     except UsageError as error:
         return f"{REFUSED} {error.happened} ({error.hint})\n{AGAIN}"
-    refused = files.refusals(blocks)
+    changed, refused = files.take(blocks)
     _tell(blocks, refused, number=number, emit=emit)
-    return _refusal(refused, files=files, marks=marks) if refused else files.take(blocks)
+    return _refusal(refused, files=files, marks=marks) if refused else changed
 
 
 def _refusal(refused: Sequence[Refusal], *, files: WholeFiles, marks: Marks) -> str:

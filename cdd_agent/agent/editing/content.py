@@ -1,6 +1,7 @@
 """What the new content of a file has to be like before any of it is written, and where one may be written at all."""
 
 import ast
+import hashlib
 import warnings
 from collections.abc import Callable
 from typing import TypeAlias
@@ -17,6 +18,26 @@ MayWrite: TypeAlias = Callable[[str], str | None]
 
 PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 """What pytest is configured by; on a file system that looks past case it finds them in any spelling."""
+
+
+class Known:
+    """What an agent knows of the project's files: the content that it was shown last, or wrote itself."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._digests: dict[str, bytes] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the agent knows any content of the file."""
+        return name in self._digests
+
+    def note(self, name: str, data: bytes) -> None:
+        """The agent knows that the file holds ``data``."""
+        self._digests[name] = hashlib.sha256(data).digest()
+
+    def is_current(self, name: str, data: bytes) -> bool:
+        """Whether ``data`` is what the agent knows of the file."""
+        return self._digests.get(name) == hashlib.sha256(data).digest()
 
 
 def require_writable(workspace: Workspace, path: str, *, may_write: MayWrite) -> str:

@@ -3,12 +3,12 @@
 Only a file that was given can be replaced, and only while it still holds what was given: the model knows no other.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from cdd_agent.agent.editing.blocks import Block
-from cdd_agent.agent.editing.content import MayWrite, require_fit, require_writable, restored
+from cdd_agent.agent.editing.content import Known, MayWrite, require_fit, require_writable, restored
 from cdd_agent.agent.editing.replacement import BOM, ending_of, with_ending
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.errors import UsageError
@@ -42,8 +42,7 @@ class WholeFiles:
         self._workspace = workspace
         self._may_write = may_write
         self._most_characters = most_characters
-        self._given: dict[str, str] = {}
-        """Relative path -> digest of the content that the agent knows."""
+        self._known = Known()
 
     def give(self, paths: Iterable[str], *, marks: Marks) -> str:
         """The files as a model is to read them, each whole and marked as data; those that are not there are named.
@@ -61,19 +60,15 @@ class WholeFiles:
             parts.append(f"Not there yet: {', '.join(missing)}")
         return "\n\n".join(parts)
 
-    def refusals(self, blocks: Sequence[Block]) -> tuple[Refusal, ...]:
-        """What keeps ``blocks`` from being written; nothing is written."""
-        return self._checked(blocks)[1]
-
-    def take(self, blocks: Sequence[Block]) -> tuple[str, ...]:
-        """Write all of ``blocks``, which have no refusals, and return the names of the files that changed."""
+    def take(self, blocks: Sequence[Block]) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
+        """Write all of ``blocks``, or none if anything is wrong; the names of the files that changed, and what is."""
         ready, refused = self._checked(blocks)
         if refused:
-            raise UsageError(f"{refused[0].path} cannot be written: {refused[0].why}", hint="hand in all files again")
+            return (), refused
         for file in ready:
             self._workspace.write(file.name, file.data)
-            self._given[file.name] = _digest(file.data)
-        return tuple(file.name for file in ready)
+            self._known.note(file.name, file.data)
+        return tuple(file.name for file in ready), ()
 
     def _shown(self, path: str, *, marks: Marks) -> str:
         """One file, whole."""
@@ -82,7 +77,7 @@ class WholeFiles:
         name = self._workspace.relative(path)
         if self._may_write(name) is None:
             self._require_can_come_back(name, text, marks=marks)
-        self._given[name] = _digest(data)
+        self._known.note(name, data)
         remark = "" if not text or text.endswith("\n") else "; no newline at its end"
         return marks.around(mask(text).text.removesuffix("\n"), source=f"{name}{remark}", exact=True)
 
@@ -123,12 +118,13 @@ class WholeFiles:
     def _fit(self, name: str, content: str) -> tuple[_Ready, ...]:
         """The file if it is fit to be written; nothing if it is as it was."""
         if not self._workspace.exists(name):
+            self._require_folders(name)
             require_fit(name, text=content, before=None)
             return (_Ready(name=name, data=encode(content)),)
         before = self._workspace.read(name)
-        if name not in self._given:
+        if name not in self._known:
             raise _NotGivenError(f"{name} is there, and you have not seen it.", hint="it is given to you now")
-        if self._given[name] != _digest(before):
+        if not self._known.is_current(name, before):
             raise _NotGivenError(f"{name} has changed since it was given to you.", hint="it is given to you again")
         masked = mask(decode(before))
         text = as_it_was(content, before=masked.text)
@@ -136,6 +132,12 @@ class WholeFiles:
         require_fit(name, text=text, before=before)
         data = encode(text)
         return (_Ready(name=name, data=data),) if data != before else ()
+
+    def _require_folders(self, name: str) -> None:
+        """Raise ``UsageError`` if a file is in the way of a folder that ``name`` needs."""
+        file = next((str(folder) for folder in PurePosixPath(name).parents if self._workspace.is_file(str(folder))), "")
+        if file:
+            raise UsageError(f"{name} cannot be written: {file} is a file.", hint="give it another folder")
 
 
 class _NotGivenError(UsageError):
@@ -148,8 +150,3 @@ def as_it_was(text: str, *, before: str) -> str:
     if before.strip() and not before.endswith("\n"):
         body = body.removesuffix("\n").removesuffix("\r")
     return f"{BOM}{body}" if text.startswith(BOM) or before.startswith(BOM) else body
-
-
-def _digest(data: bytes) -> str:
-    """SHA-256 of ``data``."""
-    return hashlib.sha256(data).hexdigest()

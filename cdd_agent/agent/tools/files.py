@@ -4,7 +4,6 @@ Texts shaped like keys are masked before anything else is done with a file: no a
 edit is made in the masked text, and what was masked is put back before the file is written.
 """
 
-import hashlib
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated
@@ -12,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from cdd_agent.agent.editing.content import (
+    Known,
     MayWrite,
     require_fit,
     require_no_mask,
@@ -120,8 +120,7 @@ class _Files:
     def __init__(self, workspace: Workspace, may_write: MayWrite) -> None:
         self._workspace = workspace
         self._may_write = may_write
-        self._seen: dict[str, str] = {}
-        """Relative path -> digest of the content that the agent knows."""
+        self._known = Known()
 
     def read(self, inputs: ReadInput) -> ToolOutput:
         """The lines asked for, numbered, and what a reader cannot see of them."""
@@ -132,7 +131,7 @@ class _Files:
             raise UsageError(
                 f"{inputs.file_path} has {len(lines)} lines, none at offset {inputs.offset}.", hint="use a lower offset"
             )
-        self._seen[self._workspace.relative(inputs.file_path)] = _digest(data)
+        self._known.note(self._workspace.relative(inputs.file_path), data)
         rows = _page(_numbered(lines, first=inputs.offset, last=inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)))
         shown = "\n".join(rows) or "(the file is empty)"
         last = inputs.offset - 1 + len(rows)
@@ -149,14 +148,14 @@ class _Files:
         if self._workspace.exists(name):
             self._require_read(name)
             before = self._workspace.read(name)
-            self._require_known(name, _digest(before))
+            self._require_known(name, before)
             require_fit(name, text=inputs.content, before=before)
             done = f"Overwrote {name}: {count}, {_counted(decode(before))} before."
         else:
             require_fit(name, text=inputs.content, before=None)
             done = f"Created {name}: {count}."
         self._workspace.write(name, data)
-        self._seen[name] = _digest(data)
+        self._known.note(name, data)
         return ToolOutput(text=done)
 
     def edit(self, inputs: EditInput) -> ToolOutput:
@@ -165,19 +164,20 @@ class _Files:
         before = self._workspace.read(name)
         first = Change(old_string=inputs.old_string, new_string=inputs.new_string, replace_all=inputs.replace_all)
         changes = (first, *inputs.edits)
-        masked = mask(decode(before))
+        old = decode(before)
+        masked = mask(old)
         for change in changes:
             for where, text in (("old_string", change.old_string), ("new_string", change.new_string)):
-                require_no_mask(text, before=decode(before), where=where)
+                require_no_mask(text, before=old, where=where)
             require_whole(change.new_string, before=masked.text, name=name)
         steps = within(
             EDIT_LIMIT_S,
             lambda: _replaced(masked.text, changes),
             hint="give a shorter old_string, with a line that is there only once",
         )
-        known = self._seen.get(name) == _digest(before)
+        is_known = self._known.is_current(name, before)
         if any(edited.ignored or len(edited.lines) > 1 for edited in steps):
-            self._require_known(name, _digest(before))
+            self._require_known(name, before)
         text = steps[-1].text
         require_seen(text, before=masked.text)
         after = encode(restored(masked, text))
@@ -185,25 +185,20 @@ class _Files:
             raise UsageError("The edit changes nothing.", hint="leave the file as it is, or change new_string")
         require_python(name, before=before, after=after)
         self._workspace.write(name, after)
-        if known:
-            self._seen[name] = _digest(after)
+        if is_known:
+            self._known.note(name, after)
         return ToolOutput(text=_edit_told(name, steps, new=changes[-1].new_string), exact=True)
 
     def _require_read(self, name: str) -> None:
         """Raise ``UsageError`` unless the agent has read the file."""
-        if name not in self._seen:
+        if name not in self._known:
             raise UsageError(f"{name} is there and you have not read it.", hint="Read it first, then do this again")
 
-    def _require_known(self, name: str, digest: str) -> None:
-        """Raise ``UsageError`` unless the agent has read the file as it is now."""
+    def _require_known(self, name: str, data: bytes) -> None:
+        """Raise ``UsageError`` unless the agent has read the file as it is now, holding ``data``."""
         self._require_read(name)
-        if self._seen[name] != digest:
+        if not self._known.is_current(name, data):
             raise UsageError(f"{name} has changed since you read it.", hint="Read it again, then do this again")
-
-
-def _digest(data: bytes) -> str:
-    """The same as ``Workspace.digest`` of a file that holds ``data``."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def _counted(text: str) -> str:
