@@ -173,12 +173,13 @@ class Adapters:
         )
 
 
-class Composition(Adapters):
+class Composition:
     """One project with everybody who works on it."""
 
     def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
         """Nothing is read or run yet."""
-        super().__init__(options, emit=emit, environment=environment)
+        self.adapters = Adapters(options, emit=emit, environment=environment)
+        self._options = options
         self.tallies: dict[str, Tally] = {}
         """Slug -> what is used for the ticket, by whoever works for it."""
         self.transcript: Transcript | None = None
@@ -192,16 +193,16 @@ class Composition(Adapters):
 
     def planner(self, ticket: Ticket) -> Planner:
         """The Planner on one ticket."""
-        return Planner(ticket, desk=self.desk(ticket, command="plan"), max_drafts=self.settings.max_drafts)
+        return Planner(ticket, desk=self.desk(ticket, command="plan"), max_drafts=self.adapters.settings.max_drafts)
 
     def desk(self, ticket: Ticket, *, command: str) -> Desk:
         """What the conversation that ``cdd COMMAND`` holds about a ticket works with."""
-        limits = self.settings
+        adapters, limits = self.adapters, self.adapters.settings
         return Desk(
-            workspace=Workspace(self.root),
+            workspace=Workspace(adapters.root),
             model=_meter(self, ticket, command=command),
             budget=_budget(limits),
-            emit=self.emit,
+            emit=adapters.emit,
             objection=self._options.objection,
             memory=self.memory(),
             transcript=self.transcript,
@@ -210,9 +211,9 @@ class Composition(Adapters):
 
     def memory(self) -> Memory:
         """The conventions of the project as its files are now; the first time, whoever listens is told of them."""
-        memory = read_memory(self.root)
+        memory = read_memory(self.adapters.root)
         if memory.told and not self.has_told_memory:
-            self.emit(Notice(text=memory.told))
+            self.adapters.emit(Notice(text=memory.told))
         self.has_told_memory = True
         return memory
 
@@ -222,51 +223,53 @@ class Composition(Adapters):
         The project may be a folder inside the work tree: its files and tests are that folder's, while checkpoints
         and commits know the whole tree.
         """
-        repository = self.repository
+        adapters, repository = self.adapters, self.adapters.repository
         repository.may_run_hooks()  # asked before the work begins, and again at each commit
+        limits = adapters.settings
         bench = Workbench(
             repository=repository,
             snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
-            workspace=Workspace(self.root),
-            suite=self.suite,
-            model=self.model,
+            workspace=Workspace(adapters.root),
+            suite=adapters.suite,
+            model=adapters.model,
             policy=Policy(
-                max_attempts=self.settings.max_attempts,
-                refactor=self.settings.refactor == "always",
-                budget=_budget(self.settings),
-                evidence_timeout_s=self.settings.evidence_timeout_s,
-                edit_format=self.settings.edit_format,
+                max_attempts=limits.max_attempts,
+                refactor=limits.refactor == "always",
+                budget=_budget(limits),
+                evidence_timeout_s=limits.evidence_timeout_s,
+                edit_format=limits.edit_format,
             ),
-            role=executor.role(self.settings.edit_format),
-            permission=self.permission,
-            reports=settings.private_folder(self.root) / "reports" / ticket.slug,
-            emit=self.emit,
+            role=executor.role(limits.edit_format),
+            permission=adapters.permission,
+            reports=settings.private_folder(adapters.root) / "reports" / ticket.slug,
+            emit=adapters.emit,
             memory=self.memory(),
         )
         return executor.Executor(
             ticket,
             bench=bench,
-            clock=self.clock,
+            clock=adapters.clock,
             allow_dirty=self._options.allow_dirty,
             meter=_meter(self, ticket, command="exec"),
         )
 
     def review(self, ticket: Ticket) -> Review:
         """The completed steps of one ticket, to be looked at."""
-        return Review(ticket, repository=self.repository, project=self.root)
+        return Review(ticket, repository=self.adapters.repository, project=self.adapters.root)
 
 
 def _meter(project: Composition, ticket: Ticket, *, command: str) -> Meter:
     """The model as ``cdd COMMAND`` may use it for a ticket; all that is done for the ticket counts together."""
+    adapters = project.adapters
     if ticket.slug not in project.tallies:
-        journal = settings.private_folder(project.root) / "journal" / ticket.slug / "events.jsonl"
+        journal = settings.private_folder(adapters.root) / "journal" / ticket.slug / "events.jsonl"
         project.tallies[ticket.slug] = Tally(history.talked(journal) + history.carried_out(ticket.state_path))
     return Meter(
-        project.model,
-        clock=project.clock,
+        adapters.model,
+        clock=adapters.clock,
         ticket=ticket.slug,
         go_on=f"cdd {command} {ticket.slug}",
-        ceilings=Ceilings.of(project.settings),
+        ceilings=Ceilings.of(adapters.settings),
         tally=project.tallies[ticket.slug],
     )
 

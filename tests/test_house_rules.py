@@ -103,6 +103,23 @@ def test_classes_are_small() -> None:
     assert breaches(large) == {}
 
 
+def test_parts_are_put_together_not_inherited() -> None:
+    bases = {node.name: _bases(node) for path in MODULES for node in classes(tree_of(path))}
+
+    def is_exception(name: str) -> bool:
+        return name == "Exception" or any(map(is_exception, bases.get(name, ())))
+
+    def heirs(path: Path) -> list[str]:
+        found = classes(tree_of(path))
+        return [node.name for node in found if bases.keys() & set(_bases(node)) and not is_exception(node.name)]
+
+    assert breaches(heirs) == {}
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    return [base.id for base in node.bases if isinstance(base, ast.Name)]
+
+
 def test_a_module_s_name_says_what_it_holds() -> None:
     assert breaches(lambda path: set(path.stem.strip("_").split("_")) & BANNED_NAMES) == {}
 

@@ -27,16 +27,17 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
         chat(invocation, first=f"/spec {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.root, ticket.folder):
+    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
         socrates = project.socrates(ticket)
         if socrates.missing:
             socrates.open(somebody_answers=False)
         if socrates.missing:
             raise GateClosed(
                 f"The spec is not complete: {'; '.join(socrates.missing)}.",
-                hint=f"answer in {ticket.spec_path.relative_to(project.root)}, or, in a terminal: cdd spec {slug}",
+                hint=f"answer in {ticket.spec_path.relative_to(project.adapters.root)}, "
+                f"or, in a terminal: cdd spec {slug}",
             )
-        project.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
+        project.adapters.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
 
 
 @click.command(short_help="The Planner writes the plan of a complete spec.")
@@ -54,14 +55,14 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
         chat(invocation, first=f"/plan {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.root, ticket.folder):
+    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
         planner = project.planner(ticket)
         drafted = planner.draft()
         if not invocation.as_json:
             from cdd_agent.repl.plan_tree import show_plan
 
             show_plan(drafted, screen=invocation.screen, criteria=planner.criteria, created=planner.created(drafted))
-        project.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
+        project.adapters.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
 @click.command(name="exec", short_help="The Executor carries the plan out, test first.")

@@ -165,7 +165,7 @@ class _Outset:
     def model_name(self) -> str:
         """Of whoever answers at first; only a recording has to be opened to know it."""
         is_recorded = self.invocation.options.recording() is not None
-        return self.project.model.name if is_recorded else self.settings.model
+        return self.project.adapters.model.name if is_recorded else self.settings.model
 
     @cached_property
     def project(self) -> "Composition":
@@ -183,7 +183,7 @@ class _Outset:
 
     def _allows(self, offer: "Offer") -> bool:
         """As the user has said, or says now; only to ask, or to tell what is declined, are the adapters needed."""
-        return Approvals(self.root).decision(offer) is True or self.project.trust.allows(offer)
+        return Approvals(self.root).decision(offer) is True or self.project.adapters.trust.allows(offer)
 
     def _emit(self, event: "Event") -> None:
         for listen in self.listeners:
@@ -207,17 +207,17 @@ class _Crew:
         self._journal: Journal | None = None
         self.standing = Standing(model=outset.model_name if outset.invocation.is_interactive else "")
         outset.listeners += [self._keep, self.standing.write]
-        self.transcript = Transcript(self.root, clock=self._project.clock, tell=outset.invocation.sink)
+        self.transcript = Transcript(self.root, clock=self._project.adapters.clock, tell=outset.invocation.sink)
         self._project.transcript = self.transcript
         stack.callback(lambda: prune(self.root, present=self.transcript.id))
         stack.callback(self.transcript.close)
 
     @property
     def model_name(self) -> str:
-        return self._project.model.name
+        return self._project.adapters.model.name
 
     def use_model(self, name: str) -> None:
-        self._project.use_model(name)
+        self._project.adapters.use_model(name)
 
     def socrates(self, ticket: Ticket) -> "Socrates":
         self.follow(ticket)
@@ -241,7 +241,7 @@ class _Crew:
     def checks(self) -> "Iterator[Check]":
         from cdd_agent.doctor.checks import examine
 
-        return examine(self._project.premises())
+        return examine(self._project.adapters.premises())
 
     def follow(self, ticket: Ticket) -> None:
         from cdd_agent.journal import Journal
@@ -249,7 +249,7 @@ class _Crew:
         if ticket.slug not in self._journals:
             path = settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
             self._journals[ticket.slug] = self._stack.enter_context(
-                Journal(path, clock=self._project.clock, tell=self._outset.invocation.sink)
+                Journal(path, clock=self._project.adapters.clock, tell=self._outset.invocation.sink)
             )
         self._journal = self._journals[ticket.slug]
         self._outset.slug = ticket.slug

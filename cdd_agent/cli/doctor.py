@@ -29,7 +29,7 @@ def doctor(invocation: Invocation, /, **given: Any) -> None:
 
     invocation = invocation.with_options(given)
     with invocation.screen.working("looking"):
-        checks = examine(invocation.project().premises())
+        checks = examine(invocation.project().adapters.premises())
         is_well = show_checks(_written(checks) if invocation.as_json else checks, screen=invocation.screen)
     if not is_well:
         raise click.exceptions.Exit(int(ExitCode.ENVIRONMENT))

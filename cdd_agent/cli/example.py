@@ -72,7 +72,7 @@ def play(invocation: Invocation, example: Example, *, folder: Path | None) -> No
     invocation = replace(invocation, options=options)
     script = example.script
     with invocation.ticket(script.ticket) as (composition, ticket):
-        composition.emit(Notice(text=f"{script.title}, in {composition.root}"))
+        composition.adapters.emit(Notice(text=f"{script.title}, in {composition.adapters.root}"))
         _heading(invocation, "spec: Socrates questions the ticket")
         _converse(composition, ticket, answers=script.answers)
         _heading(invocation, "plan: the Planner writes the steps")
@@ -85,10 +85,11 @@ def play(invocation: Invocation, example: Example, *, folder: Path | None) -> No
         with executor.running():
             executor.run_all()
     if not invocation.as_json:
-        _summary(invocation.screen, executor.state, repository=composition.repository)
+        _summary(invocation.screen, executor.state, repository=composition.adapters.repository)
     if executor.state.status != Status.COMPLETED:
         raise GateClosed(
-            "The demo did not complete its ticket.", hint=f"cd {composition.root} && cdd status {script.ticket}"
+            "The demo did not complete its ticket.",
+            hint=f"cd {composition.adapters.root} && cdd status {script.ticket}",
         )
 
 
@@ -120,7 +121,7 @@ def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, .
     socrates = composition.socrates(ticket)
     socrates.open(somebody_answers=True)
     for answer in answers:
-        composition.emit(Notice(text=f"developer: {answer}"))
+        composition.adapters.emit(Notice(text=f"developer: {answer}"))
         socrates.hear(answer)
 
 

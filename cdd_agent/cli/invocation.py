@@ -117,9 +117,9 @@ class Invocation:
                 sink(event)
 
         composition = Composition(self.asking, emit=emit)
-        ticket = find(composition.root, slug)
-        path = private_folder(composition.root) / "journal" / slug / "events.jsonl"
-        with Journal(path, clock=composition.clock, tell=self.sink) as journal, self.screen.working(WAITING):
+        ticket = find(composition.adapters.root, slug)
+        path = private_folder(composition.adapters.root) / "journal" / slug / "events.jsonl"
+        with Journal(path, clock=composition.adapters.clock, tell=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
             yield composition, ticket
 

@@ -76,8 +76,8 @@ def review(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
     with invocation.ticket(slug) as (project, ticket):
         for number in given["approve"]:
-            decide(ticket, number, decision="approved", project=project.root)
-        steps = completed_steps(ticket, project.repository, project=project.root)
+            decide(ticket, number, decision="approved", project=project.adapters.root)
+        steps = completed_steps(ticket, project.adapters.repository, project=project.adapters.root)
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))

@@ -24,7 +24,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     """
     from cdd_agent.doctor.offers import offers
 
-    premises = invocation.project().premises()
+    premises = invocation.project().adapters.premises()
     approvals = premises.approvals
     if forget:
         count = approvals.forget()

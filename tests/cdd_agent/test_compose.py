@@ -32,8 +32,8 @@ def composed(tmp_path: Path, *, config: str = "", model: str | None = None, repl
 def told(composition: Composition) -> list[Event]:
     """What is told when the model is chosen, and used again."""
     seen: list[Event] = []
-    composition.emit = seen.append
-    assert composition.model is composition.model
+    composition.adapters.emit = seen.append
+    assert composition.adapters.model is composition.adapters.model
     return seen
 
 
@@ -61,13 +61,15 @@ def test_nothing_is_told_where_no_limit_fails_to_hold(
 
 def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(tmp_path: Path) -> None:
     composition = composed(tmp_path, config="max_tokens_per_ticket: 2300\n", replay=True)
-    ticket = create(composition.root, "sale", title="A sale", type="feature")
+    ticket = create(composition.adapters.root, "sale", title="A sale", type="feature")
     used = UsageTotals(input_tokens=1000)
     state_file.save(ticket.state_path, RunState(ticket_slug="sale", started_at="t", usage=used))
     drafted = TurnEnded(
         agent="planner", text="", stop_reason="end_turn", input_tokens=500, output_tokens=0, cache_read_tokens=0
     )
-    with Journal(composition.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()) as journal:
+    with Journal(
+        composition.adapters.root / ".cdd" / "journal" / "sale" / "events.jsonl", clock=FakeClock()
+    ) as journal:
         journal.write(drafted)
 
     for command in ("spec", "plan"):

@@ -76,12 +76,12 @@ class ProjectCrew:
             emit=self._emit,
             environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
         )
-        self.transcript = Transcript(project, clock=self._composition.clock, tell=self._emit)
+        self.transcript = Transcript(project, clock=self._composition.adapters.clock, tell=self._emit)
         self._composition.transcript = self.transcript
 
     @property
     def root(self) -> Path:
-        return self._composition.root
+        return self._composition.adapters.root
 
     def socrates(self, ticket: Ticket) -> Socrates:
         return self._composition.socrates(ticket)
@@ -97,10 +97,10 @@ class ProjectCrew:
 
     @property
     def model_name(self) -> str:
-        return self._composition.model.name
+        return self._composition.adapters.model.name
 
     def use_model(self, name: str) -> None:
-        self._composition.use_model(name)
+        self._composition.adapters.use_model(name)
 
     def desk(self, ticket: Ticket, *, command: str) -> Desk:
         return self._composition.desk(ticket, command=command)
@@ -109,7 +109,7 @@ class ProjectCrew:
         """Nothing is journaled."""
 
     def checks(self) -> Iterator[Check]:
-        return examine(self._composition.premises())
+        return examine(self._composition.adapters.premises())
 
     def _emit(self, event: Event) -> None:
         for sink in self._sinks:

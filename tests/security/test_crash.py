@@ -248,7 +248,7 @@ def test_a_clock_that_is_set_back_changes_neither_durations_nor_what_comes_next(
     composition = Composition(
         Options(project=trial.project, replay=recording), emit=seen.append, environment=trial.environment
     )
-    composition.clock = BackwardClock(tick_s=1.0)
+    composition.adapters.clock = BackwardClock(tick_s=1.0)
     executor = composition.executor(find(trial.project, SLUG))
     with executor.running():
         executor.skip(1, reason="left out")

@@ -260,7 +260,7 @@ def test_the_whole_program_refuses_a_level_that_cannot_be_had(
 
     def level_of(options: Options, **more: str) -> str:
         project = Composition(options, emit=lambda _: None, environment={**environment, **more})
-        return project.suite.sandbox.level
+        return project.adapters.suite.sandbox.level
 
     here = Options(project=tmp_path)
     with pytest.raises(EnvironmentMissing, match="sandbox bwrap cannot be used"):

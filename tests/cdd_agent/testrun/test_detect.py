@@ -106,5 +106,5 @@ def test_a_pipe_in_place_of_the_configuration_is_no_wait(tmp_path: Path) -> None
         os.mkfifo(tmp_path / name)
     with awake():
         options = Options(project=tmp_path, attended=True)
-        suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).suite
+        suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).adapters.suite
     assert suite.root == tmp_path
