@@ -19,19 +19,21 @@ def edited(text: str, *, environment: Mapping[str, str] = os.environ) -> str:
     """``text`` as the user leaves it in the editor, without the line feed that editors put at the end.
 
     It lies in a folder that nobody else can look into, and which is removed with all that the editor puts there.
-    Raises ``UsageError`` if there is no such editor, if it ends with an error, and if the text cannot be read back.
+    Raises ``UsageError`` if there is no such editor, if it ends with an error, if there is no room for the text, and
+    if it cannot be read back.
     """
     named = environment.get("VISUAL") or environment.get("EDITOR") or _USUAL
-    with tempfile.TemporaryDirectory(prefix="cdd-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / _NAME
-        path.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="replace", newline="\n")
-        _edit([*_command(named), str(path)], named=named)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="cdd-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / _NAME
+            path.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="replace", newline="\n")
+            _edit([*_command(named), str(path)], named=named)
             content = path.read_bytes()
-        except OSError as error:
-            raise UsageError(
-                f"The text that {named} edited is not there: {error.strerror}.", hint="save it where it was opened"
-            ) from error
+    except OSError as error:
+        raise UsageError(
+            f"The text for {named} cannot be put down, or is not where it was: {error.strerror}.",
+            hint="save it where it was opened, and look with df -h whether a disk is full",
+        ) from error
     return content.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
 
 

@@ -3,6 +3,7 @@
 import io
 import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -310,3 +311,14 @@ def test_an_editor_that_does_not_work_leaves_the_text(
     thread = press_in_turn(keys, "words", "\x18\x05", "\r", pause_s=0.4)
     assert reader()(PLACE) == "words"
     thread.join()
+
+
+def test_no_room_for_the_text_of_an_editor_leaves_it_in_the_line(
+    keys: PipeInput, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VISUAL", "true")
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    thread = press_in_turn(keys, "words", "\x18\x05", "\r", pause_s=0.4)
+    assert reader()(PLACE) == "words"
+    thread.join()
+    assert "Traceback" not in "".join(capsys.readouterr())
