@@ -9,10 +9,11 @@ from cdd_agent.errors import UsageError
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.plan_tree import show_plan
+from cdd_agent.repl.standing import cost
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution, UsageTotals
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution
 
 _STYLE = {
     Status.COMPLETED: "green",
@@ -134,16 +135,9 @@ def _took(state: RunState) -> str:
         f"model {state.model}",
         f"sandbox {state.sandbox}" if state.sandbox else "",
         f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
-        _cost(used),
+        cost(used),
     ]
     return f"{state.status.replace('_', ' ')}; " + "; ".join(part for part in parts if part)
-
-
-def _cost(used: UsageTotals) -> str:
-    """What it cost, as far as the prices are known."""
-    if used.cost_usd is not None:
-        return f"{used.cost_usd:.2f} USD"
-    return f"{used.known_usd:.2f} USD or more" if used.known_usd else "cost unknown"
 
 
 def _table(*headings: str) -> Table:
