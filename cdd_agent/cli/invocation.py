@@ -1,5 +1,6 @@
 """One invocation of the program: what was said about every command, and where its events go."""
 
+import io
 import os
 import stat
 import sys
@@ -49,10 +50,13 @@ class Invocation:
     def sink(self) -> "Emit":
         """Where events go: to the screen, or as JSON to standard output.
 
-        A reader who goes away ends the run with ``BrokenPipeError``, once: what is told on the way out is dropped.
+        JSON is UTF-8 wherever it is read. A reader who goes away ends the run with ``BrokenPipeError``, once: what is
+        told on the way out is dropped.
         """
         from cdd_agent.repl.render import Renderer
 
+        if self.as_json and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
         write = _print_json if self.as_json else Renderer(self.screen).write
 
         def tell(event: "Event") -> None:

@@ -1,12 +1,14 @@
 """new, status and review."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from cdd_agent.cli.app import run
 from tests.fakes.demo import SLUG
+from tests.fakes.program import command, environment
 
 
 def test_a_new_ticket_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +66,15 @@ def test_status_of_a_ticket_as_json_has_a_line_for_each_step(
     assert (step["event"], step["number"], step["status"]) == ("StepListed", 1, "completed")
     assert step["attempts"] == ["red 1 open", "green 1 closed", "green 2 open", "refactor 1 open"]
     assert [str(commit).split()[0] for commit in step["commits"]] == ["red", "green", "refactor"]  # type: ignore[attr-defined]
+
+
+def test_json_is_utf_8_wherever_it_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--project", str(tmp_path), "new", "menu", "--title", "Café"]) == 0
+    ascii_only = environment(tmp_path, PYTHONIOENCODING="ascii")
+    arguments = command("--project", str(tmp_path), "--json", "status")
+    done = subprocess.run(arguments, env=ascii_only, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout.decode("utf-8"))["title"] == "Café"
 
 
 def test_status_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
