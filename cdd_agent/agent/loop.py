@@ -1,7 +1,7 @@
 """The loop of an agent: ask the model, run the tools it calls, answer it, until a tool or the model ends the run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, assert_never
 
@@ -192,12 +192,9 @@ def turn_ended(turn: Turn, *, model: str, agent: str) -> TurnEnded:
         agent=agent,
         text=turn.text,
         stop_reason=turn.stop_reason,
-        input_tokens=turn.usage.input_tokens,
-        output_tokens=turn.usage.output_tokens,
-        cache_read_tokens=turn.usage.cache_read_tokens,
-        cache_write_tokens=turn.usage.cache_write_tokens,
         model=model,
         cost_usd=cost_usd(model, turn.usage),
+        **asdict(turn.usage),
     )
 
 

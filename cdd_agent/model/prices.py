@@ -5,7 +5,7 @@ recording that is played back has none either.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -92,14 +92,7 @@ def cost_usd(model: str, usage: Usage) -> float | None:
 
 def lost(model: str, usage: Usage) -> AnswerLost:
     """The event of an answer that is paid for and did not become a turn."""
-    return AnswerLost(
-        model=model,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        cost_usd=cost_usd(model, usage),
-    )
+    return AnswerLost(model=model, cost_usd=cost_usd(model, usage), **asdict(usage))
 
 
 def _family(model: str) -> ModelPrices | None:

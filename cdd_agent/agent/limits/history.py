@@ -1,7 +1,9 @@
 """What was used on a ticket before this sitting."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from cdd_agent.agent.limits.used import of_answer
 from cdd_agent.errors import UsageError
 from cdd_agent.events import TurnEnded, decode
 from cdd_agent.storage import read_ordinary
@@ -51,12 +53,4 @@ def _of_turn(line: bytes) -> UsageTotals:
     counts = (event.input_tokens, event.output_tokens, event.cache_read_tokens, event.cache_write_tokens)
     if min(*counts, event.cost_usd or 0) < 0:
         return UsageTotals()
-    return UsageTotals(
-        input_tokens=event.input_tokens,
-        output_tokens=event.output_tokens,
-        cache_read_tokens=event.cache_read_tokens,
-        cache_write_tokens=event.cache_write_tokens,
-        calls=1,
-        cost_usd=event.cost_usd if any(counts) else None,
-        known_usd=event.cost_usd or 0.0,
-    )
+    return replace(of_answer(event), calls=1)

@@ -9,16 +9,16 @@ import json
 import math
 
 from cdd_agent.agent.limits.ceiling import Account, Ceilings, spent
+from cdd_agent.agent.limits.used import of_answer, of_usage
 from cdd_agent.clock import Clock
 from cdd_agent.events import AnswerLost, Emit, Event
 from cdd_agent.model import prices, wire
-from cdd_agent.model.conversation import Turn, Usage
+from cdd_agent.model.conversation import Turn
 from cdd_agent.model.port import Model, Request
 from cdd_agent.work.state import UsageTotals
 
 BYTES_PER_TOKEN = 3
 """Of a request as it is sent: rather too few than too many, so that rather too many tokens are expected."""
-
 
 NO_LIMITS = Ceilings()
 
@@ -106,14 +106,7 @@ class Meter:
 
         def hear(event: Event) -> None:
             if isinstance(event, AnswerLost):
-                self._count(
-                    Usage(
-                        input_tokens=event.input_tokens,
-                        output_tokens=event.output_tokens,
-                        cache_read_tokens=event.cache_read_tokens,
-                        cache_write_tokens=event.cache_write_tokens,
-                    )
-                )
+                self._add(of_answer(event))
             emit(event)
 
         began = self._clock.monotonic()
@@ -125,7 +118,7 @@ class Meter:
         finally:
             if not self._is_in_step:
                 self._add(UsageTotals(minutes=_minutes(began, self._clock.monotonic())))
-        self._count(turn.usage)
+        self._add(of_usage(turn.usage, cost_usd=prices.cost_usd(self.name, turn.usage)))
         return turn
 
     def _require_room(self, next_tokens: int) -> None:
@@ -137,20 +130,6 @@ class Meter:
             error = spent(account, next_tokens=next_tokens, go_on=self._go_on)
             if error is not None:
                 raise error
-
-    def _count(self, usage: Usage) -> None:
-        """Add the tokens of one answer and what they cost."""
-        cost = prices.cost_usd(self.name, usage)
-        self._add(
-            UsageTotals(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_tokens,
-                cache_write_tokens=usage.cache_write_tokens,
-                cost_usd=cost if usage.total else None,
-                known_usd=cost or 0.0,
-            )
-        )
 
     def _add(self, used: UsageTotals) -> None:
         self._step.add(used)
