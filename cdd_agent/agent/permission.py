@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing
 from cdd_agent.trust import Approvals, Offer
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Permission:
     def _keep(self, offer: Offer) -> None:
         try:
             self.approvals.record(offer, approved=True)
-        except (EnvironmentMissing, OSError) as error:
+        except (CddError, OSError) as error:
             self.tell(f"Allowed this once, and not remembered: {error}")
 
 

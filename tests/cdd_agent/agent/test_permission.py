@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.permission import Answer, Permission, Question
-from cdd_agent.trust import Approvals
+from cdd_agent.errors import UsageError
+from cdd_agent.trust import Approvals, Offer
 from tests.fakes.approval import users_folder
 
 YES, ONCE, NO = Answer(verdict="always"), Answer(verdict="once"), Answer(verdict="no")
@@ -172,6 +173,18 @@ def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
     assert permission.refusal_of_command("npm test") is None
     assert len(person.asked) == 2
     assert "not remembered" in told[0]
+
+
+def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(folder: Path, tmp_path: Path) -> None:
+    class Busy(Approvals):
+        def record(self, offer: Offer, *, approved: bool) -> None:
+            raise UsageError("Another decision is already going on.", hint="wait for it to end")
+
+    told: list[str] = []
+    approvals = Busy(folder, environment={"XDG_STATE_HOME": str(tmp_path / "state")})
+    permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), tell=told.append)
+    assert permission.refusal_of_command("npm test") is None
+    assert "Another decision is already going on" in told[0]
 
 
 # The user wants to be asked about everything.
