@@ -215,11 +215,11 @@ def _interrupted(call_id: str) -> ToolResult:
 
 
 def _names(project: Path) -> set[str]:
-    """The sessions that have a folder."""
+    """The sessions that have a folder; none if these cannot be listed."""
     try:
         with os.scandir(sessions_folder(project)) as entries:
             return {entry.name for entry in entries if _ID.fullmatch(entry.name) and not entry.is_symlink()}
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return set()
 
 

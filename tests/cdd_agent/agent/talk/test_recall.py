@@ -209,6 +209,15 @@ def test_a_link_is_no_session(tmp_path: Path) -> None:
         load(tmp_path, name)
 
 
+def test_a_folder_that_cannot_be_listed_has_no_sessions(tmp_path: Path) -> None:
+    sessions_folder(tmp_path).parent.mkdir()
+    sessions_folder(tmp_path).symlink_to(sessions_folder(tmp_path))
+    prune(tmp_path)
+    assert earlier_sessions(tmp_path) == ()
+    with pytest.raises(UsageError, match="no earlier session"):
+        last_session(tmp_path)
+
+
 def test_the_oldest_go_and_what_is_open_or_not_ours_stays(tmp_path: Path) -> None:
     folder = sessions_folder(tmp_path)
     for day in range(MOST_KEPT + 3):
