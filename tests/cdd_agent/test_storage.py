@@ -29,6 +29,19 @@ with scratch():
     print(tempfile.mkdtemp(prefix="cdd-index-"), flush=True)
     sys.stdin.read()
 """
+SWEPT_MEANWHILE = """
+import sys
+from pathlib import Path
+from cdd_agent.storage import sweep, write_atomic
+path = Path(sys.argv[1])
+beside = []
+def look(event, _):
+    if event == "os.chmod":
+        beside.append((len(list(path.parent.glob(".*.tmp"))), sweep([path.parent])))
+sys.addaudithook(look)
+write_atomic(path, b"whole")
+print(beside)
+"""
 NO_FILE = {"link": "It is a link", "dangling link": "It is a link", "folder": "It is a folder", "pipe": "It is a pipe"}
 
 
@@ -124,12 +137,11 @@ def test_only_what_killed_writes_left_is_swept(tmp_path: Path) -> None:
     assert is_leftover(Path(own).name)
 
 
-def test_a_write_in_progress_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    swept: list[tuple[Path, ...]] = []
-    monkeypatch.setattr(os, "fsync", lambda _: swept.append(sweep([tmp_path])))
-    write_atomic(tmp_path / "state.json", b"whole")
-    assert (tmp_path / "state.json").read_bytes() == b"whole"
-    assert swept == [(), ()]
+def test_a_write_in_progress_is_not_swept(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    with process(SWEPT_MEANWHILE, str(path)) as (_, beside):
+        assert beside == "[(1, ())]"
+    assert path.read_bytes() == b"whole"
 
 
 def test_temporary_files_of_a_killed_process_are_removed_by_the_next(

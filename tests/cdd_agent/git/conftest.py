@@ -1,5 +1,8 @@
 """Real repositories in temporary folders."""
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,3 +24,19 @@ def repository(tmp_path: Path) -> Repository:
     (folder / "sub" / "b.txt").write_text("two\n")
     commit_paths(made, "first", paths=["a.txt", "sub/b.txt"])
     return made
+
+
+@pytest.fixture
+def around_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has shell commands run right before and right after each call of git from now on, as somebody else's might."""
+
+    def wrap(*, before: str = "", after: str = "") -> None:
+        folder = tmp_path / "around"
+        folder.mkdir()
+        (folder / "git").write_text(
+            f'#!/bin/sh\n{before}\n"{shutil.which("git")}" "$@"\nstatus=$?\n{after}\nexit $status\n'
+        )
+        (folder / "git").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    return wrap

@@ -1,6 +1,7 @@
 import os
+import shlex
 import shutil
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -151,23 +152,35 @@ def armed(root: Path, configuration: Path) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("is_seen", [True, False])
-def test_a_common_folder_that_is_named_later_is_never_asked(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, *, is_seen: bool
-) -> None:
+def with_another_folder(root: Path) -> Path:
+    """Copies the repository's folder, with a filter in the copy; the mark that the filter leaves when it is run."""
+    shutil.copytree(root / ".git", root / "evil")
+    return armed(root, root / "evil" / "config")
+
+
+def test_a_common_folder_that_is_named_later_is_never_asked(repository: Repository) -> None:
     """What is in a file ``.git/commondir`` would make git read another folder's configuration, and write its refs."""
-    if not is_seen:  # it comes in the moment between the look and the call
-        monkeypatch.setattr("cdd_agent.git.place.Place.require_own_common_dir", lambda _: None)
     root = repository.root
     snapshots = Snapshots(repository)
     snapshots.take("refs/cdd/a", message="before")
-    shutil.copytree(root / ".git", root / "evil")
-    mark = armed(root, root / "evil" / "config")
+    mark = with_another_folder(root)
     (root / ".git" / "commondir").write_text("../evil\n")
-    with pytest.raises(GitUnable, match="commondir names another repository") if is_seen else nullcontext():
+    with pytest.raises(GitUnable, match="commondir names another repository"):
         snapshots.take("refs/cdd/b", message="after")
     assert not mark.exists()
-    assert not (is_seen and (root / "evil" / "refs" / "cdd" / "b").exists())
+    assert not (root / "evil" / "refs" / "cdd" / "b").exists()
+
+
+def test_nor_is_its_configuration_where_it_is_named_between_the_look_and_the_call(
+    repository: Repository, around_git: Callable[..., None]
+) -> None:
+    snapshots = Snapshots(repository)
+    snapshots.take("refs/cdd/a", message="before")
+    mark = with_another_folder(repository.root)
+    named = shlex.quote(str(repository.root / ".git" / "commondir"))
+    around_git(before=f"echo ../evil > {named}", after=f"rm {named}")
+    snapshots.take("refs/cdd/b", message="after")
+    assert not mark.exists()
 
 
 def test_a_common_folder_that_cannot_be_read_is_another(repository: Repository) -> None:

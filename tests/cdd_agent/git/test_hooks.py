@@ -195,12 +195,10 @@ def test_a_pipe_where_hooks_or_their_runners_are_read_is_waited_for_by_nobody(re
     assert offered(repository).shown[0] == ".git/hooks/commit-msg"
 
 
-def test_a_file_that_turns_into_a_pipe_after_the_look_is_an_error(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.mkfifo(repository.root / ".git" / "hooks" / "pre-commit")
-    monkeypatch.setattr("cdd_agent.git.hooks._can_run", lambda path: path.name == "pre-commit")
-    with pytest.raises(GitUnable, match="cannot be shown to you for approval"):
+def test_a_hook_that_is_too_large_to_be_read_is_an_error(repository: Repository) -> None:
+    hook = plant(repository.root / ".git" / "hooks" / "pre-commit")
+    os.truncate(hook, 200_000_001)
+    with pytest.raises(GitUnable, match="cannot be shown to you for approval: It has more than"):
         hooks.offer(repository)
 
 

@@ -1,5 +1,7 @@
 import os
+import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -389,17 +391,20 @@ def test_permissions_come_back(repository: Repository, spoil: str) -> None:
 
 
 def test_a_private_file_is_not_open_for_a_moment_while_it_comes_back(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, around_git: Callable[..., None], *, tmp_path: Path
 ) -> None:
-    path = repository.root / "private"
+    path, seen = repository.root / "private", tmp_path / "seen"
     path.write_text("secret\n")
     path.chmod(0o600)
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
     path.unlink()
-    monkeypatch.setattr("cdd_agent.git.exact.record._put_right", lambda *_, **__: None)
+    around_git(after=f"stat -c '%s %a' {shlex.quote(str(path))} >> {shlex.quote(str(seen))} 2>/dev/null")
     snapshots.restore(kept)
-    assert path.read_bytes() == b""
+    states = {tuple(line.split()) for line in seen.read_text().splitlines()}
+    assert "0" in {size for size, _ in states}
+    assert {mode for size, mode in states if size != "0"} <= {"600"}
+    assert path.read_text() == "secret\n"
 
 
 def test_restoring_no_path_restores_none(repository: Repository) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,10 +48,16 @@ def test_a_file_that_was_changed_a_moment_ago_is_read_again(tmp_path: Path) -> N
         assert found.blob == blob(data)
 
 
-def test_a_file_that_stays_as_it_is_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").write_bytes(b"one")
-    monkeypatch.setattr("cdd_agent.git.exact.files._SETTLED_NS", -(10**12))
-    files = Files(tmp_path)
-    first = files.look("a", like=SHA1)
-    monkeypatch.setattr("cdd_agent.git.exact.files.Files._read", None)
-    assert files.look("a", like=SHA1) == first
+def test_a_file_that_stays_as_it_is_is_read_once() -> None:
+    old = Path(os.__file__)
+    files = Files(old.parent)
+    first = files.look(old.name, like=SHA1)
+    assert first is not None
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # no file can be opened
+    try:
+        again, other = files.look(old.name, like=SHA1), Files(old.parent).look(old.name, like=SHA1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert again == first
+    assert other is None
