@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import msgspec
 
 from cdd_agent.git.notes import read_lines
 from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.storage import read_ordinary
+from pytest_tdd_agent.codec import LIMIT_BYTES
 
 
 class _Gate(msgspec.Struct):
@@ -64,9 +67,12 @@ def evidence_of(repository: Repository, commit: CommitId, *, reports: Collection
 
 
 def kept_reports(folder: Path) -> frozenset[str]:
-    """The digests of the reports of a ticket that are kept in ``folder``."""
-    files = folder.rglob("*.json") if folder.is_dir() else ()
-    return frozenset(hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file())
+    """The digests of the reports of a ticket that are kept in ``folder``, as far as they can be read."""
+    digests: set[str] = set()
+    for path in folder.rglob("*.json"):
+        with suppress(OSError):
+            digests.add(hashlib.sha256(read_ordinary(path, limit_bytes=LIMIT_BYTES)).hexdigest())
+    return frozenset(digests)
 
 
 def _standing(digest: str | None, kept: Collection[str]) -> str:

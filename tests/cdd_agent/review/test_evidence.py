@@ -31,6 +31,15 @@ def test_a_report_that_was_changed_is_seen(finished: Path) -> None:
     assert red.report == "changed or gone"
 
 
+def test_a_report_that_cannot_be_read_stands_for_nothing(finished: Path) -> None:
+    repository, commits, reports = landed(finished)
+    for report in [*reports.rglob("*.json")]:
+        report.unlink()
+        report.symlink_to("/proc/self/mem")
+    (red,) = evidence_of(repository, commits["red"], reports=kept_reports(reports))
+    assert red.report == "changed or gone"
+
+
 def test_lines_that_are_no_notes_are_passed_over(finished: Path) -> None:
     repository, commits, reports = landed(finished)
     for line in ("{", "[]", "[" * 5000, '{"seq": "x"}', "words"):
