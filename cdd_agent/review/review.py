@@ -1,5 +1,6 @@
 """One review: where a person is among the completed steps of a ticket, and what was decided so far."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.git.repository import Repository
@@ -15,8 +16,7 @@ class Review:
         """Begins at the first step that nothing was decided about; raises ``UsageError`` if no step is completed."""
         self.ticket = ticket
         self._project = project
-        self._repository = repository
-        self.steps = self._completed()
+        self.steps = completed_steps(ticket, repository, project=project)
         open_steps = [at for at, step in enumerate(self.steps) if step.decision is None]
         self.at = open_steps[0] if open_steps else 0
 
@@ -37,11 +37,7 @@ class Review:
 
     def approve(self) -> None:
         """Approve the step that is looked at, and go to the next one that is open."""
-        decide(self.ticket, self.step.number, decision="approved", project=self._project)
-        self.steps = self._completed()
+        state = decide(self.ticket, self.step.number, decision="approved", project=self._project)
+        self.steps = tuple(replace(step, decision=state.execution(step.number).review) for step in self.steps)
         following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
         self.at = next((at for at in following if self.steps[at].decision is None), self.at)
-
-    def _completed(self) -> tuple[StepToReview, ...]:
-        """The steps as they are now."""
-        return completed_steps(self.ticket, self._repository, project=self._project)
