@@ -1,0 +1,182 @@
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdd_agent.work.handoff import (
+    CurrentTest,
+    GateSummary,
+    Handoff,
+    decode_line,
+    encode,
+    following,
+    is_newer,
+    latest,
+    sequence,
+)
+
+HANDOFF = Handoff(
+    seq=2,
+    id="0123456789abcdef",
+    ticket="csv",
+    phase="GREEN",
+    next_phase="REFACTOR",
+    cycle_number=1,
+    current_test=CurrentTest(description="Header", test_file="tests/test_csv.py", impl_file="ledger/csv.py"),
+    completed_tests=("tests/test_csv.py::test_header",),
+    pending_tests=(),
+    test_result="PASS",
+    error=None,
+    error_details=None,
+    retry_count=0,
+    commit="c0",
+    checkpoint="refs/cdd/checkpoints/csv/3",
+    gate=GateSummary(phase="green", open=True, reasons=(), report_sha256=None),
+)
+LINE = (
+    '{"v":1,"seq":2,"id":"0123456789abcdef","ticket":"csv","phase":"GREEN","nextPhase":"REFACTOR","cycleNumber":1,'
+    '"currentTest":{"description":"Header","testFile":"tests/test_csv.py","implFile":"ledger/csv.py"},'
+    '"completedTests":["tests/test_csv.py::test_header"],"pendingTests":[],"testResult":"PASS","error":null,'
+    '"errorDetails":null,"retryCount":0,"commit":"c0","checkpoint":"refs/cdd/checkpoints/csv/3",'
+    '"gate":{"phase":"green","open":true,"reasons":[],"report_sha256":null}}'
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+optional = st.none() | texts
+names = st.lists(texts, max_size=2).map(tuple)
+counts = st.integers(0, 10**6)
+phases = st.sampled_from(["RED", "GREEN", "REFACTOR"])
+handoffs = st.builds(
+    Handoff,
+    seq=counts,
+    id=st.from_regex(r"[0-9a-f]{16}", fullmatch=True),
+    ticket=texts.filter(bool),
+    phase=phases,
+    next_phase=st.sampled_from(["RED", "GREEN", "REFACTOR", "COMPLETE"]),
+    cycle_number=counts,
+    current_test=st.builds(CurrentTest, description=texts, test_file=texts, impl_file=texts),
+    completed_tests=names,
+    pending_tests=names,
+    test_result=st.sampled_from(["PASS", "FAIL", None]),
+    error=optional,
+    error_details=optional,
+    retry_count=counts,
+    commit=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+    checkpoint=st.none() | st.from_regex(r"refs/cdd/[\w-]{1,9}", fullmatch=True),
+    gate=st.none()
+    | st.builds(
+        GateSummary,
+        phase=st.sampled_from(["red", "green", "refactor"]),
+        open=st.booleans(),
+        reasons=names,
+        report_sha256=optional,
+    ),
+    reconstructed=st.booleans(),
+)
+
+
+def changed(**changes: object) -> str:
+    """The line with other values; ``...`` takes a key away."""
+    return json.dumps({key: value for key, value in {**json.loads(LINE), **changes}.items() if value is not ...})
+
+
+@given(handoffs)
+def test_a_handoff_is_read_as_it_was_written(handoff: Handoff) -> None:
+    line = encode(handoff)
+    assert "\n" not in line
+    assert decode_line(line) == handoff
+
+
+def test_a_line_has_the_keys_of_the_format_in_their_order() -> None:
+    assert encode(HANDOFF) == LINE
+    assert decode_line(LINE) == HANDOFF
+
+
+def test_only_a_note_that_was_made_up_says_so() -> None:
+    assert "reconstructed" not in LINE
+    assert encode(msgspec.structs.replace(HANDOFF, reconstructed=True)) == LINE[:-1] + ',"reconstructed":true}'
+
+
+def test_keys_of_a_later_program_are_passed_over() -> None:
+    handoff = decode_line(changed(model="m", gate={**json.loads(LINE)["gate"], "by": ["x"]}))
+    assert handoff == HANDOFF
+
+
+@pytest.mark.parametrize("key", [key for key in json.loads(LINE) if key != "reconstructed"])
+def test_no_key_may_be_left_out(key: str) -> None:
+    assert decode_line(changed(**{key: ...})) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        "null",
+        "[1]",
+        "words",
+        "\x00\x01",
+        "\udcff",
+        "[" * 100_000,
+        '{"v":1,' + LINE[1:],
+        changed(seq=-1),
+        changed(seq="2"),
+        changed(seq=True),
+        changed(phase="green"),
+        changed(nextPhase="DONE"),
+        changed(testResult="ok"),
+        changed(id="a b"),
+        changed(ticket=""),
+        changed(commit="HEAD"),
+        changed(commit="--all"),
+        changed(commit="c0\n"),
+        changed(checkpoint="refs/heads/main"),
+        changed(checkpoint="refs/cdd/../heads/main"),
+        changed(gate={"phase": "green", "open": "yes", "reasons": [], "report_sha256": None}),
+        changed(v=2),
+        changed(v=0),
+        changed(v="1"),
+    ],
+)
+def test_what_this_program_never_writes_is_no_handoff(line: str) -> None:
+    assert decode_line(line) is None
+
+
+def test_a_line_of_a_later_version_is_told_from_a_damaged_one() -> None:
+    assert is_newer(changed(v=2, seq="2b"))
+    assert not is_newer(LINE)
+    assert not is_newer(changed(v="2"))
+    assert not is_newer("words")
+
+
+def test_half_a_character_stays_readable() -> None:
+    half = msgspec.structs.replace(HANDOFF, ticket='half "\ud800" \\ one')
+    read = decode_line(encode(half))
+    assert read is not None
+    assert read.ticket == 'half "\\ud800" \\ one'
+
+
+def test_the_latest_is_the_last_valid_line_of_the_greatest_seq() -> None:
+    lines = (
+        encode(msgspec.structs.replace(HANDOFF, seq=3, ticket="first")),
+        encode(msgspec.structs.replace(HANDOFF, seq=3, ticket="last")),
+        encode(msgspec.structs.replace(HANDOFF, seq=3, ticket="made up", reconstructed=True)),
+        LINE,
+        changed(seq=9, phase="?"),
+        "words",
+    )
+    found = latest(lines)
+    assert found is not None
+    assert found.ticket == "last"
+    assert latest(["words"]) is None
+    assert latest([]) is None
+
+
+def test_the_phases_of_all_steps_are_in_one_sequence() -> None:
+    assert [(sequence(phase, cycle=2), following(phase)) for phase in ("RED", "GREEN", "REFACTOR")] == [
+        (4, "GREEN"),
+        (5, "REFACTOR"),
+        (6, "COMPLETE"),
+    ]
