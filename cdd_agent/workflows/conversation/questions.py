@@ -14,7 +14,6 @@ from cdd_agent.model.conversation import AssistantMessage, Message, Text, ToolCa
 ASKS = "AskDeveloper"
 """The tool that asks."""
 
-MOST_OPTIONS = 5
 PUTS_OFF = frozenset({"later", "skip", "don't know", "dont know", "no idea"})
 """What leaves a question open, in any case, with or without a full stop."""
 
