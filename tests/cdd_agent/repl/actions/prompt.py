@@ -14,7 +14,7 @@ class ScriptedCrew(ProjectCrew):
 
     def use(self, model: Model) -> None:
         """Let ``model`` answer."""
-        vars(self._composition)["model"] = model
+        vars(self._composition.adapters)["model"] = model
 
 
 class Prompt:
