@@ -143,8 +143,6 @@ class _Outset:
         self.invocation = invocation
         self.listeners: list[Emit] = []
         """Who hears of events before they are shown."""
-        self.slug = ""
-        """Of the ticket in work."""
         self._shows_memory = True
 
     @property
@@ -252,7 +250,6 @@ class _Crew:
                 Journal(path, clock=self._project.adapters.clock, tell=self._outset.invocation.sink)
             )
         self._journal = self._journals[ticket.slug]
-        self._outset.slug = ticket.slug
 
     def _keep(self, event: "Event") -> None:
         """Write ``event`` to the journal of the ticket in work."""
@@ -267,7 +264,7 @@ def _at_terminal(invocation: Invocation, outset: _Outset) -> Read:
 
     return terminal_reader(
         settings.private_folder(outset.root) / "history" if (outset.root / ".git").exists() else None,
-        candidates=candidates_of(outset.root, ticket=lambda: outset.slug),
+        candidates=candidates_of(outset.root),
         model=outset.model_name,
         color=invocation.color,
         editing_mode=outset.settings.editing_mode,

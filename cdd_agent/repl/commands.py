@@ -15,20 +15,16 @@ class Command:
     argument: str
     """As help shows it; empty for none."""
     help: str
-    takes_slug: bool = False
-    """Whether ticket slugs complete its argument."""
 
 
 COMMANDS = (
-    Command(
-        name="spec", argument="[SLUG]", help="Socrates questions a ticket until its spec is complete", takes_slug=True
-    ),
-    Command(name="plan", argument="[SLUG]", help="the Planner writes the plan of a complete spec", takes_slug=True),
-    Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first", takes_slug=True),
-    Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve", takes_slug=True),
+    Command(name="spec", argument="[SLUG]", help="Socrates questions a ticket until its spec is complete"),
+    Command(name="plan", argument="[SLUG]", help="the Planner writes the plan of a complete spec"),
+    Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first"),
+    Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve"),
     Command(name="back", argument="", help="the agent before, its conversation as it was"),
     Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),
-    Command(name="status", argument="[SLUG]", help="the tickets, or where one stands", takes_slug=True),
+    Command(name="status", argument="[SLUG]", help="the tickets, or where one stands"),
     Command(name="cost", argument="", help="tokens and dollars, of this sitting and of the ticket"),
     Command(name="model", argument="[MODEL]", help="who answers, and its prices; or let another one answer"),
     Command(name="compact", argument="", help="let a summary take the conversation's place"),

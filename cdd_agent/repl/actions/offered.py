@@ -1,17 +1,16 @@
-"""What a project has that completes a line: tickets, steps, sessions and files, looked up when they are asked for."""
+"""What a project has that completes a line: tickets, sessions, models and files, looked up when they are asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.repl.terminal.completion import Candidates
 from cdd_agent.tickets.ticket import all_tickets
 
 
-def candidates_of(root: Path, *, ticket: Callable[[], str]) -> Candidates:
-    """What completes a line over the project in ``root``; ``ticket`` is the one in work."""
+def candidates_of(root: Path) -> Candidates:
+    """What completes a line over the project in ``root``."""
     return Candidates(
         slugs=lambda: _slugs(root),
-        steps=lambda: _steps(root, ticket()),
         sessions=lambda: _sessions(root),
         models=_models,
         files=lambda: _files(root),
@@ -29,16 +28,6 @@ def _slugs(root: Path) -> Iterator[tuple[str, str]]:
         except (CddError, OSError):
             title = ""
         yield ticket.slug, title
-
-
-def _steps(root: Path, slug: str) -> Iterator[tuple[int, str]]:
-    """The steps of the plan that is carried out."""
-    from cdd_agent.tickets.ticket import find
-    from cdd_agent.work import state_file
-
-    state = state_file.load(find(root, slug).state_path) if slug else None
-    for number, step in state.step_executions.items() if state else ():
-        yield number, f"{step.title} ({step.status.replace('_', ' ')})"
 
 
 def _sessions(root: Path) -> Iterator[tuple[str, str]]:

@@ -40,10 +40,6 @@ class Candidates:
 
     slugs: Callable[[], Iterable[Described]] = _none
     """Tickets with their titles."""
-    steps: Callable[[], Iterable[tuple[int, str]]] = _none
-    """The numbers and titles of the steps of the ticket in work."""
-    checkpoints: Callable[[], Iterable[Described]] = _none
-    forks: Callable[[], Iterable[Described]] = _none
     sessions: Callable[[], Iterable[Described]] = _none
     """Earlier sittings that can be taken up again."""
     models: Callable[[], Iterable[Described]] = _none
@@ -104,25 +100,17 @@ class PromptCompleter(Completer):
         if command is None:
             return
         *before, last = rest.split(" ")
-        for kind in _kinds(command, before):
-            yield from _described(last, self._of_kind(kind))
+        if not before:
+            yield from _described(last, self._fitting(command))
 
-    def _of_kind(self, kind: str) -> Iterable[Described]:
-        """The candidates that a placeholder of a command's help stands for; a word in small letters is itself one."""
-        if kind.islower():
-            return [(kind, "")]
-        match kind:
-            case "SLUG":
+    def _fitting(self, command: Command) -> Iterable[Described]:
+        """What the argument of ``command`` can be, so far as it is there already."""
+        match command.argument:
+            case "[SLUG]":
                 return self._candidates.slugs()
-            case "N" | "STEP":
-                return [(str(number), title) for number, title in self._candidates.steps()]
-            case "ID" | "CHECKPOINT":
-                return self._candidates.checkpoints()
-            case "FORK":
-                return self._candidates.forks()
-            case "SESSION":
+            case "[SESSION]":
                 return self._candidates.sessions()
-            case "MODEL":
+            case "[MODEL]":
                 return self._candidates.models()
             case _:
                 return []
@@ -222,11 +210,3 @@ def _distance(shown: str, wanted: str) -> int:
     last = shown.rpartition("/")[2]
     fits = (last.startswith(wanted), shown.startswith(wanted), wanted in last, wanted in shown)
     return next((rank for rank, holds in enumerate(fits) if holds), len(fits))
-
-
-def _kinds(command: Command, before: list[str]) -> list[str]:
-    """The placeholders, or words, of a command's help that stand in the place behind the words ``before``."""
-    places = command.argument.split()
-    if len(before) >= len(places) or (places[0].strip("[]") == "SLUG" and not command.takes_slug):
-        return []
-    return places[len(before)].strip("[]").split("|")

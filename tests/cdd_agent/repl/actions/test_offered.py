@@ -8,20 +8,18 @@ from tests.fakes.demo import SLUG
 from tests.fakes.model import ScriptedModel, says
 
 
-def test_tickets_have_titles_and_steps_their_status(finished: Path) -> None:
+def test_tickets_have_titles(finished: Path) -> None:
     (finished / "tickets" / "broken").mkdir()
     (finished / "tickets" / "broken" / "spec.yaml").write_text("- no\n", encoding="utf-8")
-    found = candidates_of(finished, ticket=lambda: SLUG)
+    found = candidates_of(finished)
     assert list(found.slugs()) == [("broken", ""), (SLUG, "Minutes without a unit are lost")]
-    assert list(found.steps()) == [(1, "Minutes after hours need no unit (completed)")]
-    assert list(candidates_of(finished, ticket=lambda: "").steps()) == []
 
 
 def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
     prompt = Prompt(project, model=ScriptedModel([says("What is it for?"), says("Trains.")]))
     prompt.says("/spec")
     prompt.says("For trains.")
-    found = candidates_of(project, ticket=lambda: "")
+    found = candidates_of(project)
     assert list(found.sessions()) == []
     prompt.die()
     ((name, told),) = found.sessions()
@@ -30,4 +28,4 @@ def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
 
 
 def test_files_are_those_that_git_knows(project: Path) -> None:
-    assert "durations/reading.py" in set(candidates_of(project, ticket=lambda: "").files())
+    assert "durations/reading.py" in set(candidates_of(project).files())

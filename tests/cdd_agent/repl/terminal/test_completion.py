@@ -21,10 +21,8 @@ from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter, comp
 PATHS = ["README.md", "src/export.py", "src/deep/exporter.py", "tests/test_export.py", "my notes.md", ".env", ".git/x"]
 CANDIDATES = Candidates(
     slugs=lambda: [("csv-export", "Export as CSV"), ("csv-import", "Import")],
-    steps=lambda: [(1, "Header"), (2, "Rows")],
-    checkpoints=lambda: [("7f3a", "before step 2")],
-    forks=lambda: [("other-way", "step 2, tried again")],
     sessions=lambda: [("s-1", "yesterday")],
+    models=lambda: [("claude-opus-5-5", "reads 1,000,000 tokens")],
     files=lambda: PATHS,
 )
 
@@ -64,6 +62,8 @@ def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
         ("/exec imp", ["csv-import"]),
         ("/new c", []),
         ("/help ", []),
+        ("/resume ", ["s-1"]),
+        ("/model op", ["claude-opus-5-5"]),
         ("/exec csv-export c", []),
         ("/nothing ", []),
         ("csv", []),
