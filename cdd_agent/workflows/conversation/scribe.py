@@ -52,7 +52,7 @@ class Scribe:
 
     def spec(self) -> Spec:
         """What is on disk; raises ``DocumentError``."""
-        return spec.load(self._ticket.spec_path)
+        return self._parsed(self._text())
 
     def news(self, conversation: Conversation) -> str:
         """What the model of ``conversation`` has to be told of the file: all of it, unless it knows it as it is."""
@@ -64,7 +64,8 @@ class Scribe:
         marks = Marks(conversation.token)
         says = "says now" if conversation.messages else "is"
         quoted = marks.around(text.removeprefix("\ufeff"), source="spec.yaml")
-        return f"spec.yaml of the ticket `{self._ticket.slug}` {says}:\n\n{quoted}\n\n{self._lacks(marks)}"
+        lacks = _lacks(self._parsed(text), marks=marks)
+        return f"spec.yaml of the ticket `{self._ticket.slug}` {says}:\n\n{quoted}\n\n{lacks}"
 
     def tool(self) -> Tool:
         """UpdateSpec: changes single keys of the file, keeps the rest as it is."""
@@ -80,48 +81,41 @@ class Scribe:
     def leave_open(self, *questions: str) -> None:
         """Add to the open questions those that are not there; the change is shown, and nobody is asked."""
         before = self._text()
-        there = self.spec().open_questions
+        there = self._parsed(before).open_questions
         new = tuple(dict.fromkeys(question for question in questions if question not in there))
         if new:
             after = self._with_status(before, {"open_questions": (*there, *new)})
             self._propose(before, after)
             self._save(before, after)
 
-    def _lacks(self, marks: Marks) -> str:
-        """What the spec lacks; it is told in words of the spec, its open questions, and so between marks too."""
-        wanted = self.spec()
-        listed = "\n".join(f"- {item}" for item in (*spec.missing(wanted), *spec.remarks(wanted)))
-        if not listed:
-            return "It lacks nothing: ask only if it cannot be tested as it is."
-        return f"What it lacks:\n\n{marks.around(listed, source='what spec.yaml lacks')}"
-
     def _update(self, changes: SpecChanges) -> ToolOutput:
         """Show the change, save it if the developer lets it, and say what is still missing."""
-        before, known = self._text(), self.spec().acceptance_criteria
+        before = self._text()
         if self._told is not None and self._told[1] != before:
             self._told = (self._told[0], before)
             raise UsageError(f"spec.yaml was changed meanwhile. It says now:\n{before}", hint="look at it, then go on")
         given = _given(changes)
         if changes.acceptance_criteria is not None:
+            known = self._parsed(before).acceptance_criteria
             breaches = criteria.breaches(changes.acceptance_criteria, known=known)
             if breaches:
                 raise UsageError(f"Not saved: {'; '.join(breaches)}", hint="write these criteria anew")
             given["acceptance_criteria"] = criteria.numbered(changes.acceptance_criteria, known=known)
         after = self._with_status(before, given)
         if after == before:
-            return ToolOutput(text=f"Nothing to save: spec.yaml says all this already. {self._still(before)}")
+            still = _still(self._parsed(before))
+            return ToolOutput(text=f"Nothing to save: spec.yaml says all this already. {still}")
         self._propose(before, after)
         objection = self._desk.objection() if self._desk.objection is not None else None
         if objection is not None:
             return ToolOutput(text=f"{REFUSED} Their words: {objection}" if objection else REFUSED)
-        self._save(before, after)
-        return ToolOutput(text=f"Saved. {self._still(after)}")
+        return ToolOutput(text=f"Saved. {_still(self._save(before, after))}")
 
     def _with_status(self, text: str, changes: dict[str, Change]) -> str:
         """``text`` with the changes, and with the status that then fits, unless the ticket is past the spec."""
         path = str(self._ticket.spec_path)
         changed = spec.update(text, changes, path=path)
-        after = spec.parse(changed, path=path)
+        after = self._parsed(changed)
         status = "draft" if spec.missing(after) else "refined"
         if after.status in {"draft", "refined"} and after.status != status and changed != text:
             return spec.update(changed, {"status": status}, path=path)
@@ -134,29 +128,41 @@ class Scribe:
         diff = "\n".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, lineterm=""))
         self._desk.emit(SpecProposed(ticket=self._ticket.slug, diff=diff))
 
-    def _save(self, before: str, after: str) -> None:
+    def _save(self, before: str, after: str) -> Spec:
         """Put ``after`` in the place of ``before``; ``UsageError`` if something else stands there by now."""
         if self._text() != before:
             raise UsageError("spec.yaml was changed while the change was looked at.", hint="hand the change in again")
         spec.save(self._ticket.spec_path, after)
         if self._told is not None and self._told[1] == before:
             self._told = (self._told[0], after)
-        path = str(self._ticket.spec_path)
-        old, new = spec.parse(before, path=path), spec.parse(after, path=path)
+        old, new = self._parsed(before), self._parsed(after)
         keys = (*SpecChanges.__dataclass_fields__,)
         changed = tuple(key for key in keys if getattr(old, key) != getattr(new, key))
         self._desk.emit(SpecSaved(ticket=self._ticket.slug, changed=changed, missing=spec.missing(new)))
-
-    def _still(self, text: str) -> str:
-        """What the spec in ``text`` lacks, and what is weak in it, for the model."""
-        wanted = spec.parse(text, path=str(self._ticket.spec_path))
-        missing = spec.missing(wanted)
-        told = f"Still missing: {', '.join(missing)}." if missing else "It is complete."
-        return " ".join([told, *(f"{remark}: put it better." for remark in spec.remarks(wanted))])
+        return new
 
     def _text(self) -> str:
         """The text of the file as it is."""
         return spec.load_text(self._ticket.spec_path)
+
+    def _parsed(self, text: str) -> Spec:
+        """The spec that ``text`` is; raises ``DocumentError``."""
+        return spec.parse(text, path=str(self._ticket.spec_path))
+
+
+def _lacks(wanted: Spec, *, marks: Marks) -> str:
+    """What the spec lacks; it is told in words of the spec, its open questions, and so between marks too."""
+    listed = "\n".join(f"- {item}" for item in (*spec.missing(wanted), *spec.remarks(wanted)))
+    if not listed:
+        return "It lacks nothing: ask only if it cannot be tested as it is."
+    return f"What it lacks:\n\n{marks.around(listed, source='what spec.yaml lacks')}"
+
+
+def _still(wanted: Spec) -> str:
+    """What the spec lacks, and what is weak in it, for the model."""
+    missing = spec.missing(wanted)
+    told = f"Still missing: {', '.join(missing)}." if missing else "It is complete."
+    return " ".join([told, *(f"{remark}: put it better." for remark in spec.remarks(wanted))])
 
 
 def _given(changes: SpecChanges) -> dict[str, Change]:

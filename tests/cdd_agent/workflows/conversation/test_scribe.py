@@ -6,6 +6,7 @@ from cdd_agent.events import SpecProposed, SpecSaved
 from cdd_agent.model.conversation import JSON, ToolResult
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.conversation.scribe import Scribe
 from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says
@@ -112,6 +113,17 @@ def test_what_somebody_else_wrote_meanwhile_is_neither_lost_nor_passed_over(tick
     assert told.is_error
     assert "spec.yaml was changed while the change was looked at" in told.content
     assert ticket.spec_path.read_text() == f"{text}# a note\n"
+
+
+def test_a_file_that_somebody_has_broken_meanwhile_is_told_as_it_is_and_kept(ticket: Ticket, room: MakeRoom) -> None:
+    desk = room().desk
+    scribe = Scribe(ticket, desk=desk)
+    scribe.news(desk.conversation("socrates", ticket=ticket.slug))
+    ticket.spec_path.write_text("title: [half\n")
+    told = scribe.tool().run({"title": "Summer sale"})
+    assert told.is_error
+    assert "spec.yaml was changed meanwhile. It says now:\ntitle: [half" in told.text
+    assert ticket.spec_path.read_text() == "title: [half\n"
 
 
 def test_an_edit_by_hand_between_two_answers_is_told_to_the_model(ticket: Ticket, room: MakeRoom) -> None:
