@@ -11,7 +11,7 @@ from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.events import Emit, Event, Notice, RetryScheduled, TextDelta, ToolCalled, ToolReturned, TurnEnded
 from cdd_agent.model.calls import why_unusable
-from cdd_agent.model.conversation import JSON, Conversation, Text, ToolCall, ToolResult, Turn, Usage
+from cdd_agent.model.conversation import Conversation, Text, ToolCall, ToolResult, Turn, Usage
 from cdd_agent.model.port import Model, Request
 from cdd_agent.model.prices import cost_usd
 
@@ -21,6 +21,10 @@ End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_tu
 CUT_OFF = (
     "Your answer was cut off at the limit of one answer; a tool call in it, if there was one, was not run. "
     "Go on in smaller pieces: shorter files, several edits."
+)
+CUT_OFF_WITHOUT_TOOLS = (
+    "Your answer was cut off at the limit of one answer. Nothing of it was written: a file counts only if its block is "
+    "whole. Send all files again in one answer, without explanations, and change fewer of them if they do not fit."
 )
 EMPTY = "Your answer was empty. Go on, or say in words that you are done and what came of it."
 STOPPED = "[The user stopped this answer here.]"
@@ -38,8 +42,6 @@ class AgentRun:
     calls: int
     """Tool calls, those that failed included."""
     usage: Usage
-    completion: Mapping[str, JSON] | None
-    """The input of the call that ended the run."""
 
 
 def run_agent(
@@ -55,8 +57,8 @@ def run_agent(
     specs = tuple(tool.spec for tool in tools)
     usage, calls, failed_turns, text = Usage(), 0, 0, ""
 
-    def ended(end: End, turns: int, *, completion: Mapping[str, JSON] | None = None) -> AgentRun:
-        return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, completion=completion)
+    def ended(end: End, turns: int) -> AgentRun:
+        return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage)
 
     for number in range(1, budget.max_turns + 1):
         if budget.max_tokens_total is not None and usage.total >= budget.max_tokens_total:
@@ -76,16 +78,16 @@ def run_agent(
             conversation.hear(turn)
         if turn.calls:
             outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
-            for call, output in zip(turn.calls, outputs, strict=True):
-                if output.ends_run:
-                    return ended("completed", number, completion=call.input)
+            if any(output.ends_run for output in outputs):
+                return ended("completed", number)
             came_to_nothing = all(output.is_error for output in outputs)
         else:
             end = _end_in_words(turn)
             if end is not None:
                 return ended(end, number)
             if turn.stop_reason != "pause_turn":
-                conversation.say(CUT_OFF if turn.stop_reason == "max_tokens" else EMPTY)
+                cut_off = CUT_OFF if tools else CUT_OFF_WITHOUT_TOOLS
+                conversation.say(cut_off if turn.stop_reason == "max_tokens" else EMPTY)
             came_to_nothing = True
         failed_turns = failed_turns + 1 if came_to_nothing else 0
         if failed_turns == budget.max_failed_turns:

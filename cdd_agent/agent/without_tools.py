@@ -11,65 +11,53 @@ from dataclasses import replace
 from cdd_agent.agent.editing.blocks import Block, parse
 from cdd_agent.agent.editing.whole_files import Refusal, WholeFiles
 from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.agent.loop import CUT_OFF, AgentRun, End, run_agent
+from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, ToolCalled, ToolReturned
-from cdd_agent.model.conversation import JSON, Conversation, Text, Usage, UserMessage
+from cdd_agent.model.conversation import Conversation
 from cdd_agent.model.port import Model
 
-SEND_ALL_AGAIN = (
-    "Nothing of it was written: a file counts only if its block is whole. Send all files again in one answer, without "
-    "explanations, and change fewer of them if they do not fit."
-)
 REFUSED = "Nothing of your answer was written:"
 AGAIN = "Send all files of the answer again, each whole."
 
 
 def run_without_tools(
     conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: Emit, agent: str
-) -> AgentRun:
-    """Carry ``conversation`` on until an answer is written, or names no file.
+) -> None:
+    """Carry ``conversation`` on until an answer is written, or names no file, or ``budget`` is used up.
 
-    ``completed``: the files that changed are in ``completion``. ``answered``: the last answer named none. Otherwise as
-    ``run_agent``. Raises what ``model`` raises.
+    Raises what ``model`` raises.
     """
     marks = Marks(conversation.token)
-    usage, text, told = Usage(), "", list[str]()
+    used, told = 0, list[str]()
     for number in range(1, budget.max_turns + 1):
-        left = None if budget.max_tokens_total is None else budget.max_tokens_total - usage.total
+        left = None if budget.max_tokens_total is None else budget.max_tokens_total - used
         one = replace(budget, max_turns=1, max_tokens_total=left)
         run = run_agent(conversation, (), model=model, budget=one, emit=emit, agent=agent)
-        usage, text = usage + run.usage, run.text
-        so_far = replace(run, turns=number, calls=0, usage=usage)
-        match run.end:
-            case "answered":
-                wrong = _taken(text, files, marks=marks, number=number, emit=emit)
-                if isinstance(wrong, tuple):
-                    names: list[JSON] = [*wrong]
-                    end: End = "completed" if names else "answered"
-                    return replace(so_far, end=end, completion={"implementation_files": names} if names else None)
-            case "out_of_turns":
-                wrong = SEND_ALL_AGAIN if _was_cut_off(conversation) else ""
-            case _:
-                return so_far
-        if wrong:
+        used += run.usage.total
+        if run.end not in ("answered", "out_of_turns"):
+            return
+        wrong = ""  # it has been told already: empty, or cut off
+        if run.end == "answered":
+            wrong = _wrong_with(run.text, files, marks=marks, number=number, emit=emit)
+            if not wrong:
+                return
             conversation.say(wrong)
         told.append(wrong)
         if told.count(wrong) == budget.max_failed_turns:
-            return replace(so_far, end="stuck")
-    return AgentRun(end="out_of_turns", text=text, turns=budget.max_turns, calls=0, usage=usage, completion=None)
+            return
 
 
-def _taken(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emit) -> tuple[str, ...] | str:
-    """The files that the answer changed, none if it names none; or what the model is told is wrong with it."""
+def _wrong_with(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emit) -> str:
+    """What the model is told is wrong with its answer; empty once the files that it names, if any, are written."""
     try:
         blocks = parse(text)
     except UsageError as error:
         return f"{REFUSED} {error.happened} ({error.hint})\n{AGAIN}"
-    changed, refused = files.take(blocks)
+    refused = files.take(blocks)
     _tell(blocks, refused, number=number, emit=emit)
-    return _refusal(refused, files=files, marks=marks) if refused else changed
+    return _refusal(refused, files=files, marks=marks) if refused else ""
 
 
 def _refusal(refused: Sequence[Refusal], *, files: WholeFiles, marks: Marks) -> str:
@@ -95,9 +83,3 @@ def _tell(blocks: Sequence[Block], refused: Sequence[Refusal], *, number: int, e
         if refused:
             told = why.get(block.path, f"{block.path} waits for the other files of the answer")
         emit(ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=told.split("\n", 1)[0]))
-
-
-def _was_cut_off(conversation: Conversation) -> bool:
-    """Whether the last thing that the model was told is that its answer was cut off."""
-    last = conversation.messages[-1]
-    return isinstance(last, UserMessage) and last.content == (Text(text=CUT_OFF),)

@@ -60,15 +60,15 @@ class WholeFiles:
             parts.append(f"Not there yet: {', '.join(missing)}")
         return "\n\n".join(parts)
 
-    def take(self, blocks: Sequence[Block]) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
-        """Write all of ``blocks``, or none if anything is wrong; the names of the files that changed, and what is."""
+    def take(self, blocks: Sequence[Block]) -> tuple[Refusal, ...]:
+        """Write all of ``blocks``, or none of them and say what is wrong."""
         ready, refused = self._checked(blocks)
         if refused:
-            return (), refused
+            return refused
         for file in ready:
             self._workspace.write(file.name, file.data)
             self._known.note(file.name, file.data)
-        return tuple(file.name for file in ready), ()
+        return ()
 
     def _shown(self, path: str, *, marks: Marks) -> str:
         """One file, whole."""

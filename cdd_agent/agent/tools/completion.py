@@ -10,7 +10,7 @@ from cdd_agent.agent.tool import Tool, ToolOutput, define
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What an agent hands in; ``read_input(run.completion, Completion)`` reads it from an ``AgentRun``."""
+    """What an agent hands in."""
 
     implementation_files: Annotated[
         tuple[str, ...], msgspec.Meta(description="paths of the files you created or changed")

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.loop import CUT_OFF_WITHOUT_TOOLS
 from cdd_agent.compose import Composition
 from cdd_agent.errors import UsageError
 from cdd_agent.events import GateJudged, ToolCalled, ToolReturned
@@ -130,7 +131,7 @@ def test_an_answer_that_is_cut_off_is_not_taken_in_parts(project: Project) -> No
     half = replace(says(f"```python:{TEST_FILE}\n{TEST[:30]}"), stop_reason="max_tokens")
     model = ScriptedModel([half, says(block(TEST_FILE, TEST)), says("No.")])
     project.run(item(), bench=bench(project, model))
-    assert "Nothing of it was written: a file counts only if its block is whole." in said_to(model.requests[1])
+    assert said_to(model.requests[1]) == CUT_OFF_WITHOUT_TOOLS
 
 
 def test_a_file_that_the_model_has_not_seen_is_given_to_it_before_it_is_replaced(project: Project) -> None:
