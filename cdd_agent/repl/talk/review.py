@@ -11,6 +11,7 @@ from cdd_agent.review.diff import FileDiff
 from cdd_agent.review.evidence import Evidence
 from cdd_agent.review.review import Review
 from cdd_agent.review.subject import Landed, StepToReview
+from cdd_agent.work import state_file
 
 WORDS = {"approve": ("a",), "next": ("n", ""), "previous": ("p",), "diff": ("d",), "exit": ()}
 """What a review listens to -> other ways to say it; a number goes to that step, ``diff`` may name a file."""
@@ -41,6 +42,7 @@ def say(review: Review, words: str, *, screen: Screen) -> bool:
             return False
         case "approve":
             number = review.step.number
+            _require_as_shown(review)
             review.approve()
             screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green", indent=0)
             if not review.left:
@@ -60,6 +62,17 @@ def say(review: Review, words: str, *, screen: Screen) -> bool:
     show_step(review.step, count=len(review.steps), screen=screen)
     _say_what_is_next(review, screen=screen)
     return True
+
+
+def _require_as_shown(review: Review) -> None:
+    """Raise ``UsageError`` if the step has other commits by now than those that were shown."""
+    state, step = state_file.load(review.ticket.state_path), review.step
+    landed = state.execution(step.number).commits.values() if state is not None else ()
+    if set(landed) != {shown.commit for shown in step.commits}:
+        raise UsageError(
+            f"Step {step.number} is not what was shown any more, so it was not approved.",
+            hint=f"look at it as it is now: cdd review {review.ticket.slug}",
+        )
 
 
 def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
+from cdd_agent.repl.commands import at_prompt
 from cdd_agent.repl.talk import review as review_talk
 from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import find
+from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG, captured
 
 
@@ -49,6 +51,24 @@ def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
     again = Talk(finished)
     assert "are approved." in again.greets()
     assert not again.is_listening
+
+
+def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    path = talk.review.ticket.state_path
+    state = state_file.load(path)
+    assert state is not None
+    step = state.execution(1)
+    again = replace(step, commits={**step.commits, "refactor": step.base_commit or ""})
+    state_file.save(path, replace(state, step_executions={1: again}))
+    with pytest.raises(UsageError, match="Step 1 is not what was shown any more") as refused:
+        talk.says("a")
+    assert at_prompt(refused.value.hint) == f"look at it as it is now: /review {SLUG}"
+    assert talk.review.left == 1
+    path.unlink()
+    with pytest.raises(UsageError, match="not what was shown"):
+        talk.says("a")
 
 
 def test_a_step_that_is_not_completed_is_named_so(finished: Path) -> None:
