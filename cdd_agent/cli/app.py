@@ -124,7 +124,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
     except click.ClickException as error:
         return _told(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        hint = "cdd exec goes on from the last checkpoint when it is run again"
+        hint = "what was saved stays, and the same command goes on from there"
         return _told("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
         drop_output()

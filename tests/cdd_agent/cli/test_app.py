@@ -192,7 +192,7 @@ def test_ctrl_c_ends_with_130_and_nothing_half_done(tmp_path: Path) -> None:
         ended.send_signal(signal.SIGINT)
         _, told = ended.communicate(timeout=60)
     assert ended.returncode == 130
-    assert told.startswith(b"error: Stopped.\nhint: ")
+    assert told == b"error: Stopped.\nhint: what was saved stays, and the same command goes on from there\n"
     status = subprocess.run(["git", "status", "--short"], cwd=folder, capture_output=True, text=True, check=True)
     assert status.stdout == ""
 
