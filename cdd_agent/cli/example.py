@@ -100,7 +100,7 @@ def _copied(source: Path, keep: Path | None) -> Path:
     project = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="cdd-demo-")) / "project"
     shutil.copytree(source, project, ignore=shutil.ignore_patterns("__pycache__"))
     repository = Repository.create(project)
-    repository.git("config", "user.name", os.environ.get("USER", "demo"))
+    repository.git("config", "user.name", os.environ.get("USER") or "demo")
     repository.git("config", "user.email", "demo@localhost")
     commit_paths(repository, "The project as it was", paths=repository.uncommitted())
     return repository.root

@@ -3,6 +3,9 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from cdd_agent.cli.app import run
 from cdd_agent.cli.example import examples
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import SLUG
@@ -24,3 +27,8 @@ def test_a_played_example_is_a_clean_repository_with_its_commits(finished: Path)
     subjects = git("log", "--reverse", "--format=%s").splitlines()
     assert [subject.partition(":")[0] for subject in subjects] == ["The project as it was", "plan", "test", "fix"]
     assert '"completed"' in find(finished, SLUG).state_path.read_text(encoding="utf-8")
+
+
+def test_an_example_is_played_for_a_user_whose_name_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "")
+    assert run(["demo", SLUG, "--keep", str(tmp_path / "made")]) == 0
