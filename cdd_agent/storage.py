@@ -79,7 +79,7 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
     return data
 
 
-def open_log(path: Path) -> tuple[int, bool]:
+def _open_log(path: Path) -> tuple[int, bool]:
     """An ordinary file open for appending, made if missing with its folder, and whether its last line is unfinished.
 
     Raises ``OSError`` naming ``path`` for anything else; never waits.
@@ -106,7 +106,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         """Opens ``path`` for appending and makes its folder; raises ``OSError``."""
         self.path = path
-        self.descriptor, self._is_torn = open_log(path)
+        self.descriptor, self._is_torn = _open_log(path)
         with contextlib.suppress(OSError):  # somebody else's file, or a disk without permissions
             os.fchmod(self.descriptor, 0o600)
 

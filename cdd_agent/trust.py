@@ -136,7 +136,8 @@ class Approvals:
     def record(self, offer: Offer, *, approved: bool) -> None:
         """Keep a decision; also for what the program itself wrote into the project at the user's command.
 
-        Raises ``EnvironmentMissing`` if the user's folder cannot hold it.
+        Raises ``EnvironmentMissing`` if the user's folder is the project's, ``UsageError`` while another decision is
+        being kept, and ``OSError`` if the file cannot be written.
         """
         self._require_outside()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -300,7 +301,7 @@ def is_reached_through(project: Path, python: Path) -> bool:
 
 
 def _digest_of(path: Path) -> str:
-    """sha256 of a plain file; of nothing for anything else."""
+    """sha256 of a plain file, of nothing for a pipe and its like; or that it cannot be read."""
     digest = hashlib.sha256()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

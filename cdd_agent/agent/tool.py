@@ -111,20 +111,15 @@ def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
         raise UsageError(f"The input cannot be read: {error}", hint=expected) from error
 
 
-def sendable(text: str) -> str:
-    """``text`` as any encoder takes it: a byte of a file that is not UTF-8 is written ``\\xNN``."""
-    shown = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
-    return shown.encode("utf-8", "backslashreplace").decode()
-
-
 def _failed(text: str) -> ToolOutput:
     """An answer that says what went wrong."""
     return ToolOutput(text=_shown(text), is_error=True)
 
 
 def _shown(text: str) -> str:
-    """``text`` as it may be sent, its keys masked."""
-    return sendable(mask(text).text)
+    """``text`` as it may be sent: its keys masked, a byte of a file that is not UTF-8 written ``\\xNN``."""
+    shown = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", mask(text).text)
+    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 def _schema(inputs: type) -> dict[str, JSON]:

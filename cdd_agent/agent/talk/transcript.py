@@ -7,7 +7,6 @@ nor a text shaped like one.
 
 import contextlib
 import fcntl
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit, Notice
-from cdd_agent.model.conversation import JSON, Conversation, Keep, Message
+from cdd_agent.model.conversation import JSON, Conversation, Keep, Message, draw_token
 from cdd_agent.model.secret import hidden
 from cdd_agent.model.wire import encode_messages, sendable
 from cdd_agent.settings import private_folder
@@ -25,7 +24,6 @@ SCHEMA = 1
 """The number of the file's form; a file with a greater one is refused."""
 
 FILE = "transcript.jsonl"
-_LETTERS = "bcdfghjkmnpqrstvwxz"
 
 
 class Begun(msgspec.Struct, kw_only=True, tag_field="kind", tag="begun"):
@@ -164,7 +162,7 @@ class Transcript:
         folder = sessions_folder(self._project)
         private_folder(self._project)
         while not self.id:
-            name = f"{digits[:8]}-{digits[8:14]}-{''.join(secrets.choice(_LETTERS) for _ in range(3))}"
+            name = f"{digits[:8]}-{digits[8:14]}-{draw_token()[:3]}"
             with contextlib.suppress(FileExistsError):
                 (folder / name).mkdir(parents=True, mode=0o700)
                 self.id = name
