@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+NOTES_REF = "refs/notes/tdd-handoffs"
+"""Where handoff notes lie: what git carries over to a commit that it makes in the place of another."""
+
 _ALWAYS = (
     ("core.fsmonitor", "false"),
     ("core.quotePath", "false"),
@@ -22,6 +25,10 @@ _ALWAYS = (
     ("diff.external", ""),
     ("diff.ignoreSubmodules", "dirty"),
     ("log.showSignature", "false"),
+    ("notes.rewriteRef", NOTES_REF),
+    ("notes.rewriteMode", "concatenate"),
+    ("notes.rewrite.amend", "true"),
+    ("notes.rewrite.rebase", "true"),
     ("safe.bareRepository", "explicit"),
     ("submodule.recurse", "false"),
 )

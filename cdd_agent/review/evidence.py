@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.git.notes import read_lines
+from cdd_agent.git.notes.store import read_lines
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.codec import LIMIT_BYTES

@@ -15,7 +15,7 @@ from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.commits import commit_paths, find_by_trailer, move_head, refresh_index, remarks, require_identity
 from cdd_agent.git.failure import GitError, GitUnable
-from cdd_agent.git.notes import NOTES_REF, append_line, read_lines
+from cdd_agent.git.notes.store import NOTES_REF, append_line, read_lines
 from cdd_agent.git.repository import CommitId, Repository, branch_ref, resolved
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.git.states import require_usable
@@ -605,7 +605,7 @@ def test_a_step_leaves_the_users_uncommitted_work_as_it_is(tmp_path: Path, *, la
 WRITER = """
 import sys
 from pathlib import Path
-from cdd_agent.git.notes import append_line
+from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId, Repository
 repository = Repository(Path(sys.argv[1]))
 for commit in sys.argv[2:]:

@@ -15,7 +15,7 @@ import pytest
 from cdd_agent.errors import CddError
 from cdd_agent.git.commits import commit_paths, remarks, require_identity
 from cdd_agent.git.failure import GitUnable
-from cdd_agent.git.notes import append_line, read_lines
+from cdd_agent.git.notes.store import append_line, read_lines
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.git.states import require_usable

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cdd_agent.git.notes import append_line
+from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.review.evidence import evidence_of, kept_reports
 from cdd_agent.tickets.ticket import find

@@ -1,13 +1,13 @@
 import subprocess
 import sys
 
-from cdd_agent.git.notes import append_line, read_lines
+from cdd_agent.git.notes.store import append_line, read_lines
 from cdd_agent.git.repository import Repository
 
 WRITER = """
 import sys
 from pathlib import Path
-from cdd_agent.git.notes import append_line
+from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import Repository
 repository = Repository(Path(sys.argv[1]))
 for number in range(5):
