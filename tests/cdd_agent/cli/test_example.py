@@ -29,6 +29,9 @@ def test_a_played_example_is_a_clean_repository_with_its_commits(finished: Path)
     assert '"completed"' in find(finished, SLUG).state_path.read_text(encoding="utf-8")
 
 
-def test_an_example_is_played_for_a_user_whose_name_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_begins_in_a_commit_even_for_a_user_whose_name_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("USER", "")
-    assert run(["demo", SLUG, "--keep", str(tmp_path / "made")]) == 0
+    run(["--replay", str(tmp_path / "none"), "demo", SLUG, "--keep", str(tmp_path / "made")])
+    assert list((tmp_path / "made" / ".git" / "refs" / "heads").iterdir()) != []
