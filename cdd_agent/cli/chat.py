@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -47,13 +46,13 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
 
     Raises ``click.exceptions.Exit`` with what the session ends with, unless that is 0.
     """
-    with ExitStack() as journals:
+    with ExitStack() as stack:
         outset = _Outset(invocation)
         somebody_types = invocation.is_interactive
+        is_welcomed = somebody_types and not first
         read = _at_terminal(invocation, outset) if somebody_types else _from_input()
-        if somebody_types and not first:
+        if is_welcomed:
             _welcome(outset.root, somebody_answers=outset.somebody_answers, color=invocation.color)
-            outset.has_shown_memory()
             try:
                 read = _ReadAhead(read)
             except EOFError:
@@ -62,7 +61,8 @@ def chat(invocation: Invocation, *, first: str = "") -> None:
             with ECHO.off() if somebody_types else nullcontext(), _undisturbed():
                 from cdd_agent.repl.session import Session
 
-                crew = _Crew(outset, journals)
+                outset.project.has_told_memory = is_welcomed
+                crew = _Crew(outset, stack)
                 session = Session(crew, screen=invocation.screen, read=read, somebody_types=somebody_types)
         except KeyboardInterrupt as stop:
             if not isinstance(read, _ReadAhead):
@@ -100,18 +100,14 @@ class _ReadAhead:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Ctrl-C waits until the block has ended, since what is half loaded cannot be used, and not be loaded again."""
-    pressed: list[FrameType | None] = []
-    answer = signal.getsignal(signal.SIGINT)
-    if not callable(answer):
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda _, frame: pressed.append(frame))
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, answer)
-    for frame in pressed[:1]:
-        answer(signal.SIGINT, frame)
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _welcome(root: Path, *, somebody_answers: bool, color: bool | None) -> None:
@@ -143,7 +139,6 @@ class _Outset:
         self.invocation = invocation
         self.listeners: list[Emit] = []
         """Who hears of events before they are shown."""
-        self._shows_memory = True
 
     @property
     def somebody_answers(self) -> bool:
@@ -169,15 +164,7 @@ class _Outset:
     def project(self) -> "Composition":
         from cdd_agent.compose import Composition
 
-        project = Composition(self.invocation.asking, emit=self._emit)
-        project.has_told_memory = not self._shows_memory
-        return project
-
-    def has_shown_memory(self) -> None:
-        """The user has been told of the project's memory, and need not be again."""
-        self._shows_memory = False
-        if "project" in vars(self):
-            self.project.has_told_memory = True
+        return Composition(self.invocation.asking, emit=self._emit)
 
     def _allows(self, offer: "Offer") -> bool:
         """As the user has said, or says now; only to ask, or to tell what is declined, are the adapters needed."""
