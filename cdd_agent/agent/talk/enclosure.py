@@ -18,6 +18,9 @@ MOST_FILES = 10
 MOST_LOOKED_AT = 100
 """Words with ``@`` in one message; in what is pasted, those behind them are words like any other."""
 
+_SHOWN = 120
+"""Characters of a name that is no file's."""
+
 _MENTION = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\\n]|\\.)+)\"|(?P<plain>[^\s\"]+))")
 """``@src/reading.py``, or ``@"my notes.md"``, at the beginning of a word."""
 _BEHIND = ".,;:!?)]}'*`"
@@ -46,12 +49,13 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
     paths = dict.fromkeys(_path(found, workspace) for found in mentions)
     parts = [words]
     absent: list[str] = []
+    beyond: list[str] = []
     for path in paths:
         if not workspace.is_file(path):
             absent += [path] if "/" in path else []
             continue
         if len(parts) > MOST_FILES:
-            tell(f"@{path} is left out: one message takes {MOST_FILES} files.")
+            beyond.append(path)
             continue
         try:
             text = decode(workspace.read(path, cap_bytes=MOST_BYTES))
@@ -59,8 +63,12 @@ def with_files(words: str, workspace: Workspace, *, marks: Marks, tell: Callable
             tell(f"@{path} is left out: {error.happened}")
             continue
         parts.append(marks.around(text, source=path, exact=True))
+    if beyond:
+        told = f"@{beyond[0]} is left out: one message takes {MOST_FILES} files"
+        tell(f"{told}; so are {len(beyond) - 1} more." if len(beyond) > 1 else f"{told}.")
     if absent:
-        told = f"There is no file {absent[0]} in the project, so @{absent[0]} is given as it is written"
+        first = absent[0] if len(absent[0]) <= _SHOWN else f"{absent[0][: _SHOWN - 3]}..."
+        told = f"There is no file {first} in the project, so @{first} is given as it is written"
         tell(f"{told}, and {len(absent) - 1} more names are." if len(absent) > 1 else f"{told}.")
     return "\n\n".join(parts)
 

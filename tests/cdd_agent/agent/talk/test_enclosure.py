@@ -100,3 +100,16 @@ def test_a_large_file_and_too_many_are_left_out(tmp_path: Path) -> None:
     text, told = enclosed(" ".join(f"@f{number}.py" for number in range(MOST_FILES + 1)), tmp_path)
     assert text.count("</data-") == MOST_FILES
     assert told == [f"@f{MOST_FILES}.py is left out: one message takes {MOST_FILES} files."]
+
+
+def test_of_many_that_are_left_out_one_is_told(tmp_path: Path) -> None:
+    names = [f"f{number}.py" for number in range(MOST_FILES + 40)]
+    for name in names:
+        (tmp_path / name).write_text("x = 1\n")
+    _, told = enclosed(" ".join(f"@{name}" for name in names), tmp_path)
+    assert told == [f"@f{MOST_FILES}.py is left out: one message takes {MOST_FILES} files; so are 39 more."]
+
+
+def test_a_name_as_long_as_a_page_is_told_in_short(tmp_path: Path) -> None:
+    (told,) = enclosed("@" + "a/" * 3000, tmp_path)[1]
+    assert len(told) < 400
