@@ -34,11 +34,8 @@ def in_the_way(executor: Executor, *, anew: bool) -> tuple[str, ...]:
 
     None if they are kept, and none of a step that goes on where it was interrupted: its own files are among them.
     """
-    if executor.allows_dirty or executor.keeps_changes:
+    if executor.allows_dirty or executor.keeps_changes or _underway(executor) is not None:
         return ()
-    for number in executor.state.numbers(Status.IN_PROGRESS):
-        if recovery.is_underway(executor.ticket.slug, executor.state.execution(number), bench=executor.bench):
-            return ()
     nothing_runs = executor.next_step() is None and not anew
     return () if nothing_runs else changes_of_users(executor.bench.repository, executor.ticket)
 
@@ -53,7 +50,12 @@ def commit_changes(executor: Executor, message: str = "") -> None:
     require_usable(repository.place)
     with alone(executor.ticket, executor.bench):
         require_finished(repository)
-        _require_no_step_underway(executor)
+        number = _underway(executor)
+        if number is not None:  # its half-done files cannot be told from the user's
+            raise UsageError(
+                f"Step {number} was interrupted, and its files are among the changes.",
+                hint=f"Enter goes on with it; skip {number} undoes it",
+            )
         paths = _to_commit(repository, changes_of_users(repository, executor.ticket))
         require_identity(repository)
         subject = message.strip() or MESSAGE
@@ -150,11 +152,8 @@ def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict
     )
 
 
-def _require_no_step_underway(executor: Executor) -> None:
-    """Raise ``UsageError`` if a step was interrupted: its half-done files cannot be told from the user's."""
-    for number in executor.state.numbers(Status.IN_PROGRESS):
-        if recovery.is_underway(executor.ticket.slug, executor.state.execution(number), bench=executor.bench):
-            raise UsageError(
-                f"Step {number} was interrupted, and its files are among the changes.",
-                hint=f"Enter goes on with it; skip {number} undoes it",
-            )
+def _underway(executor: Executor) -> int | None:
+    """The step that goes on where it was interrupted, if there is one."""
+    slug, state, bench = executor.ticket.slug, executor.state, executor.bench
+    begun = state.numbers(Status.IN_PROGRESS)
+    return next((n for n in begun if recovery.is_underway(slug, state.execution(n), bench=bench)), None)
