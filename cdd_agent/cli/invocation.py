@@ -84,8 +84,7 @@ class Invocation:
             return self.options
         if self.options.ask is not None:
             return replace(self.options, attended=True)
-        from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait
-        from cdd_agent.repl.talk.consent import objection
+        from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait, objection
 
         return replace(
             self.options,

@@ -1,4 +1,4 @@
-"""Asking a person at the terminal: may this take effect, may a command run, is a long pause to be waited for."""
+"""Asking a person at the terminal: may this take effect, may a command run, is a pause waited for, a change saved."""
 
 import math
 from collections.abc import Mapping
@@ -50,6 +50,22 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     minutes = math.ceil(wait_s / 60)
     screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
     return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+
+
+def objection(*, screen: Screen) -> str | None:
+    """What the developer has against saving the change that was just shown, in their words, which may be none at all.
+
+    None: it is to be saved, which Enter says too. Raises ``KeyboardInterrupt`` where no answer comes.
+    """
+    forget_typed_ahead()
+    while True:
+        said, why = _said("Save this? [Y/n, or n and why]", screen=screen)
+        match said:
+            case "" | "y" | "yes":
+                return None
+            case "n" | "no":
+                return why
+        screen.line("Enter saves it; n and your words say what should be different.", indent=0)
 
 
 _CLASSES: Mapping[str, str] = {
@@ -111,14 +127,20 @@ def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
     """What a person says to a command, asked until it is an answer."""
     forget_typed_ahead()
     while True:
-        said, _, rest = screen.ask(question).strip().partition(" ")
-        match said.lower().rstrip(",:"):
+        said, why = _said(question, screen=screen)
+        match said:
             case "y" | "yes":
                 return Answer(verdict="always" if keeps else "once")
             case "o" | "once":
                 return Answer(verdict="once")
             case "" | "n" | "no":
-                return Answer(verdict="no", reason=rest.strip())
+                return Answer(verdict="no", reason=why)
+
+
+def _said(question: str, *, screen: Screen) -> tuple[str, str]:
+    """The first word of an answer, in small letters, and what stands behind it."""
+    word, _, rest = screen.ask(question).strip().partition(" ")
+    return word.lower().rstrip(",:"), rest.strip()
 
 
 def _says_yes(question: str, *, screen: Screen) -> bool:
