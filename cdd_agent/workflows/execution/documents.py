@@ -1,7 +1,7 @@
 """A ticket's documents as the Executor needs them: read and checked, committed, and turned into work items."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from cdd_agent.agent.unseen import in_one_line
@@ -45,6 +45,10 @@ class Documents:
             spec_sha256=hashlib.sha256(spec_text.encode()).hexdigest(),
             plan_sha256=hashlib.sha256(plan_text.encode()).hexdigest(),
         )
+
+    def carried_out(self, state: RunState) -> RunState:
+        """``state`` as that of a run whose last step was run, or taken as done, by these documents."""
+        return replace(state, plan_sha256=self.plan_sha256, spec_sha256=self.spec_sha256)
 
     def changed_since(self, state: RunState) -> tuple[str, ...]:
         """What is to be known of the documents that are not those the last step of ``state`` was run by."""

@@ -126,9 +126,8 @@ class Executor:
         open_steps = self.state.numbers(Status.IN_PROGRESS, Status.PENDING)
         can_run = ready(self.depends, completed=self.state.numbers(Status.COMPLETED))
         in_progress = self.state.numbers(Status.IN_PROGRESS)
-        for number in (*in_progress, *(n for n in order(self.depends) if n in can_run and n in open_steps)):
-            return self.step(number)
-        return None
+        runnable = (*in_progress, *(n for n in order(self.depends) if n in can_run and n in open_steps))
+        return self.step(runnable[0]) if runnable else None
 
     def step(self, number: int) -> Step:
         """The step of this number; raises ``UsageError`` if the plan has none."""
@@ -262,13 +261,11 @@ def _run_facts(executor: Executor, *, goes_on: bool) -> RunState:
     """The state with what the step about to run is carried out with; one that goes on stays on its branch."""
     bench, state = executor.bench, executor.state
     return replace(
-        state,
+        executor.documents.carried_out(state),
         base_commit=state.base_commit or bench.repository.head(),
         branch=state.branch if goes_on else bench.repository.branch(),
         sandbox=bench.suite.sandbox.level,
         model=bench.model.name,
-        plan_sha256=executor.documents.plan_sha256,
-        spec_sha256=executor.documents.spec_sha256,
     )
 
 

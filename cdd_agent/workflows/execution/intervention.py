@@ -86,7 +86,7 @@ def mark_done(executor: Executor, step: Step) -> None:
     require_dependencies(executor, step)
     require_ready(bench.repository, executor.ticket, documents=executor.documents, allow_dirty=False, emit=bench.emit)
     now = executor.clock.now
-    again = states.retry_step(executor.state, number)
+    again = states.retry_step(executor.documents.carried_out(executor.state), number)
     begun = states.start_step(again, step_key(step), now=now(), base_commit=bench.repository.head())
     bench.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
     judged, record = _judged(executor, step, begun=begun)

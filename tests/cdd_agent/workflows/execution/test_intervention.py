@@ -220,3 +220,16 @@ def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(work: Make
     assert intervention.in_the_way(executor, anew=False) == ()
     with pytest.raises(UsageError, match="Step 1 was interrupted"):
         intervention.commit_changes(executor)
+
+
+def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(work: MakeWork, project: Project) -> None:
+    made = work(FEATURES)
+    executor = failed(made)
+    made.ticket.plan_path.write_text(FEATURES + "\nNow in other words.\n")
+    project.write({"discount.py": CODE, TEST_FILE: TEST})
+    intervention.commit_changes(executor)
+    executor = made.executor()
+    assert executor.changed == ("plan.md has changed since the last step was run",)
+    with executor.running():
+        intervention.mark_done(executor, executor.step(1))
+    assert made.executor().changed == ()
