@@ -64,11 +64,12 @@ def _refusal(refused: Sequence[Refusal], *, files: WholeFiles, marks: Marks) -> 
     """What the model is told of blocks that cannot be written, with the files that it has to know first."""
     rows = [f"- {refusal.path}: {refusal.why}" for refusal in refused]
     parts = ["\n".join([REFUSED, *rows, AGAIN])]
-    wanted = [refusal.path for refusal in refused if refusal.must_be_given]
-    try:
-        parts += [files.give(wanted, marks=marks)] if wanted else []
-    except UsageError as error:
-        parts.append(f"{error.happened} Leave that file as it is.")
+    for refusal in refused:
+        if refusal.must_be_given:
+            try:
+                parts.append(files.give([refusal.path], marks=marks))
+            except UsageError as error:
+                parts.append(f"{error.happened} Leave that file as it is.")
     return "\n\n".join(parts)
 
 
