@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.errors import UsageError
+from cdd_agent.events import TicketListed
+from cdd_agent.repl.actions.listing import ticket_listed
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.plan_tree import show_plan
@@ -43,12 +44,12 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[
         screen.line(typed("There are no tickets yet. Make one with: cdd new SLUG"), indent=0)
         return
     table = _table("ticket", "title", "spec", "plan", "steps done")
-    for ticket in tickets:
-        try:
+    for ticket in map(ticket_listed, tickets):
+        if ticket.problem:
+            told = typed(f"not valid; cdd status {ticket.ticket} tells more")
+            table.add_row(ticket.ticket, Text(told, style="bold red"))
+        else:
             table.add_row(*_cells(ticket))
-        except UsageError:
-            told = typed(f"not valid; cdd status {ticket.slug} tells more")
-            table.add_row(ticket.slug, Text(told, style="bold red"))
     screen.show(table)
 
 
@@ -95,21 +96,16 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
         screen.line(_took(state), style="dim", indent=0, hang=2)
 
 
-def _cells(ticket: Ticket) -> tuple[str | Text, ...]:
-    """The row of one ticket; raises ``DocumentError``."""
-    wanted = spec.load(ticket.spec_path)
-    missing = spec.missing(wanted)
-    state = state_file.load(ticket.state_path)
-    steps = ""
-    if state is not None:
-        steps = f"{len(state.numbers(Status.COMPLETED))} of {len(state.step_executions)}"
-        steps += ", one failed" if state.numbers(Status.FAILED) else ""
+def _cells(ticket: TicketListed) -> tuple[str | Text, ...]:
+    """The row of one ticket."""
+    missing = len(ticket.missing)
+    steps = f"{ticket.completed} of {ticket.steps}" if ticket.status else ""
     return (
-        ticket.slug,
-        clean(wanted.title),
-        Text(f"{len(missing)} missing", style="yellow") if missing else Text("complete", style="green"),
-        Text("yes", style="green") if ticket.plan_path.exists() else Text("no", style="dim"),
-        steps,
+        ticket.ticket,
+        clean(ticket.title),
+        Text(f"{missing} missing", style="yellow") if missing else Text("complete", style="green"),
+        Text("yes", style="green") if ticket.has_plan else Text("no", style="dim"),
+        f"{steps}, one failed" if ticket.failed else steps,
     )
 
 
