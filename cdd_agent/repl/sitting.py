@@ -91,7 +91,7 @@ class Sitting:
             self._before = [*(earlier for earlier in self._before if earlier != here), here]
         self._agent = None
 
-    def before(self) -> tuple[str, str] | None:
+    def take_earlier(self) -> tuple[str, str] | None:
         """Name and ticket of the agent that listened before, which is forgotten with that; None if there is none."""
         return self._before.pop() if self._before else None
 

@@ -62,7 +62,7 @@ def open_review(sitting: Sitting, argument: str) -> None:
 
 def back(sitting: Sitting, _argument: str) -> None:
     """Return to the agent before, its conversation as it was; from the first one, to the plain prompt."""
-    earlier = sitting.before()
+    earlier = sitting.take_earlier()
     if earlier is None and sitting.agent is None:
         raise UsageError("There is no agent to go back to.", hint="/spec, /plan or /exec with a ticket opens one")
     if earlier is None:
