@@ -29,7 +29,7 @@ from cdd_agent.sandbox.ladder import choose
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.tdd import briefing
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.state import AttemptRecord
 from cdd_agent.workflows.conversation.desk import Desk
@@ -45,21 +45,6 @@ from tests.security.corpus.injection import MOUNTS, Injection
 from tests.security.corpus.injections import INJECTIONS
 from tests.security.corpus.stage import Stage, build, git_log, play, told
 from tests.security.test_terminal import OBEYED
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    return find_interpreter(tmp_path_factory.mktemp("no-environment"))
-
-
-@pytest.fixture(scope="module")
-def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bytecode")
-
-
-@pytest.fixture
-def project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
-    return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from cdd_agent.guarded.protected import SETTINGS_FILES, SETTINGS_FOLDERS
 from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.equipment import tools_for
 from cdd_agent.tdd.policy import Phase
-from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel
@@ -73,12 +72,6 @@ def agent(tmp_path: Path) -> Agent:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     return Agent(tmp_path / "app")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    interpreter = find_interpreter(tmp_path)
-    return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=tmp_path / "bytecode")
 
 
 def outside(agent: Agent) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import make_attempt
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, FILES, QUICK, TEST, TEST_FILE, Project, item
@@ -102,11 +102,6 @@ TRICKS = {
         files={"json/__init__.py": LYING_JSON, "discount.py": WRONG},
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    return find_interpreter(tmp_path_factory.mktemp("no-environment"))
 
 
 @pytest.fixture

@@ -80,3 +80,8 @@ class Ground:
 @pytest.fixture(params=ALL)
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level=request.param)
+
+
+@pytest.fixture(params=CONFINED)
+def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+    return Ground.lay(tmp_path, level=request.param)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.sandbox.warden import seccomp
-from tests.cdd_agent.sandbox.conftest import CONFINED, Ground
+from tests.cdd_agent.sandbox.conftest import Ground
 
 pytestmark = pytest.mark.skipif(not seccomp.is_available(), reason="no filter of system calls on this machine")
 
@@ -74,11 +74,6 @@ if __name__ == "__main__":
 @pytest.fixture
 def landlocked(tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level="landlock")
-
-
-@pytest.fixture(params=CONFINED)
-def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return Ground.lay(tmp_path, level=request.param)
 
 
 @pytest.mark.parametrize("way", CONNECTS)

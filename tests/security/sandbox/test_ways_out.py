@@ -30,34 +30,19 @@ from cdd_agent.sandbox.port import Access, Limits
 from cdd_agent.sandbox.reachable.mounts import binds
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.codec import load
-from tests.cdd_agent.sandbox.conftest import ALL, CONFINED, Ground, at
+from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
 from tests.security.corpus.commands import COMMANDS
 
 PACKAGE = Path(cdd_agent.__file__).parent
 
 
-@pytest.fixture(params=ALL)
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return Ground.lay(tmp_path, level=request.param)
-
-
-@pytest.fixture(params=CONFINED)
-def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return Ground.lay(tmp_path, level=request.param)
-
-
 @pytest.fixture
 def boxed(tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level="bwrap")
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    return find_interpreter(tmp_path_factory.mktemp("no-environment"))
 
 
 def suite(ground: Ground, interpreter: Interpreter) -> Suite:
@@ -367,7 +352,7 @@ def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:
         "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
         "print(grown, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, result.dropped_bytes)\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     told = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True).stdout
     grown_kb, warden_kb, dropped = map(int, told.split())
     assert ground.sandbox.level == "none"

@@ -11,19 +11,9 @@ import pytest
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun.access import access_for, protected_tests
 from cdd_agent.testrun.detect import Interpreter
-from tests.cdd_agent.sandbox.conftest import ALL, CONFINED, PYTHON, Ground
+from tests.cdd_agent.sandbox.conftest import PYTHON, Ground
 
 INTERPRETER = Interpreter(path=Path(sys.executable), origin="", python="3.11.0", pytest="8.0.0", reads=PYTHON)
-
-
-@pytest.fixture(params=ALL)
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return Ground.lay(tmp_path, level=request.param)
-
-
-@pytest.fixture(params=CONFINED)
-def confined(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
-    return Ground.lay(tmp_path, level=request.param)
 
 
 def git(folder: Path, *arguments: str) -> str:
