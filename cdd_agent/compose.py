@@ -21,6 +21,7 @@ from cdd_agent.events import Emit, Notice
 from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.journal import journal_path
 from cdd_agent.model.anthropic_api import AnthropicModel
 from cdd_agent.model.api.endpoint import Endpoint, shown_url
 from cdd_agent.model.api.patience import Patience
@@ -262,8 +263,8 @@ def _meter(project: Composition, ticket: Ticket, *, command: str) -> Meter:
     """The model as ``cdd COMMAND`` may use it for a ticket; all that is done for the ticket counts together."""
     adapters = project.adapters
     if ticket.slug not in project.tallies:
-        journal = settings.private_folder(adapters.root) / "journal" / ticket.slug / "events.jsonl"
-        project.tallies[ticket.slug] = Tally(history.talked(journal) + history.carried_out(ticket.state_path))
+        talked = history.talked(journal_path(adapters.root, ticket.slug))
+        project.tallies[ticket.slug] = Tally(talked + history.carried_out(ticket.state_path))
     return Meter(
         adapters.model,
         clock=adapters.clock,

@@ -2,7 +2,7 @@
 
 A killed run leaves at most its last line unfinished, and so does a disk that fills up. Reading passes over such a
 line, and the next one is begun on a line of its own. What cannot be written is told once and never ends the run: the
-journal tells what was done, and nothing is resumed from it.
+journal tells what was done, and no step is resumed from it.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,13 @@ import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.events import Emit, Event, Notice, TextDelta, ThinkingDelta, decode, encode
+from cdd_agent.settings import private_folder
 from cdd_agent.storage import Log
+
+
+def journal_path(project: Path, slug: str) -> Path:
+    """Where the events of a ticket are kept."""
+    return private_folder(project) / "journal" / slug / "events.jsonl"
 
 
 class Journal:

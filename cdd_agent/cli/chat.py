@@ -229,10 +229,10 @@ class _Crew:
         return examine(self._project.adapters.premises())
 
     def follow(self, ticket: Ticket) -> None:
-        from cdd_agent.journal import Journal
+        from cdd_agent.journal import Journal, journal_path
 
         if ticket.slug not in self._journals:
-            path = settings.private_folder(self.root) / "journal" / ticket.slug / "events.jsonl"
+            path = journal_path(self.root, ticket.slug)
             self._journals[ticket.slug] = self._stack.enter_context(
                 Journal(path, clock=self._project.adapters.clock, tell=self._outset.invocation.sink)
             )

@@ -108,9 +108,8 @@ class Invocation:
         Raises ``UsageError``, and makes no journal, if there is no such ticket.
         """
         from cdd_agent.compose import Composition
-        from cdd_agent.journal import Journal
+        from cdd_agent.journal import Journal, journal_path
         from cdd_agent.repl.render import WAITING
-        from cdd_agent.settings import private_folder
         from cdd_agent.tickets.ticket import find
 
         sinks: list[Emit] = [self.sink]
@@ -121,7 +120,7 @@ class Invocation:
 
         composition = Composition(self.asking, emit=emit)
         ticket = find(composition.adapters.root, slug)
-        path = private_folder(composition.adapters.root) / "journal" / slug / "events.jsonl"
+        path = journal_path(composition.adapters.root, slug)
         with Journal(path, clock=composition.adapters.clock, tell=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
             yield composition, ticket
