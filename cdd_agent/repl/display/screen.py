@@ -16,12 +16,9 @@ from cdd_agent.repl.display.live import LiveLine
 from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
 from cdd_agent.repl.display.markdown.wrap import hung
 from cdd_agent.repl.display.prose import Formatted, Prose, Written
+from cdd_agent.repl.display.symbols import SYMBOLS, symbols_for
 from cdd_agent.repl.terminal.typed_ahead import ECHO
 
-_SYMBOLS = {"open": "✔", "closed": "✘", "tool": "→", "commit": "●", "back": "↶", "note": "•", "todo": "○"}
-_SYMBOLS |= {"cut": "…", "bar": "│"}
-_ASCII = {"open": "+", "closed": "x", "tool": ">", "commit": "*", "back": "<", "note": "-", "todo": "o"}
-_ASCII |= {"cut": "~", "bar": "|"}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
 
@@ -53,8 +50,8 @@ class Screen:
             stream.reconfigure(errors="replace")
         no_color = None if color is None else not color
         self.console: Console = _Console(file=stream, no_color=no_color, highlight=False, markup=False, emoji=False)
-        speaks_unicode = _can_encode(stream, "".join(_SYMBOLS.values()) + _FRAMES + UNICODE.symbols)
-        self.symbols: Mapping[str, str] = _SYMBOLS if speaks_unicode else _ASCII
+        self.symbols: Mapping[str, str] = symbols_for(stream.encoding, besides=_FRAMES + UNICODE.symbols)
+        speaks_unicode = self.symbols is SYMBOLS
         has_colors = self.console.color_system is not None and not self.console.no_color
         self._look = replace(UNICODE if speaks_unicode else ASCII, color=has_colors)
         frames = _FRAMES if speaks_unicode else _ASCII_FRAMES
@@ -173,12 +170,3 @@ def _hung(line: Text, *, width: int, hang: int) -> list[Text]:
     whole = line.copy()
     whole.expand_tabs(4)
     return hung(whole, width=width, hang=hang)
-
-
-def _can_encode(stream: TextIO, text: str) -> bool:
-    """Whether ``stream`` can write ``text``."""
-    try:
-        text.encode(stream.encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -21,13 +21,14 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.symbols import symbols_for
 from cdd_agent.repl.place import Place, Read
 from cdd_agent.repl.terminal.burst import BurstInput
 from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter
 from cdd_agent.repl.terminal.history import ProjectHistory
 from cdd_agent.repl.terminal.keys import prompt_keys
 from cdd_agent.repl.terminal.paste import ChipProcessor, Pastes
-from cdd_agent.repl.terminal.toolbar import fitted, symbols_for, toolbar
+from cdd_agent.repl.terminal.toolbar import fitted, toolbar
 from cdd_agent.repl.terminal.typed_ahead import forget_typed_ahead
 
 MENU_ROWS = 6
@@ -147,11 +148,10 @@ class _Prompt:
 
     def _toolbar(self) -> StyleAndTextTuples:
         """What was said last, or where the user is."""
+        symbols = symbols_for(self._session.app.output.encoding())
         if self._told:
-            return [("class:toolbar.warning", f" {fitted(self._told, self._columns - 1)}")]
-        return toolbar(
-            self._place, width=self._columns, symbols=symbols_for(self._session.app.output.encoding() or "utf-8")
-        )
+            return [("class:toolbar.warning", f" {fitted(self._told, self._columns - 1, cut=symbols['cut'])}")]
+        return toolbar(self._place, width=self._columns, symbols=symbols)
 
     def _fit(self, app: "Application[str]") -> None:
         """Take the terminal for what it is before it is drawn on: perhaps low, perhaps one that never says where it is.

@@ -7,14 +7,12 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.utils import get_cwidth
 
 from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.symbols import SYMBOLS
 from cdd_agent.repl.place import Place
 
 KEYS = "/help  Ctrl-D leaves"
 NEARLY_FULL_PERCENT = 70
 """Of the model's context: from here on it matters."""
-
-SYMBOLS: Mapping[str, str] = {"open": "✔", "closed": "✘", "cut": "…"}
-ASCII: Mapping[str, str] = {"open": "+", "closed": "x", "cut": "~"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +51,6 @@ def fitted(text: str, width: int, *, cut: str = "…") -> str:
     while line and get_cwidth(line) > width - get_cwidth(cut):
         line = line[:-1]
     return line + cut if width > 0 else ""
-
-
-def symbols_for(encoding: str) -> Mapping[str, str]:
-    """The symbols that a terminal of that encoding can show."""
-    try:
-        "".join(SYMBOLS.values()).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return SYMBOLS
 
 
 def _parts(place: Place, symbols: Mapping[str, str]) -> list[_Part]:

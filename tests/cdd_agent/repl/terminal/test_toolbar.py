@@ -4,8 +4,9 @@ import pytest
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
+from cdd_agent.repl.display.symbols import ASCII, symbols_for
 from cdd_agent.repl.place import Place
-from cdd_agent.repl.terminal.toolbar import ASCII, fitted, symbols_for, toolbar
+from cdd_agent.repl.terminal.toolbar import fitted, toolbar
 
 PLACE = Place(
     agent="exec",
@@ -87,6 +88,7 @@ def test_what_it_is_given_is_shown_as_text() -> None:
 def test_a_terminal_without_the_symbols_gets_ascii() -> None:
     assert symbols_for("ascii") is ASCII
     assert symbols_for("utf-8") is not ASCII
+    assert symbols_for("no-such-encoding") is ASCII
     assert fragment_list_to_text(toolbar(PLACE, width=100, symbols=ASCII)).isascii()
 
 
