@@ -1,5 +1,5 @@
 """The small project that the program's own tests take, and the interpreter that was found for it."""
 
-from tests.cdd_agent.conftest import bytecode, interpreter, project
+from tests.cdd_agent.conftest import bytecode, finished, finished_once, interpreter, project
 
-__all__ = ["bytecode", "interpreter", "project"]
+__all__ = ["bytecode", "finished", "finished_once", "interpreter", "project"]

@@ -27,7 +27,7 @@ from cdd_agent.trust import Approvals, NotApproved, Offer, Trust
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_hooks import EVERY_HOOK
 from tests.fakes.approval import Answers, trust_in, users_folder
-from tests.fakes.demo import RECORDING, SLUG, build_finished, copied
+from tests.fakes.demo import RECORDING, SLUG
 
 ROOT = Path(__file__).parent.parent.parent
 STRACE = shutil.which("strace")
@@ -76,14 +76,8 @@ class Hostile:
         )
 
 
-@pytest.fixture(scope="module")
-def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_finished(tmp_path_factory)
-
-
 @pytest.fixture
-def hostile(finished_once: Path, tmp_path: Path) -> Hostile:
-    finished = copied(finished_once, tmp_path / "project")
+def hostile(finished: Path, tmp_path: Path) -> Hostile:
     made = Hostile(project=finished, marks=tmp_path / "marks", home=tmp_path / "home")
     made.marks.mkdir()
     made.home.mkdir()

