@@ -8,11 +8,12 @@ call that runs nothing, again whenever one of its files has changed, come or gon
 import contextlib
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git import hardening
@@ -208,7 +209,10 @@ def _run(
     limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        with _readable(stdin) as given:
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
+            )
     except FileNotFoundError as error:
         if not cwd.is_dir():
             raise EnvironmentMissing(f"{cwd} is no folder.", hint="name a folder that exists") from error
@@ -216,7 +220,7 @@ def _run(
             "git is not installed.", hint="install git, for example: apt-get install git"
         ) from error
     try:
-        out, err = _said_by(process, stdin=stdin, limit_s=limit_s)
+        out, err = _said_by(process, limit_s=limit_s)
     except subprocess.TimeoutExpired as error:
         raise GitTimeout(
             f"{' '.join(argv)} did not end within {limit_s:g} seconds and was stopped.",
@@ -224,28 +228,40 @@ def _run(
         ) from error
     finally:
         end_group(process)
-        for stream in (process.stdin, process.stdout, process.stderr):
+        for stream in (process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
     return process.returncode, out, err
 
 
-def _said_by(process: "subprocess.Popen[bytes]", *, stdin: bytes, limit_s: float) -> tuple[bytes, bytes]:
+@contextlib.contextmanager
+def _readable(stdin: bytes) -> Iterator[IO[bytes]]:
+    """A file that holds ``stdin``, to be read from its start.
+
+    Not a pipe: whoever fills one while he looks at something else too, may leave it half full, and Python's own
+    ``communicate`` does once it has timed out.
+    """
+    with tempfile.TemporaryFile() if stdin else open(os.devnull, "rb") as given:
+        if stdin:
+            given.write(stdin)
+            given.seek(0)
+        yield given
+
+
+def _said_by(process: "subprocess.Popen[bytes]", *, limit_s: float) -> tuple[bytes, bytes]:
     """Output and errors of ``process`` once it has ended, however long what it left behind holds its pipes.
 
     Raises ``subprocess.TimeoutExpired`` if it does not end within ``limit_s``.
     """
     deadline = time.monotonic() + limit_s
-    given: bytes | None = stdin
     while True:
         has_ended = process.poll() is not None
         left = deadline - time.monotonic()
         try:
-            return process.communicate(given, timeout=HANDED_ON_S if has_ended else max(0.0, min(_LOOK_S, left)))
+            return process.communicate(timeout=HANDED_ON_S if has_ended else max(0.0, min(_LOOK_S, left)))
         except subprocess.TimeoutExpired as error:
             if has_ended:
                 return error.output or b"", error.stderr or b""
             if left <= 0:
                 raise
-        given = None
