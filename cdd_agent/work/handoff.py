@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from cdd_agent.bounds import json_source
+from cdd_agent.bounds.unfit import check_size
 from cdd_agent.work.state import Phase
 
 VERSION = 1
@@ -116,12 +117,15 @@ def encode(handoff: Handoff) -> str:
 def decode_line(text: str) -> Handoff | None:
     """The handoff in a line; None if it is none that this program can read. Never raises, whatever the text is."""
     try:
-        json_source.check(text, limit_bytes=LIMIT_BYTES)
+        check_size(text, limit_bytes=LIMIT_BYTES)
         if msgspec.json.decode(text, type=_Head).v != VERSION:
             return None
-        return msgspec.json.decode(text, type=Handoff)
+        handoff = msgspec.json.decode(text, type=Handoff)
+        if encode(handoff) != text:  # else it holds no key twice, and needs no second look
+            json_source.check(text, limit_bytes=LIMIT_BYTES)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
+    return handoff
 
 
 def is_newer(text: str) -> bool:

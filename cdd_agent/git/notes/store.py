@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cdd_agent.git import hardening
 from cdd_agent.git.failure import GitError, GitTimeout, GitUnable
-from cdd_agent.git.hardening import NOTES_REF as REF
 from cdd_agent.git.repository import CommitId, Repository, resolved
 from cdd_agent.storage import exclusive, read_ordinary
 
-NOTES_REF = "tdd-handoffs"
+REF = hardening.NOTES_REF
+NOTES_REF = REF.removeprefix("refs/notes/")
 """What git's own ``notes --ref`` is given."""
 LOCK_WAIT_S = 30.0
 STALE_S = 600.0

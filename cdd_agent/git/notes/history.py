@@ -1,0 +1,276 @@
+"""All handoff notes of a ref at once: a handful of git processes, however many notes there are.
+
+A note that is there and cannot be read, or whose commit is no longer part of the history, is damage. It is told beside
+what can be read, or raised: it never only makes the history shorter.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+from cdd_agent.git.failure import GitError, GitTimeout
+from cdd_agent.git.notes.store import REF, NotesDamaged, lines_of, read_lines, stale_lock, tip, unreadable
+from cdd_agent.git.repository import CommitId, Repository, encoded
+from cdd_agent.work.handoff import Handoff, decode_line, is_newer
+
+BACKUPS = "refs/cdd/notes-backup"
+"""Below it lie the notes as they were before they were mended."""
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHOWN = 3
+"""Damages that one error tells in full."""
+
+Kind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one commit's note says."""
+
+    commit: CommitId
+    handoffs: tuple[Handoff, ...]
+    """In the order of the note, at least one."""
+
+    @property
+    def latest(self) -> Handoff:
+        """What counts."""
+        return max(reversed(self.handoffs), key=lambda each: (each.seq, not each.reconstructed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One thing wrong with the notes."""
+
+    kind: Kind
+    what: str
+    """A sentence."""
+    commit: CommitId | None = None
+    """Whose note it is; None for a lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One note as it lies in the tree of a ref."""
+
+    commit: CommitId
+    """What it is on, whether that is there or not."""
+    paths: tuple[str, ...]
+    """In the tree; more than one after a merge that went wrong."""
+    lines: tuple[str, ...]
+    """Oldest first; none where they cannot be read."""
+    handoffs: tuple[Handoff, ...]
+    """Those lines that are one."""
+    damage: Damage | None
+    """Why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """All that there is in a ref of notes."""
+
+    tip: str | None
+    """The commit that holds them; None if there is no such ref."""
+    entries: tuple[Entry, ...]
+    """Newest commit first; a commit that is gone comes last."""
+    damages: tuple[Damage, ...]
+
+
+def history(repository: Repository, *, ref: str = REF) -> tuple[Entry, ...]:
+    """The notes of ``ref``, newest commit first; empty only if there are none.
+
+    Raises ``NotesDamaged`` if anything is wrong with any of them; ``survey`` tells what is right besides.
+    """
+    found = survey(repository, ref=ref)
+    if found.damages:
+        raise _error(found.damages)
+    return found.entries
+
+
+def handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
+    """What the note on ``commit`` says, line by line; empty only if it has none.
+
+    Raises ``NotesDamaged`` if it has one that holds no handoff.
+    """
+    lines = read_lines(repository, commit)
+    found = _decoded(lines)
+    if lines and not found:
+        raise _error((_unfit(commit, lines),))
+    return found
+
+
+def survey(repository: Repository, *, ref: str = REF) -> Survey:
+    """All notes of ``ref``, the good and the bad; raises ``NotesDamaged`` only if the ref itself cannot be read."""
+    top = tip(repository, ref)
+    lock = stale_lock(repository, ref)
+    damages = [] if lock is None else [_locked(ref, str(lock))]
+    if top is None:
+        return Survey(tip=None, entries=(), damages=tuple(damages))
+    notes = {note.commit: note for note in read_notes(repository, top)}
+    damages += [note.damage for note in notes.values() if note.damage is not None]
+    readable = sorted((note for note in notes.values() if note.damage is None), key=lambda note: -note.handoffs[-1].seq)
+    ordered, gone = newest_first(repository, [note.commit for note in readable])
+    lost = {*gone, *unreachable(repository, ordered)}
+    dangling = _dangling([notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
+    damages += dangling.values()
+    entries = (
+        Entry(commit=commit, handoffs=notes[commit].handoffs)
+        for commit in (*ordered, *gone)
+        if commit not in lost or commit in dangling
+    )
+    return Survey(tip=top, entries=tuple(entries), damages=tuple(damages))
+
+
+def read_notes(repository: Repository, top: str) -> tuple[Note, ...]:
+    """The notes in the tree of ``top``, in the order of their commits; ``NotesDamaged`` if the tree cannot be read."""
+    try:
+        listed = repository.git("ls-tree", "-r", "-z", "--full-tree", top)
+    except GitTimeout:
+        raise
+    except GitError as error:
+        raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}", status=error.status) from error
+    blobs: dict[CommitId, list[tuple[str, str]]] = {}
+    for about, _, path in (entry.partition("\t") for entry in listed.split("\0") if entry):
+        name = path.replace("/", "")
+        if _OBJECT.fullmatch(name):
+            blobs.setdefault(CommitId(name), []).append((path, about.split(" ")[2]))
+    content = contents(repository, {blob for held in blobs.values() for _, blob in held})
+    return tuple(_note(commit, held, content=content) for commit, held in sorted(blobs.items()))
+
+
+def identities(note: Note) -> frozenset[tuple[str, str]]:
+    """Id and phase of what a note hands over; none of what was made up from a commit, which proves nothing."""
+    return frozenset((each.id, each.phase) for each in note.handoffs if not each.reconstructed)
+
+
+def contents(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:
+    """Object id -> its bytes; one that is missing or damaged has none."""
+    wanted = sorted(objects)
+    if not wanted:
+        return {}
+    try:
+        answer = encoded(repository.git("cat-file", "--batch", stdin="".join(f"{each}\n" for each in wanted).encode()))
+    except GitTimeout:
+        raise
+    except GitError:  # git gives up at a damaged one: find it
+        if len(wanted) == 1:
+            return {}
+        half = len(wanted) // 2
+        return contents(repository, wanted[:half]) | contents(repository, wanted[half:])
+    return dict(_batch(answer))
+
+
+def newest_first(
+    repository: Repository, commits: Sequence[CommitId]
+) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
+    """Those of ``commits`` that there are, newest first, a commit before its parents; and those that are gone.
+
+    Where the history says nothing they keep their order.
+    """
+    if not commits:
+        return (), ()
+    log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
+    rows = [line.split(" ") for line in repository.git(*log, stdin=_lines(commits)).splitlines()]
+    told = {row[0]: (int(row[1]), row[2:]) for row in rows}
+    about = {commit: told[commit] for commit in commits if commit in told}
+    ordered: list[CommitId] = []
+    by_time = sorted(about, key=lambda commit: about[commit][0], reverse=True)
+    for _, group in groupby(by_time, key=lambda commit: about[commit][0]):
+        ordered += _children_first({commit: about[commit][1] for commit in group})
+    return tuple(ordered), tuple(commit for commit in commits if commit not in about)
+
+
+def unreachable(repository: Repository, commits: Sequence[CommitId]) -> set[CommitId]:
+    """Those of ``commits`` that no branch, tag, or other ref leads to; notes and their backups lead nowhere."""
+    if not commits:
+        return set()
+    refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
+    walked = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=_lines(commits))
+    return {CommitId(line) for line in walked.splitlines()} & set(commits)
+
+
+def _note(commit: CommitId, held: Sequence[tuple[str, str]], *, content: dict[str, bytes]) -> Note:
+    """The note in these paths and blobs."""
+    paths = tuple(path for path, _ in held)
+    missing = [blob for _, blob in held if blob not in content]
+    text = "" if missing else b"\n".join(content[blob] for _, blob in held).decode("utf-8", "surrogateescape")
+    wrong = f"cannot be read: the object {missing[0]} is missing or damaged" if missing else unreadable(text)
+    if wrong is not None:
+        damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
+        return Note(commit=commit, paths=paths, lines=(), handoffs=(), damage=damage)
+    lines = lines_of(text)
+    found = _decoded(lines)
+    unfit = None if found else _unfit(commit, lines)
+    return Note(commit=commit, paths=paths, lines=lines, handoffs=found, damage=unfit)
+
+
+def _decoded(lines: Iterable[str]) -> tuple[Handoff, ...]:
+    """Those lines that are a handoff."""
+    return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
+
+
+def _unfit(commit: CommitId, lines: Sequence[str]) -> Damage:
+    """Why none of the lines of a note is a handoff."""
+    if any(is_newer(line) for line in lines):
+        newer = f"The handoff note on {commit} was written by a later version of this program."
+        return Damage(kind="newer", what=newer, commit=commit)
+    what = f"The handoff note on {commit} holds no handoff that can be read."
+    return Damage(kind="unreadable", what=what, commit=commit)
+
+
+def _error(damages: Sequence[Damage]) -> NotesDamaged:
+    """The error that tells the first of them."""
+    told = " ".join(damage.what for damage in damages[:_SHOWN])
+    more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
+    upgrade = all(damage.kind == "newer" for damage in damages)
+    return NotesDamaged(told + more, hint="upgrade with: pip install --upgrade cdd-agent" if upgrade else "")
+
+
+def _dangling(notes: Sequence[Note], *, lost: set[CommitId], gone: set[CommitId]) -> dict[CommitId, Damage]:
+    """What is wrong with notes on commits that are no longer part of the history.
+
+    Nothing, if another note says the same: git carries notes over to a commit that takes the place of another.
+    """
+    kept = {identity for note in notes if note.commit not in lost for identity in identities(note)}
+    found = {}
+    for note in notes:
+        if note.commit in lost and not identities(note) <= kept:
+            where = "is not in the repository" if note.commit in gone else "is in no branch"
+            what = f"There is a handoff note on {note.commit}, which {where}."
+            found[note.commit] = Damage(kind="dangling", what=what, commit=note.commit)
+    return found
+
+
+def _locked(ref: str, lock: str) -> Damage:
+    return Damage(kind="lock", what=f"No note can be written to {ref}: a git that was ended left {lock}.")
+
+
+def _children_first(parents: dict[CommitId, list[str]]) -> list[CommitId]:
+    """Commits of the same second, in the order of the history; as they are given where that says nothing."""
+    place = {commit: number for number, commit in enumerate(parents)}
+    if all(place.get(CommitId(parent), at) >= at for commit, at in place.items() for parent in parents[commit]):
+        return list(parents)
+    sorter = TopologicalSorter({commit: [each for each in named if each in place] for commit, named in parents.items()})
+    try:
+        return [CommitId(commit) for commit in sorter.static_order()][::-1]
+    except CycleError:  # by a replacement of git's; there is no order then
+        return list(parents)
+
+
+def _batch(answer: bytes) -> Iterator[tuple[str, bytes]]:
+    """Object id and bytes of each object in what ``cat-file --batch`` prints."""
+    at = 0
+    while at < len(answer):
+        end = answer.index(b"\n", at)
+        fields = answer[at:end].split(b" ")
+        at = end + 1
+        if len(fields) == 3:
+            size = int(fields[2])
+            yield fields[0].decode(), answer[at : at + size]
+            at += size + 1
+
+
+def _lines(commits: Iterable[str]) -> bytes:
+    """Commits as git reads them from its input."""
+    return "".join(f"{commit}\n" for commit in commits).encode()
