@@ -1,0 +1,50 @@
+"""vitest: a JSON report in jest's format."""
+
+from pathlib import Path
+
+from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
+from cdd_agent.testrun.frameworks.javascript.files import is_test
+from cdd_agent.testrun.frameworks.javascript.manifests import Tool, find_tool
+from cdd_agent.testrun.frameworks.javascript.reports import written
+from cdd_agent.testrun.frameworks.javascript.selection import full_names, select, spelled
+
+_TOOL = Tool(
+    name="vitest",
+    subcommands=("run", "watch", "dev", "--run"),
+    configuration=("vitest.config.*", "vitest.workspace.*"),
+    adds=("run",),
+)
+_FORMAT = written.Format(tool="vitest", result="vitest.json", is_test=is_test)
+
+
+def _find(folder: Path) -> Finding | None:
+    return find_tool(folder, _TOOL)
+
+
+def _arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Paths are looked for in those of the test files, so that one with the same ending may come along."""
+    selection = select(targets)
+    named = (f"--testNamePattern={full_names(selection.names)}",) if selection.names else ()
+    return (
+        "--reporter=json",
+        f"--outputFile={results / selection.result(_FORMAT.result)}",
+        "--coverage.enabled=false",  # a threshold would fail a run of some of the tests
+        "--bail=0",
+        *named,
+        *map(spelled, selection.paths),
+    )
+
+
+def _read(ended: Ended) -> Results:
+    return written.read(ended, _FORMAT)
+
+
+VITEST = Framework(
+    name="vitest",
+    looked_for="vitest in a package.json's dependencies or scripts, or a vitest.config file",
+    find=_find,
+    arguments=_arguments,
+    read=_read,
+    is_test=is_test,
+    variables=(("CI", "true"), ("NO_COLOR", "1")),  # no snapshot is written by the test that it is to judge
+)
