@@ -1,0 +1,1 @@
+"""Tests in Rust: run by cargo, or by nextest."""

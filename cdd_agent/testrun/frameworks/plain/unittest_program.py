@@ -1,0 +1,226 @@
+"""Python's own ``unittest``, run by the project's interpreter: one line of JSON for each test.
+
+A program by itself: copied into a private folder and run there with Python 3.8 or newer, beside the plugin's rules of
+why a test fails. Arguments: the file for results, and targets (node ids, files, folders; none: all tests).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import json
+import os
+import sys
+import time
+import unittest
+from collections.abc import Iterator
+from typing import IO, Any
+
+from tdd_agent_rules.failure import TEXT_CAP, describe  # type: ignore[import-not-found]
+
+ROOT = os.getcwd()
+
+
+class Lines(unittest.TestResult):
+    """Writes what becomes of each test."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        """``stream`` is for the lines."""
+        super().__init__()
+        self.buffer = True
+        self._lines = stream
+        self._found: dict[str, Any] = {}
+        self._began_s = 0.0
+        self.is_good = True
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        """A test begins."""
+        super().startTest(test)
+        self._began_s = time.monotonic()
+        self._found = {"outcome": "passed"}
+        self.write(event="begun", nodeid=nodeid_of(test))
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        """A test has ended."""
+        seconds = time.monotonic() - self._began_s
+        printed = "".join(part.getvalue() for part in (sys.stdout, sys.stderr) if isinstance(part, io.StringIO))
+        if self._found.get("failure"):
+            self._found["failure"]["output"] = printed[-TEXT_CAP:]
+        file, line = place_of(test)
+        self.write(event="ended", nodeid=nodeid_of(test), file=file, line=line, duration_s=seconds, **self._found)
+        self._found = {}
+        super().stopTest(test)
+
+    def addError(self, test: Any, err: Any) -> None:  # noqa: ANN401
+        """An exception that states nothing about what is expected, or one of a whole class or module."""
+        if isinstance(test, unittest.TestCase):
+            self._fail(test, err[1])
+        else:
+            self.write(event="unready", nodeid=_owner(test), failure=why(err[1], phase="setup", file=""))
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
+        """An expectation does not hold."""
+        self._fail(test, err[1])
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
+        """A sub-test has ended; the first that failed stands for the test."""
+        if err is not None and "failure" not in self._found:
+            self._fail(test, err[1])
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        """A test is skipped, or a class."""
+        self._found = {"outcome": "skipped"}
+
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
+        """A test fails, as it is marked to."""
+        self._found = {"outcome": "xfailed"}
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        """A test passes that is marked to fail."""
+        self._found = {"outcome": "xpassed"}
+
+    def _fail(self, test: unittest.TestCase, error: BaseException) -> None:
+        phase = phase_of(error)
+        failure = why(error, phase=phase, file=place_of(test)[0])
+        self._found = {"outcome": "failed" if phase == "call" else "error", "failure": failure}
+
+    def write(self, **fields: object) -> None:
+        """Put down one line, so that it is there whatever happens next."""
+        self.is_good = self.is_good and "failure" not in fields and fields.get("outcome") != "xpassed"
+        self._lines.write(json.dumps(fields) + "\n")
+        self._lines.flush()
+
+
+def phase_of(error: BaseException) -> str:
+    """``setup``, ``call`` or ``teardown``: by the function of unittest that an exception came through."""
+    names = set()
+    traceback = error.__traceback__
+    while traceback is not None:
+        names.add(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    if "_callSetUp" in names:
+        return "setup"
+    return "teardown" if names & {"_callTearDown", "_callCleanup", "doCleanups"} else "call"
+
+
+def why(error: BaseException, *, phase: str, file: str) -> dict[str, object]:
+    """The failure that an exception stands for."""
+
+    def source(path: str) -> str | None:
+        try:
+            with open(os.path.join(ROOT, path), encoding="utf-8") as stream:
+                return stream.read()
+        except (OSError, ValueError):
+            return None
+
+    found = dataclasses.asdict(describe(error, phase=phase, root=ROOT, test_file=file, source=source))
+    return {**found, "text": "".join(_shown(error))[-TEXT_CAP:]}
+
+
+def _shown(error: BaseException) -> list[str]:
+    import traceback
+
+    return traceback.format_exception(type(error), error, error.__traceback__)
+
+
+def place_of(test: unittest.TestCase) -> tuple[str, int]:
+    """File, relative to the project, and line of a test."""
+    function = getattr(type(test), test.id().rpartition(".")[2], None)
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    module = sys.modules.get(type(test).__module__)
+    path = getattr(module, "__file__", None) or (code.co_filename if code else "")
+    line = code.co_firstlineno if code and os.path.abspath(code.co_filename) == os.path.abspath(path) else 0
+    return os.path.relpath(os.path.abspath(path), ROOT) if path else "", line
+
+
+def nodeid_of(test: unittest.TestCase) -> str:
+    """As pytest would call it."""
+    return "::".join((place_of(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
+
+
+def _owner(holder: Any) -> str:  # noqa: ANN401
+    """File and class of what was to be set up, from unittest's ``setUpClass (module.Class)``."""
+    name = str(holder).partition("(")[2].rstrip(")")
+    module = next((part for part in _prefixes(name) if part in sys.modules), "")
+    path = getattr(sys.modules.get(module), "__file__", None)
+    inside = name[len(module) :].strip(".").split(".")
+    file = os.path.relpath(path, ROOT) if path else name
+    return "::".join((file, *filter(None, inside)))
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def top_of(folder: str) -> str:
+    """The folder that imports of what is in ``folder`` begin at: the first upwards that is no package."""
+    while os.path.exists(os.path.join(folder, "__init__.py")) and folder != ROOT:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
+    """What each target stands for, and the names in it that are meant, all of them if empty."""
+    loader = unittest.TestLoader()
+    if not targets:
+        outside = [name for name in ("tests", "test") if os.path.isdir(name) and top_of(os.path.abspath(name)) != ROOT]
+        for folder in (ROOT, *map(os.path.abspath, outside)):
+            yield loader.discover(folder, top_level_dir=folder), ""
+    for target in targets:
+        file, _, name = target.partition("::")
+        path = os.path.abspath(file)
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        pattern = "test*.py" if os.path.isdir(path) else os.path.basename(path)
+        yield loader.discover(folder, pattern=pattern, top_level_dir=top_of(folder)), name
+
+
+def tests_in(suite: Any) -> Iterator[unittest.TestCase]:  # noqa: ANN401
+    """The tests of a suite, however deep."""
+    if isinstance(suite, unittest.TestSuite):
+        for part in suite:
+            yield from tests_in(part)
+    else:
+        yield suite
+
+
+def main(out: str, targets: list[str]) -> int:
+    """Run the tests; 0 if all passed."""
+    sys.path[0] = ROOT
+    with open(out, "w", encoding="utf-8") as stream:
+        result = Lines(stream)
+        chosen: dict[str, unittest.TestCase] = {}
+        for suite, name in suites(targets):
+            for test in tests_in(suite):
+                if type(test).__name__ == "_FailedTest":
+                    _unloaded(test, result)
+                elif not name or f"{nodeid_of(test)}::".split("::", 1)[1].startswith(f"{name}::"):
+                    chosen.setdefault(nodeid_of(test), test)
+        unittest.TestSuite(chosen.values()).run(result)
+        result.write(event="over", count=len(chosen))
+    return 0 if result.is_good else 1
+
+
+def _unloaded(test: unittest.TestCase, result: Lines) -> None:
+    """A file that cannot be imported: unittest keeps only the text of why, so it is imported once more."""
+    name = test.id().rpartition("_FailedTest.")[2]
+    file = next((path for path in _files(name) if os.path.exists(path)), name)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001
+        failure = why(error, phase="collect", file=os.path.relpath(file, ROOT))
+        result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
+
+
+def _files(name: str) -> Iterator[str]:
+    path = os.path.join(*name.split("."))
+    for folder in sys.path:
+        if os.path.abspath(folder).startswith(ROOT):
+            yield os.path.join(folder, path + ".py")
+            yield os.path.join(folder, path, "__init__.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

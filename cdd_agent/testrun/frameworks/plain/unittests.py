@@ -1,0 +1,132 @@
+"""Python's own ``unittest``, for projects without pytest: run by a program of ours."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import msgspec
+
+import pytest_tdd_agent
+from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
+from pytest_tdd_agent.report import Case, CollectError, Failure
+
+RESULTS = "unittest.jsonl"
+PROGRAM = "unittest_program.py"
+
+_MANIFESTS = ("pyproject.toml", "setup.py", "setup.cfg")
+_PLACES = ("test*.py", "tests/**/test*.py", "test/**/test*.py", "*/test*.py", "*/tests/**/test*.py")
+_NOT_OWN = ("venv", "env", "node_modules", "site-packages")
+_FILES_CAP = 200
+_LIMIT_BYTES = 100_000_000
+_IMPORTS = re.compile(rb"^\s*(?:import unittest|from unittest)\b", re.MULTILINE)
+_IS_PYTEST = re.compile(rb"^\s*(?:import pytest|from pytest)\b", re.MULTILINE)
+_TEST_FILES = re.compile(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/")
+
+
+class _Line(msgspec.Struct):
+    event: str
+    nodeid: str = ""
+    outcome: str = ""
+    file: str = ""
+    line: int = 0
+    duration_s: float = 0.0
+    failure: Failure | None = None
+    count: int = 0
+
+
+def find(folder: Path) -> Finding | None:
+    """Test files that import unittest and not pytest, where unittest's discovery would look."""
+    found = chain.from_iterable(folder.glob(pattern) for pattern in _PLACES)
+    for path in islice(found, _FILES_CAP):
+        inside = path.relative_to(folder)
+        if any(part.startswith(".") or part in _NOT_OWN for part in inside.parts):
+            continue
+        if _is_unittest(path):
+            manifests = (folder / name for name in (*_MANIFESTS, inside.parts[0]))
+            manifest = next(path for path in manifests if path.exists())
+            return Finding(manifest=manifest, argv=(_python(folder),), why=f"{inside.as_posix()} imports unittest")
+    return None
+
+
+def _is_unittest(path: Path) -> bool:
+    try:
+        data = read_ordinary(path, limit_bytes=1_000_000)
+    except OSError:
+        return False
+    return _IMPORTS.search(data) is not None and _IS_PYTEST.search(data) is None
+
+
+def _python(folder: Path) -> str:
+    """The project's interpreter: that of its virtual environment, else the one that ``python3`` names."""
+    inside = (Path(name) / "bin" / "python" for name in (".venv", "venv", "env"))
+    return next((str(folder / path) for path in inside if (folder / path).exists()), "python3")
+
+
+def arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Our program, copied into ``results`` with the plugin's rules of why a test fails."""
+    package = Path(pytest_tdd_agent.__file__).parent
+    rules = results / "tdd_agent_rules"
+    shutil.copytree(package / "failure", rules / "failure", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("report.py", "fingerprint.py"):
+        shutil.copy(package / name, rules)
+    (rules / "__init__.py").touch()
+    shutil.copy(Path(__file__).with_name(PROGRAM), results)
+    return ("-B", str(results / PROGRAM), str(results / RESULTS), *targets)
+
+
+def read(ended: Ended) -> Results:
+    """The lines that our program wrote; without the last one the run is not whole."""
+    try:
+        lines = list(_lines(read_ordinary(ended.results / RESULTS, limit_bytes=_LIMIT_BYTES)))
+    except (OSError, msgspec.MsgspecError) as error:
+        said = ended.output.strip().splitlines()[-1:] or [str(error)]
+        return Results(problem=f"unittest left no results: {said[0]}")
+    tests = [line for line in lines if line.event == "ended"]
+    begun = [line.nodeid for line in lines if line.event == "begun"]
+    problem = None
+    if lines[-1:] == [] or lines[-1].event != "over":
+        last = f" in {begun[-1]}" if len(begun) > len(tests) else ""
+        problem = f"the tests ended early{last} (exit status {ended.exit_status})"
+    errors = [line for line in lines if line.event == "unready" and line.failure is not None]
+    return Results(
+        tests=tuple(map(_case, tests)),
+        collect_errors=tuple(CollectError(nodeid=line.nodeid, failure=line.failure) for line in errors if line.failure),
+        problem=problem,
+    )
+
+
+def _lines(data: bytes) -> Iterator[_Line]:
+    """Every whole line; one that a killed process began is left out."""
+    decode = msgspec.json.Decoder(_Line).decode
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield decode(line)
+
+
+def _case(line: _Line) -> Case:
+    return Case(
+        nodeid=line.nodeid,
+        outcome=line.outcome,
+        file=line.file,
+        line=line.line,
+        duration_s=line.duration_s,
+        failure=line.failure,
+    )
+
+
+def is_test(path: str) -> bool:
+    """Whether a file holds tests, or lies beside them."""
+    return _TEST_FILES.search(path) is not None
+
+
+UNITTEST = Framework(
+    name="unittest",
+    looked_for="test*.py with `import unittest`",
+    find=find,
+    arguments=arguments,
+    read=read,
+    is_test=is_test,
+)
