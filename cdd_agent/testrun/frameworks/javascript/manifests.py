@@ -71,6 +71,7 @@ class Manifest(msgspec.Struct, rename="camel"):
     scripts: dict[str, object] = {}
     dependencies: dict[str, object] = {}
     dev_dependencies: dict[str, object] = {}
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +197,16 @@ def _program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:
     has_pnp = any((place / ".pnp.cjs").is_file() for place in _upwards(folder))
     missing = "" if has_pnp else f"; it is not installed: run `{manager.installs}` in {folder}"
     return (*manager.runs, name), missing
+
+
+def installed_major(folder: Path, name: str) -> int:
+    """The first number of an installed package's version; 0 if it is not known."""
+    for place in _upwards(folder):
+        found = read_manifest(place / "node_modules" / name)
+        if found is not None:
+            major = found[0].version.split(".")[0]
+            return int(major) if major.isdecimal() else 0
+    return 0
 
 
 def _upwards(folder: Path) -> Iterator[Path]:

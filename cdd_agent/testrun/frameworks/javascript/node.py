@@ -61,16 +61,17 @@ def _arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     named = (f"--test-name-pattern={titles(selection.names)}",) if selection.names else ()
     return (
         f"--test-reporter=data:text/javascript,{quote(events.REPORTER)}",
-        f"--test-reporter-destination={results / _RESULT}",
+        f"--test-reporter-destination={results / selection.result(_RESULT)}",
         *named,
         *map(spelled, selection.paths),
     )
 
 
 def _read(ended: Ended) -> Results:
+    path, is_selected = written.found_result(ended, _RESULT)
     try:
-        text = read_ordinary(ended.results / _RESULT, limit_bytes=written.LIMIT_BYTES).decode()
-        found = events.results(text, ended) if text else None
+        text = read_ordinary(path, limit_bytes=written.LIMIT_BYTES).decode()
+        found = events.results(text, ended, is_selected=is_selected) if text else None
     except FileNotFoundError:
         found = None
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:

@@ -1,10 +1,11 @@
 """vitest: a JSON report in jest's format."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
 from cdd_agent.testrun.frameworks.javascript.files import is_test
-from cdd_agent.testrun.frameworks.javascript.manifests import Tool, find_tool
+from cdd_agent.testrun.frameworks.javascript.manifests import Tool, find_tool, installed_major
 from cdd_agent.testrun.frameworks.javascript.reports import written
 from cdd_agent.testrun.frameworks.javascript.selection import full_names, select, spelled
 
@@ -17,8 +18,15 @@ _TOOL = Tool(
 _FORMAT = written.Format(tool="vitest", result="vitest.json", is_test=is_test)
 
 
+_SAYS_LINES = 2
+"""The first major version that is known to take an option for the lines of tests."""
+
+
 def _find(folder: Path) -> Finding | None:
-    return find_tool(folder, _TOOL)
+    found = find_tool(folder, _TOOL)
+    if found is None or installed_major(folder, _TOOL.name) < _SAYS_LINES:
+        return found
+    return replace(found, argv=(*found.argv, "--includeTaskLocation"))
 
 
 def _arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:

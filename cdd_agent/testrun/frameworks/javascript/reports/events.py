@@ -69,6 +69,7 @@ class _Run:
     """What is known after some of the events."""
 
     root: Path
+    is_selected: bool
     titles: dict[str, list[str]] = field(default_factory=dict)
     """File -> those of what has begun, outermost first."""
     parents: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
@@ -84,9 +85,12 @@ class _Run:
     """Files that ended well, though the tests in them did not."""
 
 
-def results(text: str, ended: Ended) -> Results:
-    """What the events in ``text`` come to; ``ValueError`` for a line that is none."""
-    run = _Run(root=ended.root)
+def results(text: str, ended: Ended, *, is_selected: bool) -> Results:
+    """What the events in ``text`` come to; ``ValueError`` for a line that is none.
+
+    ``is_selected``: tests were left out by their names.
+    """
+    run = _Run(root=ended.root, is_selected=is_selected)
     is_whole = False
     for line in text.splitlines():
         event = msgspec.json.decode(line, type=_Event)
@@ -110,7 +114,7 @@ def _problem(run: _Run, *, is_whole: bool) -> str | None:
 
 def _take(event: _Event, run: _Run) -> None:
     if event.type == "test:stderr":
-        run.printed.setdefault(event.file, []).append(event.message)
+        run.printed.setdefault(relative(event.file, run.root), []).append(event.message)
     elif _is_of_file(event, run.root):
         if event.type in ("test:pass", "test:fail"):
             _take_file(event, run)
@@ -131,14 +135,14 @@ def _is_of_file(event: _Event, root: Path) -> bool:
 def _take_file(event: _Event, run: _Run) -> None:
     file = relative(event.file, run.root)
     if event.error is None:
-        if event.file in run.files:
+        if event.file in run.files or run.is_selected:  # none of its tests may be among those that were asked for
             return
         if _USES_RUNNER.search(text_of(Path(event.file))) and event.skip is None:
             run.exited.append(file)
         else:
             run.tests.append(_case(event, nodeid=file, file=file, outcome=_outcome(event)))
     elif event.error.failure_type != "subtestsFailed":
-        said = printed("".join(run.printed.get(event.file, ()))) or _text(event.error)
+        said = printed("".join(run.printed.get(file, ()))) or _text(event.error)
         run.errors.append(CollectError(file, failure(said, _setting(run, file, phase="collect"))))
 
 

@@ -76,7 +76,7 @@ _ASSERTION_CLASSES = ("AssertionError", "JestAssertionError", "AssertionFailedEr
 _NOTHING_THROWN = re.compile(
     r"Received function did not throw|Missing expected (?:exception|rejection)|instead of reject"
     r"|to throw an error\s*$|\] to throw (?:error|'?\w+'?)(?: matching .*| including .*)?\s*$"
-    r"|resolved instead of rejected|the function to throw an error\.\s+But it didn't",
+    r"|resolved instead of rejected|to throw an error, but it didn't|the function to throw an error\.\s+But it didn't",
 )
 _THROWN = re.compile(
     r"to throw (?:error )?.*? but got (?P<vitest>['\"].*)|Received message:\s+(?P<jest>.*)"
@@ -119,7 +119,7 @@ def _of_expectation(message: str) -> Kind:
         kind = classify(inner, name="")
         if kind.name in _STRUCTURAL:
             return kind
-    if _NOTHING_THROWN.search(message):
+    if not thrown and _NOTHING_THROWN.search(message):
         return Kind(name="did_not_raise")
     if _OTHER_CLASS.search(message):
         return Kind(name="wrong_exception" if "throw" in message or "error" in message else "assertion")

@@ -20,7 +20,7 @@ _PLACE = re.compile(
     r"(?P<path>[^\s()'\"][^()'\"\n]*?\.(?:[cm]?[jt]sx?|vue|svelte))(?:\?[^\s:]*)?:(?P<line>\d+)(?::\d+)?\)?:?$",
     re.MULTILINE,
 )
-_BABEL = re.compile(r"^(?P<path>/\S+?\.[cm]?[jt]sx?): .*\((?P<line>\d+):\d+\)", re.MULTILINE)
+_BABEL = re.compile(r"(?P<path>/\S+?\.[cm]?[jt]sx?): [^\n]*\((?P<line>\d+):\d+\)")
 _PRINTED = re.compile(r"^(?:\w+Error|Error)(?: ?\[[^\]\n]*\])?: .*", re.MULTILINE)
 _ABOVE = re.compile(r"^(?:/|file://)[^\n]*:\d+$", re.MULTILINE)
 _AFTER = re.compile(r"\n\s*\nNode\.js v.*", re.DOTALL)
@@ -61,9 +61,9 @@ def failure(text: str, setting: Setting, *, is_expectation: bool = False) -> Fai
         kind=kind.name,
         origin=origin,
         exception=name or "Error",
-        message=message.strip()[:MESSAGE_CAP],
+        message=_told(message.strip(), kind)[:MESSAGE_CAP],
         missing_name=missing,
-        path=own[0].path if own else None,
+        path=own[0].path if own else setting.file if setting.phase == "collect" else None,
         line=own[0].line if own else None,
         frames=tuple(reversed(own[:FRAMES_CAP])),
         text=text[:TEXT_CAP],
@@ -101,9 +101,14 @@ def _head(text: str) -> tuple[str, str]:
     return (found["name"], found["message"]) if found else ("", said)
 
 
+def _told(message: str, kind: Kind) -> str:
+    """The message; vitest puts a mark of its own in the place of a time limit's."""
+    return "A time limit was exceeded" if kind.name == "timeout" and message == "STACK_TRACE_ERROR" else message
+
+
 def _places(text: str, root: Path) -> list[Frame]:
     """Files of the stack, innermost first; those of node itself and of the runner are left out."""
-    found = [*_PLACE.finditer(text), *_BABEL.finditer(text)]
+    found = [*_BABEL.finditer(text), *_PLACE.finditer(text)]
     frames = []
     for place in found:
         path = _relative(place["path"], root)

@@ -1,0 +1,1 @@
+test("one", () => {}); test("two", () => { process.exit(0); }); test("three", () => {});

@@ -1,0 +1,1 @@
+describe("group", () => { test("ok", () => {}); }); describe("broken group", () => { undeclared(); test("y", () => {}); });

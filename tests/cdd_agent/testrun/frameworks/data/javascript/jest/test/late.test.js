@@ -1,0 +1,1 @@
+afterAll(() => { throw new Error("late file"); }); test("in c", () => {});

@@ -1,0 +1,2 @@
+const { nope } = require('../src/nowhere.js');
+test("x", () => {});

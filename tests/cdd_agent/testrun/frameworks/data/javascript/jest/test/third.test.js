@@ -1,0 +1,2 @@
+const pad = require('left-pad-none');
+test("x", () => {});

@@ -1,0 +1,2 @@
+undeclared();
+test("x", () => {});

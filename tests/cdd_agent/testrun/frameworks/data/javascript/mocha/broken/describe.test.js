@@ -1,0 +1,1 @@
+it("before top", () => {}); it("fails before", () => {throw new Error("x")}); describe("group", () => { undeclared(); it("y", () => {}); });

@@ -1,0 +1,1 @@
+it("one", () => {}); it("two", () => { process.exit(0); }); it("three", () => {});

@@ -1,0 +1,2 @@
+import { nope } from '../src/nowhere.js';
+it("x", () => {});

@@ -1,0 +1,2 @@
+import pad from 'left-pad-none';
+it("x", () => {});

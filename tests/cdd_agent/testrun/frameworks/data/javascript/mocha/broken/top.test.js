@@ -1,0 +1,2 @@
+undeclared();
+it("x", () => {});

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict'; import { add, strict, shelf, todo, slow } from '../src/calc.js';
+it("adds", () => { assert.equal(add(1, 2), 3); });
+it("adds wrongly", () => { assert.equal(add(1, 2), 4); });
+describe("shelf", () => {
+  it("has no such function", () => { shelf.put("a"); });
+  it("reads a property of undefined", () => { strict({}); });
+  it("calls what is not declared", () => { subtract(1, 2); });
+  describe("deeper", () => { it("is nested", () => { console.log("noise"); assert.ok(true); }); });
+});
+it("throws", () => { assert.throws(() => add(1, 2)); });
+it("throws the right thing", () => { assert.throws(() => strict(), /another/); });
+it("title with \"quotes\", 'more', (a|b)* [x] $1 > and ünïcode ✓ 日本", () => { assert.equal(add(1, 1), 3); });
+it("is not implemented", () => { todo(); });
+it("throws a string", () => { throw "just a string"; });
+it("rejects", async () => { await Promise.reject(new RangeError("out")); });
+it.skip("is skipped", () => {});
+describe("prepared", () => { beforeEach(() => { throw new Error("setup broke"); }); it("never runs", () => {}); it("never runs either", () => {}); });
+describe("prepared once", () => { before(() => { throw new Error("setup broke"); }); it("never runs", () => {}); });
+describe("cleaned", () => { afterEach(() => { throw new Error("teardown broke"); }); it("runs", () => {}); });
+describe("cleaned once", () => { after(() => { throw new Error("teardown broke"); }); it("runs", () => {}); });
+it("same name", () => {}); it("same name", () => { assert.equal(1, 2); });
+it("is yet to write");
+it("takes too long", async function () { this.timeout(200); await slow(); });
+it("skipped inside", function () { this.skip(); });

@@ -1,0 +1,3 @@
+import { it, describe } from 'node:test';
+import { nope } from '../src/calc.js';
+it("uses an export that is not there", () => { nope(1); });

@@ -1,0 +1,3 @@
+import { it, describe } from 'node:test';
+import { nope } from '../src/nowhere.js';
+it("x", () => {});

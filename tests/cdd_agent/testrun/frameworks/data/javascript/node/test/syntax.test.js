@@ -1,0 +1,2 @@
+import { it, describe } from 'node:test';
+it("x", () => { const = ;});

@@ -1,0 +1,3 @@
+import { it, describe } from 'node:test';
+import pad from 'left-pad-none';
+it("x", () => {});

@@ -1,0 +1,3 @@
+import { it, describe } from 'node:test';
+undeclared();
+it("x", () => {});

@@ -1,0 +1,24 @@
+import { describe, it, test, expect, beforeEach } from 'vitest';
+import { add, strict, shelf, todo, slow } from '../src/calc.js';
+test("adds", () => { expect(add(1, 2)).toBe(3); });
+test("adds wrongly", () => { expect(add(1, 2)).toBe(4); });
+describe("shelf", () => {
+  it("has no such function", () => { shelf.put("a"); });
+  it("reads a property of undefined", () => { strict({}); });
+  it("calls what is not declared", () => { subtract(1, 2); });
+  describe("deeper", () => { it("is nested", () => { console.log("noise"); expect(1).toBe(1); }); });
+});
+test("throws", () => { expect(() => add(1, 2)).toThrow(); });
+test("throws the right thing", () => { expect(() => strict()).toThrow(/another/); });
+test("title with \"quotes\", 'more', (a|b)* [x] $1 > and ünïcode ✓ 日本", () => { expect(add(1, 1)).toBe(3); });
+test("is not implemented", () => { todo(); });
+test("throws a string", () => { throw "just a string"; });
+test("takes too long", async () => { await slow(); }, 200);
+test("rejects", async () => { await Promise.reject(new RangeError("out")); });
+test.skip("is skipped", () => {});
+test.todo("is yet to write");
+describe("prepared", () => { beforeEach(() => { throw new Error("setup broke"); }); it("never runs", () => {}); });
+test("same name", () => {}); test("same name", () => { expect(1).toBe(2); });
+test.each([[1],[2]])("each %i", (n) => { expect(n).toBe(1); });
+test.fails("is expected to fail", () => { expect(1).toBe(2); });
+test.fails("is expected to fail and passes", () => {});

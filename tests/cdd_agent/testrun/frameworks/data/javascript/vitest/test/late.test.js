@@ -1,0 +1,2 @@
+import { test, afterAll } from 'vitest';
+afterAll(() => { throw new Error("late file"); }); test("in c", () => {});

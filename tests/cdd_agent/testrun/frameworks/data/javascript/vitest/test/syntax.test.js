@@ -1,0 +1,2 @@
+import { describe, it, test, expect, beforeEach } from 'vitest';
+test("x", () => { const = ;});

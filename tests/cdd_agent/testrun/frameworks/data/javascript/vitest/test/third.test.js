@@ -1,0 +1,3 @@
+import { describe, it, test, expect, beforeEach } from 'vitest';
+import pad from 'left-pad-none';
+test("x", () => {});

@@ -1,0 +1,3 @@
+import { describe, it, test, expect, beforeEach } from 'vitest';
+undeclared();
+test("x", () => {});
