@@ -126,7 +126,7 @@ def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
         if local(element.tag) == "UnitTest" and (method := _child(element, "TestMethod")) is not None:
             methods[element.get("id", "")] = (method.get("className", "").partition(",")[0], method.get("name", ""))
     results = [element for element in elements if local(element.tag) == "UnitTestResult"]
-    cases = [_case(result, methods.get(result.get("testId", "")), sources) for result in results]
+    cases = [_case(result, methods.get(result.get("testId", "")), sources=sources) for result in results]
     summary = next((element.get("outcome", "") for element in elements if local(element.tag) == "ResultSummary"), "")
     is_cut = summary in ("Aborted", "Error", "Timeout", "Disconnected")
     return cases, f"the run of {path.name} ended as {summary}" if is_cut else None
@@ -145,7 +145,7 @@ def _text(element: Element, *names: str) -> str:
     return "" if found is None else (found.text or "").replace("\r\n", "\n")
 
 
-def _case(result: Element, method: tuple[str, str] | None, sources: Sources) -> Case:
+def _case(result: Element, method: tuple[str, str] | None, *, sources: Sources) -> Case:
     told = result.get("testName", "")
     owner, name = method or ("", told)
     arguments = told[at:] if (at := told.find("(")) >= 0 and "(" not in name else ""
@@ -161,7 +161,7 @@ def _case(result: Element, method: tuple[str, str] | None, sources: Sources) -> 
         file=file,
         line=sources.line_of(file, rf"\b{bare}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)"),
         duration_s=_seconds(result.get("duration", "")),
-        failure=_why_failed(result, outcome, sources) if kind == "failed" else None,
+        failure=_why_failed(result, outcome, sources=sources) if kind == "failed" else None,
     )
 
 
@@ -180,7 +180,7 @@ def _seconds(told: str) -> float:
     return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3]) if found else 0.0
 
 
-def _why_failed(result: Element, outcome: str, sources: Sources) -> Failure:
+def _why_failed(result: Element, outcome: str, *, sources: Sources) -> Failure:
     message = _text(result, "Output", "ErrorInfo", "Message").strip()
     trace = _text(result, "Output", "ErrorInfo", "StackTrace")
     thrown = _THROWN.match(message)

@@ -94,13 +94,13 @@ def read(ended: Ended) -> Results:
     run = _events(plain(ended.output))
     sources = Sources(ended.root, suffixes=(".go",), made=("vendor",))
     module = _module(ended.root)
-    files = _Files(sources, module, run)
-    tests = [files.case(package, name, outcome) for (package, name), outcome in run.ended.items()]
+    files = _Files(sources, run, module=module)
+    tests = [files.case(package, name, ended=outcome) for (package, name), outcome in run.ended.items()]
     died = [key for key in run.begun if key not in run.ended and run.packages.get(key[0]) == "fail"]
-    tests += [files.case(package, name, ("fail", 0.0)) for package, name in died]
+    tests += [files.case(package, name, ended=("fail", 0.0)) for package, name in died]
     tests = _with_reasons(tests)
     compiler = "".join(run.compiler)
-    errors = _compile_errors(compiler, sources, module)
+    errors = _compile_errors(compiler, sources, module=module)
     unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
     problems += [
@@ -189,13 +189,13 @@ def _module(root: Path) -> str:
 class _Files:
     """Which file of a package each test is written in."""
 
-    def __init__(self, sources: Sources, module: str, run: _Run) -> None:
+    def __init__(self, sources: Sources, run: _Run, *, module: str) -> None:
         self._sources = sources
         self._module = module
         self._output = run.output
         self._known: dict[str, dict[str, tuple[str, int]]] = {}
 
-    def case(self, package: str, name: str, ended: tuple[str, float]) -> Case:
+    def case(self, package: str, name: str, *, ended: tuple[str, float]) -> Case:
         action, seconds = ended
         file, line = self._place(package, name.partition("/")[0])
         failure = None
@@ -281,7 +281,7 @@ def _frames(text: str, sources: Sources) -> tuple[Frame, ...]:
     return tuple(reversed(found[:FRAMES_CAP]))
 
 
-def _compile_errors(text: str, sources: Sources, module: str) -> tuple[CollectError, ...]:
+def _compile_errors(text: str, sources: Sources, *, module: str) -> tuple[CollectError, ...]:
     """One for each file: the first error that is no missing name, as that one is not expected, else the first."""
     found: dict[str, list[Failure]] = {}
     for match in _COMPILER.finditer(text):

@@ -52,19 +52,20 @@ class Lines(unittest.TestResult):
         self._found = {}
         super().stopTest(test)
 
-    def addError(self, test: Any, err: Any) -> None:  # noqa: ANN401
+    def addError(self, test: Any, err: Any) -> None:
         """An exception that states nothing about what is expected, or one of a whole class or module."""
         if isinstance(test, unittest.TestCase):
             self._fail(test, err[1])
         else:
             self.write(event="unready", nodeid=_owner(test), failure=why(err[1], phase="setup", file=""))
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
         """An expectation does not hold."""
         self._fail(test, err[1])
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
-        """A sub-test has ended; the first that failed stands for the test."""
+    def addSubTest(self, *ended: Any) -> None:
+        """A sub-test has ended: test, sub-test, exception; the first that failed stands for the test."""
+        test, _, err = ended
         if err is not None and "failure" not in self._found:
             self._fail(test, err[1])
 
@@ -72,7 +73,7 @@ class Lines(unittest.TestResult):
         """A test is skipped, or a class."""
         self._found = {"outcome": "skipped"}
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ANN401
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
         """A test fails, as it is marked to."""
         self._found = {"outcome": "xfailed"}
 
@@ -139,7 +140,7 @@ def nodeid_of(test: unittest.TestCase) -> str:
     return "::".join((place_of(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
 
 
-def _owner(holder: Any) -> str:  # noqa: ANN401
+def _owner(holder: Any) -> str:
     """File and class of what was to be set up, from unittest's ``setUpClass (module.Class)``."""
     name = str(holder).partition("(")[2].rstrip(")")
     module = next((part for part in _prefixes(name) if part in sys.modules), "")
@@ -177,7 +178,7 @@ def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
         yield loader.discover(folder, pattern=pattern, top_level_dir=top_of(folder)), name
 
 
-def tests_in(suite: Any) -> Iterator[unittest.TestCase]:  # noqa: ANN401
+def tests_in(suite: Any) -> Iterator[unittest.TestCase]:
     """The tests of a suite, however deep."""
     if isinstance(suite, unittest.TestSuite):
         for part in suite:
@@ -209,7 +210,7 @@ def _unloaded(test: unittest.TestCase, result: Lines) -> None:
     file = next((path for path in _files(name) if os.path.exists(path)), name)
     try:
         importlib.import_module(name)
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         failure = why(error, phase="collect", file=os.path.relpath(file, ROOT))
         result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
 

@@ -54,7 +54,7 @@ def _failures(output: str, sources: Sources) -> Iterator[tuple[str, Failure]]:
             continue
         seen.add((told, line, match["message"]))
         path = sources.own(told)
-        kind, name = _missing(match["message"], match["rest"], told)
+        kind, name = _missing(match["message"], match["rest"], file=told)
         is_own = classes.has_package(name) if name and kind in ("missing_module", "import_error") else None
         yield (
             path or told,
@@ -73,7 +73,7 @@ def _failures(output: str, sources: Sources) -> Iterator[tuple[str, Failure]]:
         )
 
 
-def _missing(message: str, rest: str, file: str) -> tuple[str, str | None]:
+def _missing(message: str, rest: str, *, file: str) -> tuple[str, str | None]:
     """The kind of an error, and the name that is not there."""
     if found := _NO_PACKAGE.match(message):
         return "missing_module", found[1]

@@ -106,7 +106,9 @@ def _read_program(section: _Section, sources: Sources) -> tuple[list[Case], str 
     if not expected and not closed and program is not None and not any(map(_RUNNING.match, section.lines)):
         return [_whole_program(program, section.lines)], None
     outputs = _outputs(section.lines, {name for name, result in results if result == "FAILED"})
-    cases = [_case(name, result, outputs.get(name, ""), program=program, sources=sources) for name, result in results]
+    cases = [
+        _case(name, result, text=outputs.get(name, ""), program=program, sources=sources) for name, result in results
+    ]
     if not closed:
         last = f" in {begun}" if begun else ""
         ending = next((line.strip() for line in section.lines if "process didn't exit successfully" in line), "")
@@ -171,7 +173,7 @@ def _outputs(lines: list[str], failed: set[str]) -> dict[str, str]:
     return {name: "\n".join(text) for name, text in found.items()}
 
 
-def _case(name: str, result: str, text: str, *, program: Program | None, sources: Sources) -> Case:
+def _case(name: str, result: str, *, text: str, program: Program | None, sources: Sources) -> Case:
     name = _NOTE.sub("", name)
     doc = _DOC.match(name) if program is None else None
     if program is None:
@@ -179,7 +181,7 @@ def _case(name: str, result: str, text: str, *, program: Program | None, sources
         file, line = sources.own(shown) or shown, int(doc["line"]) if doc else 0
         program, name = Program(source=file, shown=file), f"doc {doc['item'] if doc else name}".strip()
     else:
-        file, line = programs.place_of(program, name, sources)
+        file, line = programs.place_of(program, name, sources=sources)
     failure = None
     if result == "FAILED":
         failure = programs.why_failed(text, name=name, program=program, sources=sources)

@@ -64,9 +64,9 @@ def read(ended: Ended) -> Results:
     if problem is None and len(cases) != int(started["count"]):
         problem = f"of {started['count']} tests that were started the results of {len(cases)} are there"
     built = _Programs(sources)
-    tests = [_case(case, built.of(case.classname), sources) for case in cases]
+    tests = [_case(case, built.of(case.classname), sources=sources) for case in cases]
     tests += [
-        _skipped(match["name"], built.of(match["program"]), sources)
+        _skipped(match["name"], built.of(match["program"]), sources=sources)
         for match in _SKIPPED.finditer(output)
         if built.is_ignored(match["program"], match["name"])
     ]
@@ -102,14 +102,14 @@ class _Programs:
 
     def is_ignored(self, program: str, name: str) -> bool:
         """Whether a skipped test is one that says so itself, and not one that was not asked for."""
-        file, _ = programs.place_of(self.of(program), name, self._sources)
+        file, _ = programs.place_of(self.of(program), name, sources=self._sources)
         function = re.escape(name.rpartition("::")[2])
         marked = rf"#\[ignore\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn {function}\b"
         return re.search(marked, self._sources.text(file)) is not None
 
 
-def _case(case: JunitCase, program: Program, sources: Sources) -> Case:
-    file, line = programs.place_of(program, case.name, sources)
+def _case(case: JunitCase, program: Program, *, sources: Sources) -> Case:
+    file, line = programs.place_of(program, case.name, sources=sources)
     return Case(
         nodeid=f"{file}::{case.name}",
         outcome=case.outcome,
@@ -117,11 +117,11 @@ def _case(case: JunitCase, program: Program, sources: Sources) -> Case:
         line=line,
         duration_s=case.duration_s,
         reruns=case.reruns,
-        failure=_failure(case, program, sources) if case.outcome in ("failed", "error") else None,
+        failure=_failure(case, program, sources=sources) if case.outcome in ("failed", "error") else None,
     )
 
 
-def _failure(case: JunitCase, program: Program, sources: Sources) -> Failure:
+def _failure(case: JunitCase, program: Program, *, sources: Sources) -> Failure:
     ending = next((kind for start, kind in _ENDING if re.match(start, case.type)), None)
     if ending is not None and "panicked at" not in case.text:
         message = case.message or case.type
@@ -133,8 +133,8 @@ def _failure(case: JunitCase, program: Program, sources: Sources) -> Failure:
     return programs.why_failed(text.strip("\n"), name=case.name, program=program, sources=sources)
 
 
-def _skipped(name: str, program: Program, sources: Sources) -> Case:
-    file, line = programs.place_of(program, name, sources)
+def _skipped(name: str, program: Program, *, sources: Sources) -> Case:
+    file, line = programs.place_of(program, name, sources=sources)
     return Case(nodeid=f"{file}::{name}", outcome="skipped", file=file, line=line, duration_s=0.0)
 
 

@@ -49,7 +49,7 @@ class Program:
         return self.source.removesuffix(self.shown) if self.source.endswith(self.shown) else ""
 
 
-def place_of(program: Program, name: str, sources: Sources) -> tuple[str, int]:
+def place_of(program: Program, name: str, *, sources: Sources) -> tuple[str, int]:
     """File and line of the test ``name``, by the modules it is in; the program's own file if they have none."""
     *modules, function = name.split("::")
     folder = PurePosixPath(program.source).parent
@@ -70,7 +70,7 @@ def why_failed(text: str, *, name: str, program: Program, sources: Sources) -> F
     if panic is None and (errors := compile_errors(text, sources)):  # a doc test
         return errors[0].failure
     kind, message = _kind(text, panic)
-    frames, is_foreign = _frames(text[panic.end() :] if panic else "", program, sources)
+    frames, is_foreign = _frames(text[panic.end() :] if panic else "", program, sources=sources)
     path = sources.own(panic["path"]) if panic else None
     line = int(panic["line"]) if panic and path else None
     if path is None and frames:
@@ -108,7 +108,7 @@ def _kind(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
     return next((kind for start, kind in _KINDS if re.match(start, message)), "exception"), message
 
 
-def _frames(text: str, program: Program, sources: Sources) -> tuple[tuple[Frame, ...], bool]:
+def _frames(text: str, program: Program, *, sources: Sources) -> tuple[tuple[Frame, ...], bool]:
     """Own calls on the way to a panic, the innermost last, and whether another package's were inside of those."""
     found: list[Frame] = []
     is_foreign = False

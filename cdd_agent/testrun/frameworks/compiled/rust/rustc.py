@@ -97,10 +97,10 @@ def _missing(match: re.Match[str], sources: Sources) -> _Missing:
         return _Missing(_NAMED[code], _quoted(message))
     if code in ("E0061", "E0057", "E0107"):
         return _Missing("signature_mismatch", _called(rest))
-    return _looked_up(code, message, sources)
+    return _looked_up(code, message, sources=sources)
 
 
-def _looked_up(code: str | None, message: str, sources: Sources) -> _Missing:
+def _looked_up(code: str | None, message: str, *, sources: Sources) -> _Missing:
     """Of a name that was looked for in a scope, a module or a type."""
     if found := _COULD_NOT.search(message):
         return _Missing("attribute_error", _dotted(found[2], found[1]), _is_own(found[2] or "crate", sources))
