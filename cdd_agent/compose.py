@@ -31,6 +31,7 @@ from cdd_agent.model.replay import ReplayModel
 from cdd_agent.options import Options
 from cdd_agent.review.review import Review
 from cdd_agent.sandbox.ladder import asked_for, choose
+from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.approved import approved_interpreter
@@ -41,6 +42,7 @@ from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
+from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import ticket_folders
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
@@ -224,34 +226,39 @@ class Composition:
         The project may be a folder inside the work tree: its files and tests are that folder's, while checkpoints
         and commits know the whole tree.
         """
+        adapters, limits = self.adapters, self.adapters.settings
+        policy = Policy(
+            max_attempts=limits.max_attempts,
+            budget=_budget(limits),
+            evidence_timeout_s=limits.evidence_timeout_s,
+            edit_format=limits.edit_format,
+        )
+        folders = ticket_folders(adapters.repository, ticket)
+        return executor.Executor(
+            ticket,
+            bench=self.bench(ticket.slug, brief=brief_for(limits.edit_format), policy=policy, left_out=folders),
+            clock=adapters.clock,
+            refactor=limits.refactor == "always",
+            allow_dirty=self._options.allow_dirty,
+            meter=_meter(self, ticket, command="exec"),
+        )
+
+    def bench(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Workbench:
+        """What cycles work with; evidence is kept under ``name``, and ``left_out`` is no part of the product."""
         adapters, repository = self.adapters, self.adapters.repository
         repository.may_run_hooks()  # asked before the work begins, and again at each commit
-        limits = adapters.settings
-        bench = Workbench(
+        return Workbench(
             repository=repository,
-            snapshots=Snapshots(repository, left_out=ticket_folders(repository, ticket)),
+            snapshots=Snapshots(repository, left_out=left_out),
             workspace=Workspace(adapters.root),
             suite=adapters.suite,
             model=adapters.model,
-            policy=Policy(
-                max_attempts=limits.max_attempts,
-                refactor=limits.refactor == "always",
-                budget=_budget(limits),
-                evidence_timeout_s=limits.evidence_timeout_s,
-                edit_format=limits.edit_format,
-            ),
-            role=executor.role(limits.edit_format),
+            policy=policy,
+            brief=brief,
             permission=adapters.permission,
-            reports=settings.private_folder(adapters.root) / "reports" / ticket.slug,
+            reports=settings.private_folder(adapters.root) / "reports" / name,
             emit=adapters.emit,
             memory=self.memory(),
-        )
-        return executor.Executor(
-            ticket,
-            bench=bench,
-            clock=adapters.clock,
-            allow_dirty=self._options.allow_dirty,
-            meter=_meter(self, ticket, command="exec"),
         )
 
     def review(self, ticket: Ticket) -> Review:

@@ -279,6 +279,8 @@ class GateJudged:
     """Each ``code: message``."""
     evidence: str
     """What the verdict rests on, in one line."""
+    finding: str = ""
+    """What RED came to, in one word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ class AgentRun:
     calls: int
     """Tool calls, those that failed included."""
     usage: Usage
+    ended_by: ToolCall | None = None
+    """The call of a tool that ended the run."""
 
 
 def run_agent(
@@ -57,8 +59,8 @@ def run_agent(
     specs = tuple(tool.spec for tool in tools)
     usage, calls, failed_turns, text = Usage(), 0, 0, ""
 
-    def ended(end: End, turns: int) -> AgentRun:
-        return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage)
+    def ended(end: End, turns: int, *, by: ToolCall | None = None) -> AgentRun:
+        return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, ended_by=by)
 
     for number in range(1, budget.max_turns + 1):
         if budget.max_tokens_total is not None and usage.total >= budget.max_tokens_total:
@@ -78,8 +80,9 @@ def run_agent(
             conversation.hear(turn)
         if turn.calls:
             outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
-            if any(output.ends_run for output in outputs):
-                return ended("completed", number)
+            ending = [call for call, output in zip(turn.calls, outputs, strict=True) if output.ends_run]
+            if ending:
+                return ended("completed", number, by=ending[0])
             came_to_nothing = all(output.is_error for output in outputs)
         else:
             end = _end_in_words(turn)

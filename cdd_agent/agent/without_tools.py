@@ -11,7 +11,7 @@ from dataclasses import replace
 from cdd_agent.agent.editing.blocks import Block, parse
 from cdd_agent.agent.editing.whole_files import Refusal, WholeFiles
 from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.agent.loop import run_agent
+from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, ToolCalled, ToolReturned
@@ -24,29 +24,30 @@ AGAIN = "Send all files of the answer again, each whole."
 
 def run_without_tools(
     conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: Emit, agent: str
-) -> None:
+) -> AgentRun:
     """Carry ``conversation`` on until an answer is written, or names no file, or ``budget`` is used up.
 
-    Raises what ``model`` raises.
+    How its last turn ended. Raises what ``model`` raises.
     """
     marks = Marks(conversation.token)
-    used, told = 0, list[str]()
-    for number in range(1, budget.max_turns + 1):
+    used, told, number = 0, list[str](), 0
+    while True:
+        number += 1
         left = None if budget.max_tokens_total is None else budget.max_tokens_total - used
         one = replace(budget, max_turns=1, max_tokens_total=left)
         run = run_agent(conversation, (), model=model, budget=one, emit=emit, agent=agent)
         used += run.usage.total
         if run.end not in ("answered", "out_of_turns"):
-            return
+            return run
         wrong = ""  # it has been told already: empty, or cut off
         if run.end == "answered":
             wrong = _wrong_with(run.text, files, marks=marks, number=number, emit=emit)
             if not wrong:
-                return
+                return run
             conversation.say(wrong)
         told.append(wrong)
-        if told.count(wrong) == budget.max_failed_turns:
-            return
+        if number == budget.max_turns or told.count(wrong) == budget.max_failed_turns:
+            return run
 
 
 def _wrong_with(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emit) -> str:

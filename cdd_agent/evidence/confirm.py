@@ -14,11 +14,10 @@ from cdd_agent.evidence.ignored import lend
 from cdd_agent.evidence.mutation import Mutant, Mutants, mutants_of, survival
 from cdd_agent.evidence.outcomes import function_of, not_passing
 from cdd_agent.evidence.request import PYTHON, Findings, Request
-from cdd_agent.evidence.runs import Runs, TimeUp, silence
+from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.run import Suite, SuiteRun
-from cdd_agent.workspace.beneath import Beneath
+from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 
@@ -194,7 +193,9 @@ def _proven(copy: Suite, *, bench: _Bench) -> Findings:
     if not mutants.chosen:
         return Findings(notices=("No altered code was tried: the change has no line of Python that can be altered.",))
     outcome = survival(
-        mutants.chosen, run=lambda mutant: _run_altered(copy, mutant, bench=bench), targets=bench.request.targets
+        mutants.chosen,
+        run=lambda mutant: run_altered(copy, mutant, tests=bench.selection(), runs=bench.runs),
+        targets=bench.request.targets,
     )
     if outcome.noticed is not None:
         bench.runs.noticed = outcome.noticed.where
@@ -224,19 +225,6 @@ def _why_undecided(copy: Suite, mutants: Mutants, *, bench: _Bench) -> str | Non
         return "not every changed line was altered"
     texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
     broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
-    run = _run_altered(copy, broken, bench=bench)
+    run = run_altered(copy, broken, tests=bench.selection(), runs=bench.runs)
     is_loaded = run.report is None or bool(bench.failing(run.report))
     return None if is_loaded else "the targets do not load the changed files, or load them from another place"
-
-
-def _run_altered(copy: Suite, mutant: Mutant, *, bench: _Bench) -> SuiteRun:
-    """The targets over sources altered on the copy's disk, so that processes that tests start see them too."""
-    files = Beneath(copy.root)
-    kept = {path: files.read(path) for path in mutant.texts}
-    try:
-        for path, text in mutant.texts.items():
-            files.write(path, text.encode("utf-8", "surrogateescape"))
-        return bench.runs.run(copy, f"targets with {mutant.where} altered", tests=bench.selection(), is_altered=True)
-    finally:
-        for path, content in kept.items():
-            files.write(path, content)

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
+from cdd_agent.evidence.mutation import Mutant
 from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.workspace.beneath import Beneath
 
 SHORTEST_S = 1.0
 """No run begins with less time than this."""
@@ -57,3 +59,16 @@ class Runs:
     def _time_up(self, purpose: str) -> TimeUp:
         where = "evidence_timeout_s in .cdd/config.yaml"
         return TimeUp(f"Not checked: {purpose}, within {self.limit_s:g} s ({where}).", hint=f"raise {where}")
+
+
+def run_altered(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Runs) -> SuiteRun:
+    """Tests over sources altered on the copy's disk, so that processes that tests start see them too."""
+    files = Beneath(copy.root)
+    kept = {path: files.read(path) for path in mutant.texts}
+    try:
+        for path, text in mutant.texts.items():
+            files.write(path, text.encode("utf-8", "surrogateescape"))
+        return runs.run(copy, f"targets with {mutant.where} altered", tests=tests, is_altered=True)
+    finally:
+        for path, content in kept.items():
+            files.write(path, content)

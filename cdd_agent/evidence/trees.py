@@ -1,7 +1,7 @@
 """What the history says of a change: the files of two trees, read through git and never from the work tree."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.git.repository import Repository
@@ -67,10 +67,15 @@ def product_changes(
 
 def sources_of_tests(repository: Repository, *, project: str, tree: str, targets: Collection[str]) -> dict[str, str]:
     """File of a target, relative to the project -> its source in ``tree``."""
-    held = entries(repository, tree)
     files = dict.fromkeys(target.partition("::")[0] for target in targets)
-    places = {file: f"{project}/{file}" if project else file for file in files}
-    return {file: _text(repository, tree, path=path) for file, path in places.items() if path in held}
+    return sources_in(repository, project=project, tree=tree, paths=files)
+
+
+def sources_in(repository: Repository, *, project: str, tree: str, paths: Iterable[str]) -> dict[str, str]:
+    """Those of ``paths``, relative to the project, that ``tree`` holds -> their content."""
+    held = entries(repository, tree)
+    places = {path: f"{project}/{path}" if project else path for path in paths}
+    return {path: _text(repository, tree, path=place) for path, place in places.items() if place in held}
 
 
 def product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:

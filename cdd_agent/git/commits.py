@@ -26,10 +26,11 @@ def require_identity(repository: Repository) -> None:
         ) from error
 
 
-def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) -> CommitId:
+def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], allow_empty: bool = False) -> CommitId:
     """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
 
-    Returns HEAD as it is if none of them differs from it; what is staged of them follows, as after a commit. The user's
+    Returns HEAD as it is if none of them differs from it, unless a commit of nothing is asked for by ``allow_empty``;
+    what is staged of them follows, as after a commit. The user's
     commit hooks and signing take part; their refusal is a ``GateClosed`` with their words. Raises ``GitUnable`` for a
     file that would be committed unconverted.
     """
@@ -42,11 +43,12 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str]) 
         add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         repository.git(*add, stdin=_listed(named), variables=index)
         tree = repository.git("write-tree", variables=index).strip()
-        if head is not None and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
+        if head is not None and not allow_empty and tree == repository.git("rev-parse", f"{head}^{{tree}}").strip():
             refresh_index(repository, named)
             return head
         try:
-            repository.git("commit", "--quiet", "-F", "-", stdin=message.encode(), variables=index, hooks=True)
+            empty = ("--allow-empty",) if allow_empty else ()
+            repository.git("commit", "--quiet", *empty, "-F", "-", stdin=message.encode(), variables=index, hooks=True)
         except GitUnable:
             raise
         except GitError as error:

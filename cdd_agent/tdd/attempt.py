@@ -1,27 +1,37 @@
 """One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from cdd_agent.agent.editing.whole_files import WholeFiles
-from cdd_agent.agent.loop import run_agent
+from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.talk.enclosure import conventions
-from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tool import read_input
+from cdd_agent.agent.tools import blocked
+from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
 from cdd_agent.evidence.trees import newly_passing, product_changes, product_sources, project_in, sources_of_tests
+from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, draw_token
-from cdd_agent.tdd import briefing, recovery, verdict
+from cdd_agent.guarded.keys import mask
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
+from cdd_agent.tdd import briefing, recovery
+from cdd_agent.tdd.briefing import Brief
 from cdd_agent.tdd.equipment import locks_for, tools_for
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Phase, WorkItem
+from cdd_agent.tdd.rules import verdict
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
+
+ANSWER_CAP = 20_000
+"""Characters of an agent's last words that are kept."""
 
 
 def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -29,45 +39,50 @@ def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
     return tuple(attempt for attempt in step.attempts if attempt.phase == phase)
 
 
+def gave_up(attempt: AttemptRecord) -> bool:
+    """Whether the agent itself says that it cannot go on."""
+    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in blocked.WHY
+
+
 def make_attempt(
-    item: WorkItem, phase: Phase, *, step: StepExecution, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, step: StepExecution, ground: Ground, is_anew: bool, bench: Workbench
 ) -> AttemptRecord:
     """Let the model work once, judge what it left, and keep that as a checkpoint.
 
-    Commits that the agent made itself are taken back, unless the gate let them pass as they are.
+    ``is_anew``: the files are as they were when the phase began. Commits that the agent made itself are taken back,
+    unless the gate let them pass as they are.
     """
-    earlier = attempts_at(phase, step)
-    number = len(earlier) + 1
+    number = len(attempts_at(phase, step)) + 1
     bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
-    marks = Marks(draw_token())
-    conversation = Conversation(
-        briefing.system_prompt(bench.role, item, phase=phase, attempt=number, marks=marks),
-        token=marks.token,
-        preface=conventions(bench.memory, marks=marks),
-    )
-    failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
-    task = briefing.task(item, phase, earlier=earlier, failing=failing, marks=marks)
-    hands: tuple[Tool, ...] | WholeFiles
-    if bench.policy.edit_format == "blocks":
-        hands = _whole_files(item, phase, ground=ground, bench=bench)
-        given = hands.give(_files_of(item, step=step, bench=bench), marks=marks)
-        task += f"\n\nThe files of the step as they are now, each whole:\n\n{given or 'none'}"
-    else:
-        hands = tools_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
-    conversation.say(task)
-    _run(conversation, hands, bench=bench)
-
+    brief = bench.brief(item, phase)
+    run = _worked(item, brief, step=step, ground=ground, is_anew=is_anew, bench=bench)
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
-    judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
+    report: SuiteReport | None = None
+    if run.ended_by is not None and run.ended_by.name == blocked.NAME:
+        judged, evidence = _given_up(phase, run.ended_by), "the agent gave up"
+    elif brief.judge is not None:
+        judged, evidence = _judged_by_words(item, brief, text=run.text, step=step, ground=ground, bench=bench)
+    else:
+        judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
+        evidence = ""
     checkpoint = bench.snapshots.take(
         recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}"), message=f"{phase} attempt {number}"
     )
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
         judged = verdict.joined(judged, doubts)
+    finding = verdict.red_finding(item, judged, report=report, baseline=ground.baseline) if phase == "red" else None
     reasons = briefing.reason_lines(judged)
-    evidence = briefing.evidence(judged, report)
-    bench.emit(GateJudged(phase=phase, attempt=number, open=judged.open, reasons=reasons, evidence=evidence))
+    bench.emit(
+        GateJudged(
+            phase=phase,
+            attempt=number,
+            open=judged.open,
+            reasons=reasons,
+            evidence=evidence or briefing.evidence(judged, report),
+            finding=finding or "",
+        )
+    )
     if not (judged.open and _is_whole(step, checkpoint, ground=ground, bench=bench)):
         recovery.put_back(ground.position, ticket=item.ticket, step=step, bench=bench)
     return AttemptRecord(
@@ -77,21 +92,61 @@ def make_attempt(
         reasons=reasons,
         report=None if report is None else str(path.relative_to(bench.repository.root)),
         checkpoint=checkpoint.ref,
+        finding=finding,
+        answer=None if brief.judge is None else run.text[:ANSWER_CAP],
     )
 
 
-def _run(conversation: Conversation, hands: tuple[Tool, ...] | WholeFiles, *, bench: Workbench) -> None:
-    """Let the model work, with tools or by whole files, until it ends or its budget does."""
+def _worked(
+    item: WorkItem, brief: Brief, *, step: StepExecution, ground: Ground, is_anew: bool, bench: Workbench
+) -> AgentRun:
+    """A fresh conversation with the model, until it ends or its budget does."""
+    phase, earlier = brief.phase, attempts_at(brief.phase, step)
+    marks = Marks(draw_token())
+    conversation = Conversation(
+        briefing.system_prompt(brief, attempt=len(earlier) + 1, marks=marks),
+        token=marks.token,
+        preface=conventions(bench.memory, marks=marks),
+    )
+    failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
+    task = briefing.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks)
     model, budget, emit = bench.model, bench.policy.budget, bench.emit
-    if isinstance(hands, WholeFiles):
-        run_without_tools(conversation, hands, model=model, budget=budget, emit=emit, agent="executor")
-    else:
-        run_agent(conversation, hands, model=model, budget=budget, emit=emit, agent="executor")
+    if bench.policy.edit_format == "blocks":
+        hands = _whole_files(item, phase, ground=ground, bench=bench)
+        given = hands.give(_files_of(item, step=step, bench=bench), marks=marks)
+        conversation.say(f"{task}\n\nThe files of the step as they are now, each whole:\n\n{given or 'none'}")
+        return run_without_tools(conversation, hands, model=model, budget=budget, emit=emit, agent=brief.agent)
+    tools = tools_for(
+        phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench), listed=_listed(item, bench)
+    )
+    conversation.say(task)
+    return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+
+
+def _given_up(phase: Phase, call: ToolCall) -> Verdict:
+    """The verdict on an attempt that the agent gave up, with its reason."""
+    said = read_input(call.input, blocked.Blocked)
+    reason = Reason(code=said.why, nodeid=None, message=in_one_line(mask(said.reason).text)[:ANSWER_CAP])
+    return Verdict(phase=phase, open=False, reasons=(reason,))
+
+
+def _judged_by_words(
+    item: WorkItem, brief: Brief, *, text: str, step: StepExecution, ground: Ground, bench: Workbench
+) -> tuple[Verdict, str]:
+    """The verdict where no test can judge, and what it rests on; changes the phase does not allow are put back."""
+    assert brief.judge is not None
+    changes = bench.snapshots.changes_since(ground.snapshot)
+    offences = _put_back_offences(item, brief.phase, changes=changes, step=step, ground=ground, bench=bench)
+    reasons = (*offences, *brief.judge(text))
+    changed = ", ".join(change.path for change in changes) or "no file"
+    return Verdict(phase=brief.phase, open=not reasons, reasons=reasons), f"the answer, and {changed} changed"
 
 
 def _whole_files(item: WorkItem, phase: Phase, *, ground: Ground, bench: Workbench) -> WholeFiles:
     """What a model without tools is given and hands in, with the locks of the phase."""
-    locks = locks_for(phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench))
+    locks = locks_for(
+        phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench), listed=_listed(item, bench)
+    )
     most = bench.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
     return WholeFiles(bench.workspace, locks, most_characters=most)
 
@@ -130,6 +185,11 @@ def _named_tests(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
     return tuple(bench.in_repository(path) for path in verdict.named_test_files(item))
 
 
+def _listed(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
+    """The files that the item names as its sources, as the repository names them."""
+    return tuple(map(bench.in_repository, item.sources))
+
+
 def _judge(
     item: WorkItem, phase: Phase, *, step: StepExecution, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
@@ -142,12 +202,25 @@ def _judge(
         judged = verdict.not_run(phase, run.problem or "no report")
     else:
         judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
-    named = _named_tests(item, bench)
-    project = project_in(bench.repository, bench.suite)
-    offences = verdict.trespasses(phase, changes, off_limits=ground.off_limits, tests=named, project=project)
+    offences = _put_back_offences(item, phase, changes=changes, step=step, ground=ground, bench=bench)
+    return verdict.joined(judged, offences), run.report
+
+
+def _put_back_offences(
+    item: WorkItem, phase: Phase, *, changes: Sequence[Change], step: StepExecution, ground: Ground, bench: Workbench
+) -> tuple[Reason, ...]:
+    """Put back what the phase does not allow to be changed; a reason for each."""
+    offences = verdict.trespasses(
+        phase,
+        changes,
+        off_limits=ground.off_limits,
+        tests=_named_tests(item, bench),
+        project=project_in(bench.repository, bench.suite),
+        listed=_listed(item, bench),
+    )
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
-    return verdict.joined(judged, tuple(offences.values())), run.report
+    return tuple(offences.values())
 
 
 def _doubts(

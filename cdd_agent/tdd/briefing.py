@@ -1,56 +1,94 @@
 """What the model is told about one attempt: the phase's rules, the item, and what earlier attempts came to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.guarded.keys import mask
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.work.state import AttemptRecord
-from pytest_tdd_agent.report import SuiteReport, Verdict, summary
+from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, summary
 
-PROMPTS = Path(__file__).parent / "prompts"
 MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
 
-
-def system_prompt(role: str, item: WorkItem, *, phase: Phase, attempt: int, marks: Marks) -> str:
-    """Role, rules of the phase and of the marks, and a last line that names the attempt.
-
-    By that line a recording finds its turns.
-    """
-    rules = (PROMPTS / f"{phase}.md").read_text(encoding="utf-8")
-    work = f"Work: executor {item.ticket} step {item.number} {phase} attempt {attempt}"
-    return f"{role.strip()}\n\n{rules.strip()}\n\n{marks.rule}\n\n{work}"
+_PROMPTS = Path(__file__).parent / "prompts"
 
 
-def task(item: WorkItem, phase: Phase, *, earlier: tuple[AttemptRecord, ...], failing: str, marks: Marks) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """How the model is spoken to in one phase of one work item."""
+
+    phase: Phase
+    agent: str
+    """Who works, as events name it."""
+    role: str
+    """Who the model is told it is; the beginning of the system prompt."""
+    rules: str
+    """Of the phase."""
+    work: str
+    """What is worked on: the last line of the system prompt, by which a recording finds its turns."""
+    task: str
+    """What it is asked to do, in words of the program's."""
+    stated: str
+    """What is wanted, in words of plan, list or user."""
+    source: str
+    """Where those words come from."""
+    judge: Callable[[str], tuple[Reason, ...]] | None = None
+    """What speaks against the agent's last words and the files as they are, in PLAN; elsewhere the tests judge."""
+    settled: Callable[[WorkItem, str], WorkItem] | None = None
+    """The item as the agent's last words, once they stand, make it."""
+
+
+BriefFor: TypeAlias = Callable[[WorkItem, Phase], Brief]
+
+
+def rules_of(phase: Phase) -> str:
+    """The rules of a phase that every workflow has."""
+    return (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").strip()
+
+
+def system_prompt(brief: Brief, *, attempt: int, marks: Marks) -> str:
+    """Role, rules of the phase and of the marks, and a last line that names the attempt."""
+    return f"{brief.role.strip()}\n\n{brief.rules.strip()}\n\n{marks.rule}\n\nWork: {brief.work} attempt {attempt}"
+
+
+def task(brief: Brief, *, earlier: tuple[AttemptRecord, ...], is_anew: bool, failing: str, marks: Marks) -> str:
     """The first message of an attempt: what the plan, the tests and the gate say stands between the marks.
 
-    ``earlier`` are the closed attempts at this phase; ``failing`` is what is red at the moment, if anything.
+    ``earlier`` are the closed attempts at this phase, of which nothing is left in the files if it ``is_anew``;
+    ``failing`` is what is red at the moment, if anything.
     """
-    parts = [f"Carry out step {item.number} of the plan.", marks.around(_step(item), source="plan.md")]
+    parts = [brief.task, marks.around(brief.stated, source=brief.source)]
     if failing:
-        parts.append("What fails now:\n\n" + marks.around(failing, source="pytest"))
+        when = "What failed then" if is_anew else "What fails now"
+        parts.append(f"{when}:\n\n{marks.around(failing, source='tests')}")
     for attempt in earlier:
-        reasons = marks.around(_bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
+        reasons = marks.around(bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
         parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
     if earlier:
-        parts.append(f"Your work so far is in the files. This is attempt {len(earlier) + 1} at {phase.upper()}.")
+        here = (
+            "Its changes were taken back: the files are as they were when the phase began. Take another way."
+            if is_anew
+            else "Your work so far is in the files."
+        )
+        parts.append(f"{here} This is attempt {len(earlier) + 1} at {brief.phase.upper()}.")
     return "\n\n".join(parts)
 
 
-def _step(item: WorkItem) -> str:
-    """What the plan says of the step."""
-    parts = [f"# Step {item.number}: {item.title}", item.goal.strip()]
+def stated(item: WorkItem, *, heading: str) -> str:
+    """What is asked for, with the tests and files that are named, below ``heading``."""
+    parts = [f"# {heading}: {item.title}", item.goal.strip()]
     if item.tests:
-        parts.append("Tests of this step:\n" + _bullets([f"`{test}`" for test in item.tests]))
+        parts.append("Tests:\n" + bullets([f"`{test}`" for test in item.tests]))
     if item.sources:
-        parts.append("Files this step is expected to change:\n" + _bullets([f"`{path}`" for path in item.sources]))
+        parts.append("Files that are expected to change:\n" + bullets([f"`{path}`" for path in item.sources]))
     return "\n\n".join(part for part in parts if part)
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
     """A Markdown list."""
     return "\n".join(f"- {line}" for line in lines)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from cdd_agent.agent.editing.content import MayWrite
 from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tools.blocked import blocked_tool
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
@@ -14,7 +15,7 @@ from cdd_agent.evidence.trees import project_in
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
-from cdd_agent.tdd.verdict import lock_reason
+from cdd_agent.tdd.rules.verdict import lock_reason
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.access import access_for, protected_tests
 from pytest_tdd_agent.report import summary
@@ -24,9 +25,14 @@ MOST_NAMED = 40
 
 
 def tools_for(
-    phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]
+    phase: Phase,
+    bench: Workbench,
+    *,
+    off_limits: frozenset[str],
+    tests: Collection[str],
+    listed: Collection[str] = (),
 ) -> tuple[Tool, ...]:
-    """Read, Write, Edit, Bash, Glob, Grep, RunTests and CompleteImplementation, always in the same order."""
+    """Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, always in that order."""
 
     def run_tests(targets: tuple[str, ...]) -> str:
         for target in targets:
@@ -42,7 +48,7 @@ def tools_for(
         return "\n".join(told).rstrip()
 
     return (
-        *file_tools(bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests)),
+        *file_tools(bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests, listed=listed)),
         shell_tool(
             bench.suite.sandbox,
             bench.workspace.root,
@@ -52,18 +58,29 @@ def tools_for(
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
         completion_tool(),
+        blocked_tool(),
     )
 
 
-def locks_for(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]) -> MayWrite:
-    """Tells of a path of the project why it may not be written in this phase, if it may not."""
+def locks_for(
+    phase: Phase,
+    bench: Workbench,
+    *,
+    off_limits: frozenset[str],
+    tests: Collection[str],
+    listed: Collection[str] = (),
+) -> MayWrite:
+    """Tells of a path of the project why it may not be written in this phase, if it may not.
+
+    Everything is as for ``verdict.lock_reason``.
+    """
     project = project_in(bench.repository, bench.suite)
 
     def locked(path: str) -> str | None:
         path = bench.in_repository(path)
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project)
+        reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project, listed=listed)
         return reason if reason is not None or bench.permission is None else bench.permission.refusal_of("write")
 
     return locked

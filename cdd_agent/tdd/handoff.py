@@ -8,11 +8,13 @@ from pathlib import Path
 from cdd_agent.events import Committed
 from cdd_agent.git import commits, notes
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.tdd.policy import Phase, WorkItem, commit_prefix, phases_of
+from cdd_agent.tdd.policy import Phase, Progress, WorkItem, commit_prefix
+from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
 
 MAX_SUBJECT = 72
+_PHASES = ("plan", "red", "green", "refactor")
 
 
 def handoff_id(item: WorkItem, phase: Phase, *, base: str | None) -> str:
@@ -25,11 +27,12 @@ def land(
 ) -> CommitId:
     """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
 
-    A phase that changed nothing hands the step's last commit over once more. Does nothing twice: after a crash in the
+    A phase that changed nothing makes an empty commit where the policy wants one for each; else it hands the step's
+    last commit over once more. Does nothing twice: after a crash in the
     middle, the commit and the note that are there are taken as they are. A commit of just these changes that the agent
     made itself is adopted: it gets the note. Raises ``GateClosed`` if the user's hooks refuse the commit.
     """
-    if paths:
+    if paths or bench.policy.commits_nothing:
         commit = _committed(item, attempt.phase, step=step, paths=paths, bench=bench)
         hand_over(item, attempt, step=step, commit=commit, bench=bench)
         subject = bench.repository.git("log", "-1", "--format=%s", commit).strip()
@@ -48,7 +51,8 @@ def _committed(
     identity = handoff_id(item, phase, base=base)
     commit = commits.find_by_trailer(bench.repository, "Handoff-Id", value=identity, since=base)
     if commit is None:
-        return commits.commit_paths(bench.repository, _message(item, phase, identity=identity), paths=paths)
+        message = _message(item, phase, is_empty=not paths, identity=identity)
+        return commits.commit_paths(bench.repository, message, paths=paths, allow_empty=not paths)
     commits.refresh_index(bench.repository, paths)
     return commit
 
@@ -62,45 +66,49 @@ def hand_over(
     notes.append_line(bench.repository, commit, line=note)
 
 
-def _subject(item: WorkItem, phase: Phase) -> str:
+def _subject(item: WorkItem, phase: Phase, *, is_empty: bool) -> str:
     """The first line of the commit message, cut to what git's own tools show."""
-    subject = f"{commit_prefix(phase, item.kind)}: {item.title}"
+    said = "no changes needed" if is_empty and phase == "refactor" else item.title
+    subject = f"{commit_prefix(phase, item.kind)}: {said}"
     return subject if len(subject) <= MAX_SUBJECT else subject[: MAX_SUBJECT - 1].rstrip() + "…"
 
 
-def _message(item: WorkItem, phase: Phase, *, identity: str) -> str:
+def _message(item: WorkItem, phase: Phase, *, is_empty: bool, identity: str) -> str:
     """The whole commit message."""
     trailers = {"Ticket": item.ticket, "Phase": phase.upper(), "Cycle": str(item.number), "Handoff-Id": identity}
-    return f"{_subject(item, phase)}\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())
+    return f"{_subject(item, phase, is_empty=is_empty)}\n\n" + "".join(
+        f"{key}: {value}\n" for key, value in trailers.items()
+    )
 
 
 def _note(
     item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, identity: str, bench: Workbench
 ) -> str:
     """One line of JSON that says what was handed over and on what evidence."""
-    order = phases_of(item.kind, bench.policy)
-    place = order.index(attempt.phase)
     report = bench.repository.root / attempt.report if attempt.report else None
-    first_test = item.tests[0] if item.tests else ""
+    is_covered = attempt.finding == RedVerdict.ALREADY_GREEN
+    has_failed = attempt.verdict == "closed" and not is_covered
+    is_open = attempt.phase in ("plan", "red") and not is_covered
+    progress = item.progress or Progress(completed=() if is_open else item.tests, pending=item.tests if is_open else ())
     return json.dumps(
         {
             "v": 1,
-            "seq": (item.number - 1) * 3 + place + 1,
+            "seq": (item.number - 1) * len(_PHASES) + _PHASES.index(attempt.phase) + 1,
             "id": identity,
             "ticket": item.ticket,
             "phase": attempt.phase.upper(),
-            "nextPhase": order[place + 1].upper() if place + 1 < len(order) else "COMPLETE",
+            "nextPhase": _following(item, attempt, following=progress.following),
             "cycleNumber": item.number,
             "currentTest": {
                 "description": item.title,
-                "testFile": first_test.partition("::")[0],
+                "testFile": item.tests[0].partition("::")[0] if item.tests else "",
                 "implFile": item.sources[0] if item.sources else "",
             },
-            "completedTests": list(item.tests) if attempt.phase != "red" else [],
-            "pendingTests": list(item.tests) if attempt.phase == "red" else [],
-            "testResult": "FAIL" if attempt.phase == "red" else "PASS",
-            "error": None,
-            "errorDetails": None,
+            "completedTests": list(progress.completed),
+            "pendingTests": list(progress.pending),
+            "testResult": None if has_failed or attempt.phase == "plan" else "FAIL" if is_open else "PASS",
+            "error": attempt.reasons[0] if has_failed else None,
+            "errorDetails": _details(attempt) if has_failed else None,
             "retryCount": attempt.number - 1,
             "commit": commit,
             "checkpoint": step.checkpoint,
@@ -114,6 +122,22 @@ def _note(
         separators=(",", ":"),
         ensure_ascii=False,
     )
+
+
+def _following(item: WorkItem, attempt: AttemptRecord, *, following: str) -> str:
+    """The phase that comes next: the same once more if it failed, unless the item does without it."""
+    if attempt.finding == RedVerdict.ALREADY_GREEN:
+        return following
+    if attempt.verdict == "closed" and attempt.phase != "refactor":
+        return attempt.phase.upper()
+    after = item.phases[item.phases.index(attempt.phase) + 1 :]
+    return after[0].upper() if after else following
+
+
+def _details(attempt: AttemptRecord) -> dict[str, str]:
+    """Of a failed phase: what kind of failure, and all that the gate says of it."""
+    kind = attempt.finding or attempt.reasons[0].partition(":")[0]
+    return {"type": kind, "message": "\n".join(attempt.reasons)}
 
 
 def _digest(report: Path | None) -> str | None:

@@ -8,6 +8,7 @@ from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.port import Model
+from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.testrun.run import Suite, SuiteRun
 from cdd_agent.workspace.files import Workspace
@@ -24,8 +25,8 @@ class Workbench:
     suite: Suite
     model: Model
     policy: Policy
-    role: str
-    """Who the model is told it is; the beginning of every system prompt."""
+    brief: BriefFor
+    """How the model is spoken to in a phase of an item."""
     reports: Path
     """Folder for the evidence of the ticket in work."""
     emit: Emit

@@ -14,8 +14,8 @@ from cdd_agent.errors import UsageError
 SCHEMA = 1
 """The number of the file's form; a file with a greater one is refused."""
 
-Phase: TypeAlias = Literal["red", "green", "refactor"]
-"""The phases of a step that have a gate."""
+Phase: TypeAlias = Literal["plan", "red", "green", "refactor"]
+"""The phases of a cycle; the tests judge all but ``plan``."""
 
 
 class Status(StrEnum):
@@ -91,6 +91,10 @@ class AttemptRecord:
     """Path of the report it was judged by."""
     checkpoint: str | None = None
     """Ref of the work tree the attempt left."""
+    finding: str | None = None
+    """What RED came to, one of ``tdd.rules.red.RedVerdict``."""
+    answer: str | None = None
+    """The agent's last words, where they are what is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

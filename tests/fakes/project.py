@@ -16,12 +16,13 @@ from cdd_agent.model.port import Model
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.settings import private_folder
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.policy import Kind, Policy, WorkItem
+from cdd_agent.tdd.policy import Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
+from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import call, says
 
@@ -45,7 +46,9 @@ CODE = "def discount(price):\n    return price - 10\n"
 TIDY = "def discount(price):\n    return price * 9 // 10\n"
 
 
-def item(kind: Kind = "feature", *, number: int = 1, tests: tuple[str, ...] = (TEST_FILE,)) -> WorkItem:
+def item(
+    kind: Kind = "feature", *, number: int = 1, tests: tuple[str, ...] = (TEST_FILE,), refactor: bool = True
+) -> WorkItem:
     """The work that the turns below carry out."""
     return WorkItem(
         ticket="sale",
@@ -53,6 +56,7 @@ def item(kind: Kind = "feature", *, number: int = 1, tests: tuple[str, ...] = (T
         title="Ten percent off",
         goal="A discount.",
         kind=kind,
+        phases=phases_of(kind, refactor=refactor),
         tests=tests,
         sources=("discount.py",),
     )
@@ -120,7 +124,6 @@ class Project:
         model: Model,
         *,
         max_attempts: int = 3,
-        refactor: bool = True,
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
     ) -> Workbench:
@@ -140,12 +143,11 @@ class Project:
             model=model,
             policy=Policy(
                 max_attempts=max_attempts,
-                refactor=refactor,
                 budget=Budget(max_turns=4),
                 evidence_timeout_s=0,
                 edit_format=edit_format,
             ),
-            role="You are the Executor.",
+            brief=brief_for(edit_format),
             reports=private / "reports" / "sale",
             emit=self.seen.append,
         )
@@ -170,8 +172,8 @@ class Project:
         save: Callable[[RunState], None] = lambda _: None,
     ) -> tuple[StepExecution, str | None]:
         """One cycle, begun here unless ``state`` says otherwise: the step after it, and why it failed."""
-        after, why = Cycle(work, state or self.start(work.number), bench=bench, save=save).run()
-        return after.execution(work.number), why
+        ending = Cycle(work, state or self.start(work.number), bench=bench, save=save).run()
+        return ending.state.execution(work.number), ending.why
 
     @property
     def log(self) -> list[str]:

@@ -14,6 +14,7 @@ from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
 from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tools.blocked import blocked_tool
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.agent.tools.run_tests import run_tests_tool
@@ -35,8 +36,8 @@ from cdd_agent.work.state import AttemptRecord
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
+from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import Documents, commit_documents, work_item
-from cdd_agent.workflows.execution.executor import role
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
@@ -108,9 +109,9 @@ def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
 
 def cycle(project: Project, model: ScriptedModel, *, sandbox: Sandbox, max_attempts: int = 2) -> str | None:
     """Why the step failed that ``model`` carried out, or nothing."""
-    bench = project.bench(model, max_attempts=max_attempts, refactor=False)
+    bench = project.bench(model, max_attempts=max_attempts)
     bench = replace(bench, suite=replace(bench.suite, sandbox=sandbox))
-    return project.run(item(), bench=bench)[1]
+    return project.run(item(refactor=False), bench=bench)[1]
 
 
 def tree(project: Project) -> dict[str, bytes]:
@@ -221,8 +222,9 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     (step,) = documents.plan.steps
     marks = Marks("kvqtzh")
     work = work_item(ticket, step, spec=documents.spec)
-    conversation = Conversation(briefing.system_prompt(role(), work, phase="red", attempt=1, marks=marks))
-    conversation.say(briefing.task(work, "red", earlier=(), failing="", marks=marks))
+    brief = brief_for()(work, "red")
+    conversation = Conversation(briefing.system_prompt(brief, attempt=1, marks=marks))
+    conversation.say(briefing.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -297,8 +299,9 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     work = work_item(ticket, documents.plan.steps[0], spec=documents.spec)
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
-    conversation = Conversation(briefing.system_prompt(role(), work, phase="green", attempt=2, marks=marks))
-    conversation.say(briefing.task(work, "green", earlier=(closed,), failing=failed, marks=marks))
+    brief = brief_for()(work, "green")
+    conversation = Conversation(briefing.system_prompt(brief, attempt=2, marks=marks))
+    conversation.say(briefing.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4
@@ -318,7 +321,7 @@ def test_a_plan_writes_no_message_of_a_commit_that_a_terminal_would_obey(project
     documents = Documents.read(ticket)
     commit_documents(project.repository, ticket, documents=documents, emit=lambda _: None)
     work = work_item(ticket, documents.plan.steps[0], spec=documents.spec)
-    chore = replace(work, kind="chore", tests=())
+    chore = replace(work, kind="chore", phases=("green",), tests=())
     assert project.run(chore, bench=project.bench(ScriptedModel([green()])))[1] is None
     assert project.log == [
         "plan: A <U+001B>[2Jsale<U+202E>",
@@ -338,6 +341,7 @@ SPECS = {
     "Grep": "bfb90bcd64b054d5",
     "RunTests": "3e4d8df4ed217be2",
     "CompleteImplementation": "148ac59658099e88",
+    "ReportBlocked": "caf64ce63ec8efe4",
     "UpdateSpec": "597050f9f0c47621",
     "AskDeveloper": "7a45a10aa48f1336",
     "WritePlan": "5a3863a17b369599",
@@ -360,6 +364,7 @@ def offered(folder: Path) -> Iterator[ToolSpec]:
         *search_tools(workspace),
         run_tests_tool(lambda _: ""),
         completion_tool(),
+        blocked_tool(),
     ):
         yield tool.spec
     model = ScriptedModel([says("Nothing.")] * 2)

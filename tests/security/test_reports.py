@@ -135,7 +135,7 @@ def attempt(project: Project) -> Attempt:
         work = item(tests=(f"{TEST_FILE}::test_discount",))
         at = recovery.position(project.repository)
         laid = ground.lay(work, "green", step=step, at=at, bench=bench)
-        return make_attempt(work, "green", step=step, ground=laid, bench=bench)
+        return make_attempt(work, "green", step=step, ground=laid, is_anew=False, bench=bench)
 
     return made
 

@@ -10,7 +10,7 @@ from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
-from cdd_agent.tdd.policy import WorkItem
+from cdd_agent.tdd.policy import WorkItem, phases_of
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
 from cdd_agent.tickets.spec import Spec
@@ -126,8 +126,8 @@ def step_key(step: Step) -> StepKey:
     return StepKey(number=step.number, title=step.title, text_sha256=step.text_sha256)
 
 
-def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
-    """The step as a cycle takes it, with the criteria it serves in full."""
+def work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = True) -> WorkItem:
+    """The step as a cycle takes it, with the criteria it serves in full; ``refactor`` as for ``phases_of``."""
     served = [criterion for criterion in spec.acceptance_criteria if criterion.id in step.criteria]
     criteria = "".join(f"\n- {criterion.id}: {criterion.text}" for criterion in served)
     notes = (
@@ -140,6 +140,7 @@ def work_item(ticket: Ticket, step: Step, *, spec: Spec) -> WorkItem:
         title=in_one_line(step.title),
         goal=goal.strip(),
         kind=step.kind,
+        phases=phases_of(step.kind, refactor=refactor),
         tests=step.tests,
         sources=tuple(path for path in step.files if path not in {test.partition("::")[0] for test in step.tests}),
     )

@@ -7,7 +7,6 @@ start, or kept out of every commit when the user says so.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
@@ -39,15 +38,6 @@ from cdd_agent.workflows.execution.documents import (
 _CUT_OFF = "it depends on a step that was skipped"
 """Why a step is skipped that nobody skipped by name."""
 
-_PROMPTS = Path(__file__).parent / "prompts"
-_ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
-"""How the model changes files -> who it is told it is."""
-
-
-def role(edit_format: str = "tools") -> str:
-    """Who the model is told it is."""
-    return (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
-
 
 class Executor:
     """Carries the plan of one ticket out."""
@@ -58,12 +48,14 @@ class Executor:
         *,
         bench: Workbench,
         clock: Clock,
+        refactor: bool = True,
         allow_dirty: bool = False,
         meter: Meter | None = None,
     ) -> None:
         """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing.
 
-        Without a ``meter`` round the model of ``bench`` it is counted and has no limits.
+        Without a ``meter`` round the model of ``bench`` it is counted and has no limits. ``refactor``: feature and bug
+        steps end with REFACTOR.
         """
         self.ticket = ticket
         self.sandbox = bench.suite.sandbox.level
@@ -71,6 +63,7 @@ class Executor:
         self.allows_dirty = allow_dirty
         """Whether the user's uncommitted changes stay, out of every commit; with ``keeps_changes`` in one step only."""
         self.keeps_changes = False
+        self._refactor = refactor
         self._emit = bench.emit
         self._meter = meter or Meter(bench.model, clock=clock, ticket=ticket.slug, go_on=f"cdd exec {ticket.slug}")
         self.bench = replace(bench, model=self._meter)
@@ -141,7 +134,8 @@ class Executor:
         uncommitted changes that nobody allowed or a merge in progress, and ``ModelError`` if there is no model to ask.
         """
         require_dependencies(self, step)
-        repository, item = self.bench.repository, work_item(self.ticket, step, spec=self.documents.spec)
+        repository = self.bench.repository
+        item = work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         execution = self.state.execution(step.number)
         self._meter.begin(f"step {step.number} of {self.ticket.slug}", used=execution.usage)
         self._metered = step.number
@@ -162,13 +156,14 @@ class Executor:
         state = _run_facts(self, goes_on=goes_on)
         self.save(states.start_step(state, step_key(step), now=self.clock.now(), base_commit=repository.head()))
         self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
-        state, why = Cycle(item, self.state, bench=self.bench, save=self.save).run()
-        if why is None:
+        ending = Cycle(item, self.state, bench=self.bench, save=self.save).run()
+        state, why = ending.state, ending.why
+        if ending.how == "done":
             state = states.complete_step(
                 _with_files(state, step.number, repository=self.bench.repository), step.number, now=self.clock.now()
             )
         else:
-            state = states.fail_step(state, step.number, error=why, now=self.clock.now())
+            state = states.fail_step(state, step.number, error=why or ending.how, now=self.clock.now())
         self.keeps_changes = False
         self.save(state)
         self._emit(StepFinished(number=step.number, status=state.execution(step.number).status, error=why))

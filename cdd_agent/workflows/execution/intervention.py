@@ -10,7 +10,8 @@ from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.states import require_usable
-from cdd_agent.tdd import briefing, recovery, verdict
+from cdd_agent.tdd import briefing, recovery
+from cdd_agent.tdd.rules import verdict
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status

@@ -6,6 +6,7 @@ from cdd_agent.agent.quoted import Marks
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.work.state import AttemptRecord
+from cdd_agent.workflows.execution.brief import brief_for
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 
@@ -13,6 +14,7 @@ FAILURE = Failure(
     phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2", text="E  assert 1 == 2"
 )
 MARKS = Marks("kvqtzh")
+BRIEF_FOR = brief_for()
 REPORT = SuiteReport(
     complete=True,
     exit_status=1,
@@ -31,9 +33,9 @@ def failing(nodeid: str, failure: Failure = FAILURE) -> Case:
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
 def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> None:
-    prompt = briefing.system_prompt("You are the Executor.\n", item(number=7), phase=phase, attempt=2, marks=MARKS)
+    prompt = briefing.system_prompt(BRIEF_FOR(item(number=7), phase), attempt=2, marks=MARKS)
     lines = prompt.splitlines()
-    assert lines[0] == "You are the Executor."
+    assert lines[0].startswith("You are the Executor")
     assert f"## This phase: {phase.upper()}" in lines
     assert lines[-3] == MARKS.rule
     assert lines[-1] == f"Work: executor sale step 7 {phase} attempt 2"
@@ -41,13 +43,15 @@ def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> 
 
 def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refused() -> None:
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",))
-    text = briefing.task(item(), "green", earlier=(closed,), failing="t: assertion", marks=MARKS)
+    text = briefing.task(
+        BRIEF_FOR(item(), "green"), earlier=(closed,), is_anew=False, failing="t: assertion", marks=MARKS
+    )
     assert text.startswith(
         "Carry out step 1 of the plan.\n\n<data-kvqtzh plan.md>\n# Step 1: Ten percent off\n\nA discount."
     )
     assert "- `tests/test_discount.py`" in text
     assert "- `discount.py`" in text
-    assert "What fails now:\n\n<data-kvqtzh pytest>\nt: assertion\n</data-kvqtzh>" in text
+    assert "What fails now:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>" in text
     assert (
         "Attempt 1 was refused by the gate:\n"
         "<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>" in text
@@ -57,7 +61,7 @@ def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refus
 
 def test_a_first_attempt_is_told_nothing_of_others() -> None:
     work = replace(item(), tests=(), sources=())
-    text = briefing.task(work, "red", earlier=(), failing="", marks=MARKS)
+    text = briefing.task(BRIEF_FOR(work, "red"), earlier=(), is_anew=False, failing="", marks=MARKS)
     step = MARKS.around("# Step 1: Ten percent off\n\nA discount.", source="plan.md")
     assert text == f"Carry out step 1 of the plan.\n\n{step}"
 

@@ -128,8 +128,8 @@ def test_a_bug_may_show_itself_by_the_exception_that_the_product_raises(project:
             runs("printf 'def total(prices):\\n    return sum(prices or ())\\n' > prices.py"),
         ]
     )
-    bench = project.bench(model, refactor=False)
-    _, why = project.run(item("bug", tests=("tests/test_none.py::test_none",)), bench=bench)
+    bench = project.bench(model)
+    _, why = project.run(item("bug", tests=("tests/test_none.py::test_none",), refactor=False), bench=bench)
     assert why is None
     assert project.log == ["test: Ten percent off", "fix: Ten percent off"]
 
@@ -334,8 +334,8 @@ class TestUncommittedChangesOfTheUsers:
         project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n", "run.log": "ignored\n"})
         project.git("add", "notes.txt")
         before = project.status
-        bench = project.bench(ScriptedModel([red(), green()]), refactor=False)
-        step, why = project.run(item(), bench=bench)
+        bench = project.bench(ScriptedModel([red(), green()]))
+        step, why = project.run(item(refactor=False), bench=bench)
         assert why is None
         assert [files_of(project, commit) for commit in step.commits.values()] == [[TEST_FILE], ["discount.py"]]
         assert project.status == before
@@ -482,28 +482,28 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
                 os._exit(9)
             raise KeyboardInterrupt
 
-    bench = project.bench(ScriptedModel([red()]), refactor=False)
+    bench = project.bench(ScriptedModel([red()]))
     if end == "kill" and (process := os.fork()):
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
     else:
         with pytest.raises(KeyboardInterrupt):
-            project.run(item(), bench=bench, save=save)
+            project.run(item(refactor=False), bench=bench, save=save)
     state = state_file.load(kept)
     assert state is not None
-    step, why = project.run(item(), bench=project.bench(ScriptedModel([green()]), refactor=False), state=state)
+    step, why = project.run(item(refactor=False), bench=project.bench(ScriptedModel([green()])), state=state)
     assert (why, len(step.attempts), project.status) == (None, 2, "")
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
 def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
     state = stopped_in_green(project)
-    step, bench = state.execution(1), project.bench(ScriptedModel([green()]), refactor=False)
+    step, bench = state.execution(1), project.bench(ScriptedModel([green()]))
     recovery.mark_running("sale", step, at=recovery.position(project.repository), bench=bench)
     project.write({"mine.txt": "mine\n", "half.py": ""})
     for command in (("add", "mine.txt"), ("commit", "-qm", "my own")):
         project.git(*command)
     with pytest.raises(UsageError, match=r"HEAD is at (.|\n)*Nothing was touched") as refused:
-        project.run(item(), bench=bench, state=state)
+        project.run(item(refactor=False), bench=bench, state=state)
     assert "git branch mine && git reset --keep" in refused.value.hint
     assert "--retry 1" in refused.value.hint
     assert (project.log, project.status) == (["test: Ten percent off", "my own"], "?? half.py")
@@ -522,8 +522,8 @@ def test_what_a_commit_hook_reformats_is_where_the_next_phase_goes_on_from(proje
     assert project.status == ""
     assert any("A commit hook changed files" in event.text for event in project.seen if isinstance(event, Notice))
     hook.unlink()
-    bench = project.bench(ScriptedModel([green()]), refactor=False)
-    assert project.run(item(), bench=bench, state=state)[1] is None
+    bench = project.bench(ScriptedModel([green()]))
+    assert project.run(item(refactor=False), bench=bench, state=state)[1] is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
@@ -553,16 +553,16 @@ def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
     project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
 ) -> None:
     saved = [project.start()]
-    bench = project.bench(interrupted_at(number, stop()), refactor=False)
+    bench = project.bench(interrupted_at(number, stop()))
     with pytest.raises((KeyboardInterrupt, ModelError)):
-        project.run(item(), bench=bench, state=saved[-1], save=saved.append)
+        project.run(item(refactor=False), bench=bench, state=saved[-1], save=saved.append)
     assert project.log == ["test: Ten percent off"][: number // 2]
     assert project.status == "", "an interrupted attempt leaves no half-written file"
     kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
     assert len(kept) == number % 2, "what was written is kept"
 
     rest = ScriptedModel([red(), green()][number // 2 :])
-    _, why = project.run(item(), bench=project.bench(rest, refactor=False), state=saved[-1])
+    _, why = project.run(item(refactor=False), bench=project.bench(rest), state=saved[-1])
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert project.status == ""
@@ -584,22 +584,22 @@ def test_what_a_person_changed_since_the_interruption_is_not_run_over(project: P
     state = stopped_in_green(project)
     project.write({"prices.py": FILES_MINE})
     with pytest.raises(UsageError, match=r"Files were changed since step 1 was interrupted:\n  prices.py"):
-        project.run(item(), bench=project.bench(ScriptedModel([green()])), state=state)
+        project.run(item(refactor=False), bench=project.bench(ScriptedModel([green()])), state=state)
     assert (project.folder / "prices.py").read_text() == FILES_MINE
     project.git("stash")
-    bench = project.bench(ScriptedModel([green()]), refactor=False)
-    assert project.run(item(), bench=bench, state=state)[1] is None
+    bench = project.bench(ScriptedModel([green()]))
+    assert project.run(item(refactor=False), bench=bench, state=state)[1] is None
 
 
 def test_once_everything_is_put_aside_the_steps_own_files_are_brought_back(project: Project) -> None:
     saved = [project.start()]
     model = ScriptedModel([red(), writes("discount.py", "def discount(): pass\n"), KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
-        project.run(item(), bench=project.bench(model), state=saved[-1], save=saved.append)
+        project.run(item(refactor=False), bench=project.bench(model), state=saved[-1], save=saved.append)
     assert project.status == "?? discount.py", "a refused attempt is where the next goes on from"
     project.git("stash", "--include-untracked")
-    bench = project.bench(ScriptedModel([TIDIES]), refactor=False)
-    assert project.run(item(), bench=bench, state=saved[-1])[1] is None
+    bench = project.bench(ScriptedModel([TIDIES]))
+    assert project.run(item(refactor=False), bench=bench, state=saved[-1])[1] is None
     assert (project.folder / "discount.py").read_text() == TIDY
 
 

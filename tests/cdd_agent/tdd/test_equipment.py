@@ -13,7 +13,7 @@ from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
-NAMES = ["Read", "Write", "Edit", "Bash", "Glob", "Grep", "RunTests", "CompleteImplementation"]
+NAMES = ["Read", "Write", "Edit", "Bash", "Glob", "Grep", "RunTests", "CompleteImplementation", "ReportBlocked"]
 
 
 def named(tools: tuple[Tool, ...], name: str) -> Tool:

@@ -6,7 +6,7 @@ from cdd_agent.errors import EnvironmentMissing, ExitCode
 from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Kind, Phase, WorkItem
-from cdd_agent.tdd.verdict import of_run
+from cdd_agent.tdd.rules.verdict import of_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.fakes.model import ScriptedModel

@@ -1,11 +1,6 @@
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.tdd.policy import Kind, Phase, Policy, commit_prefix, modules_of, phases_of
-
-
-def policy(*, refactor: bool) -> Policy:
-    return Policy(max_attempts=3, refactor=refactor, budget=Budget(), evidence_timeout_s=60)
+from cdd_agent.tdd.policy import Kind, Phase, commit_prefix, modules_of, phases_of
 
 
 @pytest.mark.parametrize(
@@ -19,12 +14,12 @@ def policy(*, refactor: bool) -> Policy:
     ],
 )
 def test_the_kind_chooses_the_phases(kind: Kind, phases: tuple[Phase, ...]) -> None:
-    assert phases_of(kind, policy(refactor=True)) == phases
+    assert phases_of(kind, refactor=True) == phases
 
 
-def test_the_policy_can_leave_refactoring_out_but_not_of_a_refactoring() -> None:
-    assert phases_of("feature", policy(refactor=False)) == ("red", "green")
-    assert phases_of("refactor", policy(refactor=False)) == ("refactor",)
+def test_a_setting_can_leave_refactoring_out_but_not_of_a_refactoring() -> None:
+    assert phases_of("feature", refactor=False) == ("red", "green")
+    assert phases_of("refactor", refactor=False) == ("refactor",)
 
 
 @pytest.mark.parametrize(

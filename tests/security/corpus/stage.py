@@ -163,7 +163,7 @@ def _attempt(injection: Injection, stage: Stage, *, bench: Workbench) -> tuple[A
         step = replace(step, attempts=(refused,))
     laid = ground.lay(work, "green", step=step, at=recovery.position(project.repository), bench=bench)
     before = digests(project.folder.parent)
-    attempt = make_attempt(work, "green", step=step, ground=laid, bench=bench)
+    attempt = make_attempt(work, "green", step=step, ground=laid, is_anew=False, bench=bench)
     after = digests(project.folder.parent)
     return attempt, sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 

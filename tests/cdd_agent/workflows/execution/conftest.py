@@ -65,11 +65,10 @@ class Work:
         bench = self.project.bench(
             model or ScriptedModel([]),
             max_attempts=max_attempts,
-            refactor=refactor,
             edit_format=edit_format,
             left_out=ticket_folders(self.project.repository, self.ticket),
         )
-        return Executor(self.ticket, bench=bench, clock=FakeClock(), allow_dirty=allow_dirty)
+        return Executor(self.ticket, bench=bench, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
 
     @property
     def saved(self) -> RunState:

@@ -34,7 +34,7 @@ def said_to(request: Request) -> str:
 
 
 def bench(project: Project, model: ScriptedModel, *, max_answer_tokens: int = 4_000) -> Workbench:
-    made = project.bench(model, max_attempts=1, refactor=False, edit_format="blocks")
+    made = project.bench(model, max_attempts=1, edit_format="blocks")
     limits = Budget(max_turns=4, max_answer_tokens=max_answer_tokens)
     return replace(made, policy=replace(made.policy, budget=limits))
 

@@ -1,8 +1,8 @@
 import pytest
 
 from cdd_agent.git.repository import Change
-from cdd_agent.tdd import verdict
 from cdd_agent.tdd.policy import Kind, Phase
+from cdd_agent.tdd.rules import verdict
 from pytest_tdd_agent.report import Reason, Verdict
 from tests.fakes.project import item
 

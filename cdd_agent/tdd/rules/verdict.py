@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from cdd_agent.evidence.trees import name_in
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
+from cdd_agent.tdd.rules.red import RedVerdict, red_verdict
 from pytest_tdd_agent.fingerprint import is_protected, shadows_runner
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
@@ -20,16 +21,25 @@ def named_test_files(item: WorkItem) -> tuple[str, ...]:
 
 
 def lock_reason(
-    phase: Phase, path: str, *, off_limits: frozenset[str], tests: Collection[str] = (), project: str = ""
+    phase: Phase,
+    path: str,
+    *,
+    off_limits: frozenset[str],
+    tests: Collection[str] = (),
+    project: str = "",
+    listed: Collection[str] = (),
 ) -> str | None:
     """Why ``path``, relative to the work tree, may not be written in this phase, as a sentence; None if it may.
 
     The tools say it beforehand, the verdict afterwards. ``tests``: what else belongs to the tests, as
     ``named_test_files`` says, relative to the same folder as ``path``. ``project``: its folder in the work tree.
+    ``listed``: all that PLAN may write.
     """
     is_test = is_protected(name_in(project, path)) or any(path == name or path.startswith(f"{name}/") for name in tests)
     if path in off_limits:
         return "It has uncommitted changes of the user's and stays as it is."
+    if phase == "plan":
+        return None if path in listed else f"PLAN writes {' and '.join(listed)} only."
     if phase == "red" and not is_test:
         return "RED changes tests only; sources wait for GREEN."
     if phase != "red" and is_test:
@@ -44,11 +54,12 @@ def trespasses(
     off_limits: frozenset[str],
     tests: Collection[str] = (),
     project: str = "",
+    listed: Collection[str] = (),
 ) -> dict[str, Reason]:
     """Changed path that this phase may not change -> the reason it gives."""
     found = {}
     for change in changes:
-        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, project=project)
+        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, project=project, listed=listed)
         if why is None and change.kind == "created" and shadows_runner(name_in(project, change.path)):
             why = "It would be loaded in the place of a test tool, or before it."
         if why is not None:
@@ -59,6 +70,7 @@ def trespasses(
 
 
 _LOCK_CODE: dict[Phase, str] = {
+    "plan": "source_changed",
     "red": "source_changed",
     "green": "protected_changed",
     "refactor": "protected_changed",
@@ -84,13 +96,21 @@ def of_run(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: Suite
 
     In RED, the modules of the item's sources may be missing; a bug may also show by the exception it raises.
     """
-    expects: list[str] = []
-    if phase == "red":
-        expects += modules_of(item.sources)
-    if phase == "red" and item.kind == "bug":
-        failures = [case.failure for case in report.tests if case.failure is not None]
-        expects += [failure.exception for failure in failures if failure.origin == "project"]
+    expects = _expected(item, report) if phase == "red" else ()
     return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
+
+
+def _expected(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
+    """What RED may find missing, or raised."""
+    failures = [case.failure for case in report.tests if case.failure is not None and item.kind == "bug"]
+    raised = (failure.exception for failure in failures if failure.origin == "project")
+    return (*modules_of(item.sources), *raised)
+
+
+def red_finding(item: WorkItem, judged: Verdict, *, report: SuiteReport | None, baseline: SuiteReport) -> RedVerdict:
+    """What an attempt at RED came to."""
+    expects = () if report is None else _expected(item, report)
+    return red_verdict(judged, report, baseline=baseline, expects=expects)
 
 
 def joined(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:

@@ -1,0 +1,37 @@
+"""ReportBlocked: the agent's honest way out. What becomes of the work, a person decides."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import msgspec
+
+from cdd_agent.agent.tool import Tool, ToolOutput, define
+
+NAME = "ReportBlocked"
+
+Why: TypeAlias = Literal["test_is_wrong", "cannot_be_done"]
+WHY: tuple[Why, ...] = get_args(Why)
+"""What an agent may report; the codes of the reasons, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """Why an agent does not go on; ``read_input(run.completion, Blocked)`` reads it from an ``AgentRun``."""
+
+    why: Annotated[
+        Why,
+        msgspec.Meta(description="test_is_wrong: the test asks for what it should not; cannot_be_done: anything else"),
+    ]
+    reason: Annotated[str, msgspec.Meta(min_length=1, description="what is wrong, and where, in a few sentences")]
+
+
+def blocked_tool() -> Tool:
+    """ReportBlocked, which ends the run of the agent and does nothing else."""
+    return define(
+        NAME,
+        "Call this instead of going around a test that is wrong, or if the task cannot be done as it is asked. Your "
+        "changes are taken back and a person reads your reason. Never change, skip or special-case a test instead.",
+        inputs=Blocked,
+        run=lambda _: ToolOutput(text="Reported. A person decides.", ends_run=True),
+        subject=lambda blocked: f"{blocked.why}: {blocked.reason}",
+    )

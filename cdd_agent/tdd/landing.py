@@ -1,0 +1,165 @@
+"""How a phase ends: by a commit, by a hook that refuses it, by doing without it, or by a test that passes at once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from cdd_agent.errors import GateClosed
+from cdd_agent.events import GateJudged, Notice
+from cdd_agent.evidence.characterize import notices_changes
+from cdd_agent.git.repository import CommitId
+from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.tdd import recovery
+from cdd_agent.tdd.attempt import attempts_at
+from cdd_agent.tdd.ground import Ground
+from cdd_agent.tdd.handoff import hand_over, has_hooks, land
+from cdd_agent.tdd.policy import Phase, WorkItem
+from cdd_agent.tdd.recovery import Position
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, record_commit
+from pytest_tdd_agent.codec import load
+
+HOOK_WORDS_CAP = 2_000
+"""Characters of what a commit hook says that are kept as a reason."""
+
+Save: TypeAlias = Callable[[RunState], None]
+"""Keeps the state durably before the cycle goes on."""
+
+
+class Ledger:
+    """The state of a run of which one step is worked on, each change kept before anything depends on it."""
+
+    def __init__(self, state: RunState, *, number: int, save: Save) -> None:
+        """Nothing is kept yet."""
+        self.state = state
+        self.position: Position | None = None
+        """Where history stood when files and history were last in order; None: it cannot have moved."""
+        self.is_kept = True
+        """False only while the state is being kept, when nobody knows which is the last."""
+        self._number = number
+        self._save = save
+
+    @property
+    def step(self) -> StepExecution:
+        """The step as it stands."""
+        return self.state.execution(self._number)
+
+    def keep(self, state: RunState) -> None:
+        """Make ``state`` the present one once it is kept durably."""
+        self.is_kept = False
+        self._save(state)
+        self.state = state
+        self.is_kept = True
+
+    def replace_last(self, attempt: AttemptRecord) -> None:
+        """Make the step's last attempt this one."""
+        step = replace(self.step, attempts=(*self.step.attempts[:-1], attempt))
+        self.keep(replace(self.state, step_executions={**self.state.step_executions, step.step_number: step}))
+
+
+def land_phase(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+    """Commit what the phase changed; where it changed nothing, the commit before stands for it.
+
+    False if a commit hook of the user's refuses it: then the attempt is closed after all, with the hook's words.
+    """
+    attempt = attempts_at(phase, ledger.step)[-1]
+    paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
+    settled = bench.brief(item, phase).settled
+    if settled is not None:
+        item = settled(item, attempt.answer or "")
+    try:
+        commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)
+    except GateClosed as error:
+        if not has_hooks(bench.repository):
+            raise
+        _close(item, phase, why=error.happened, laid=laid, ledger=ledger, bench=bench)
+        return False
+    _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
+    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)  # going back leads here now
+    ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=commit))
+    return True
+
+
+def _close(item: WorkItem, phase: Phase, *, why: str, laid: Ground, ledger: Ledger, bench: Workbench) -> None:
+    """Make the last attempt a closed one after all; what the hook changed in the files stays for the next."""
+    last = attempts_at(phase, ledger.step)[-1]
+    reasons = (f"commit_refused: {why[:HOOK_WORDS_CAP]}",)
+    recovery.put_back(laid.position, ticket=item.ticket, step=ledger.step, bench=bench)
+    bench.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
+    ledger.replace_last(replace(last, verdict="closed", reasons=reasons))
+    bench.emit(
+        GateJudged(phase=phase, attempt=last.number, open=False, reasons=reasons, evidence="a commit hook refused it")
+    )
+
+
+def do_without(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+    """Whether the item can go on without this phase: a REFACTOR after GREEN can be given up."""
+    if phase != "refactor" or "green" not in ledger.step.commits:
+        return False
+    bench.snapshots.restore(laid.snapshot)
+    bench.emit(Notice(text="Refactoring was refused each time and is given up; the code is as GREEN left it."))
+    green = CommitId(ledger.step.commits["green"])
+    last = attempts_at(phase, ledger.step)[-1]
+    hand_over(item, last, step=ledger.step, commit=green, bench=bench)
+    ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=green))
+    return True
+
+
+def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str:
+    """End RED with tests that pass at once: they stay if they notice altered code. What became of them, in words."""
+    attempt = attempts_at("red", ledger.step)[-1]
+    stays = _characterizes(item, attempt, laid=laid, bench=bench)
+    kept = attempt.checkpoint if stays else laid.snapshot.ref
+    ledger.replace_last(replace(attempt, verdict="open", checkpoint=kept))
+    if stays:
+        paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
+        commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)
+        told = "it passes already, and fails with the code altered: the test is kept"
+    else:
+        bench.snapshots.restore(laid.snapshot)
+        commit = CommitId(str(bench.repository.head()))
+        hand_over(item, attempt, step=ledger.step, commit=commit, bench=bench)
+        told = "it passes already, whatever the code does: the test is dropped"
+    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)
+    ledger.keep(record_commit(ledger.state, item.number, phase="red", commit=commit))
+    bench.emit(Notice(text=f"{item.title}: {told}."))
+    return told
+
+
+def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, bench: Workbench) -> bool:
+    """Whether the new tests, which pass, fail once the code they are about is altered."""
+    checkpoint = bench.snapshots.find(attempt.checkpoint or "")
+    if checkpoint is None or attempt.report is None or checkpoint.commit == laid.snapshot.commit:
+        return False
+    report = load(bench.repository.root / attempt.report)
+    old = {case.nodeid for case in laid.baseline.tests}
+    targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
+    return notices_changes(
+        targets,
+        item.sources,
+        tree=checkpoint.commit,
+        repository=bench.repository,
+        suite=bench.suite,
+        time_box_s=bench.policy.evidence_timeout_s,
+    )
+
+
+def _keep_what_hooks_made(
+    attempt: AttemptRecord, *, commit: CommitId, paths: tuple[str, ...], bench: Workbench
+) -> None:
+    """Bring the attempt's checkpoint up to what a commit hook made of ``paths``: later phases go on from there.
+
+    Its report is put aside, as it tells of other files; the next phase runs the tests again for its baseline.
+    """
+    ref = attempt.checkpoint or ""
+    checkpoint = bench.snapshots.find(ref) if ref else None
+    if checkpoint is None:
+        return
+    made = [path for path in bench.snapshots.paths_unlike(commit, checkpoint) if path in paths]
+    if made:
+        bench.snapshots.restore(Snapshot(ref="HEAD", commit=commit), only=made)
+        bench.snapshots.take(ref, message="as a commit hook left it")
+        report = bench.repository.root / (attempt.report or "")
+        if report.is_file():
+            report.replace(report.with_suffix(".gate.json"))
+        bench.emit(Notice(text=f"A commit hook changed files after the gate had seen them: {', '.join(made)}"))

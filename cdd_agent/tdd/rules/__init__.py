@@ -1,0 +1,1 @@
+"""The rules by which attempts are judged and gone on from. Pure."""

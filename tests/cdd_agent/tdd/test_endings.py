@@ -1,0 +1,128 @@
+"""How a cycle ends besides by landing every phase."""
+
+import json
+from dataclasses import replace
+
+from cdd_agent.events import GateJudged, RolledBack
+from cdd_agent.tdd.cycle import Cycle, Ending
+from cdd_agent.tdd.policy import Progress, WorkItem
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.state import RunState
+from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
+
+BLOCKED = says(call("ReportBlocked", why="test_is_wrong", reason="90 is no tenth off 100\nsay so"))
+WRONG = writes("discount.py", "def discount(price):\n    return price\n")
+
+
+def bench(project: Project, *turns: object, **policy: object) -> Workbench:
+    made = project.bench(ScriptedModel(turns))  # type: ignore[arg-type]
+    return replace(made, policy=replace(made.policy, **policy))  # type: ignore[arg-type]
+
+
+def run(project: Project, work: WorkItem, *, bench: Workbench, state: RunState | None = None) -> Ending:
+    return Cycle(work, state or project.start(), bench=bench, save=lambda _: None).run()
+
+
+def notes(project: Project, commit: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()]
+
+
+def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(project: Project) -> None:
+    made = bench(project, red(), BLOCKED)
+    ending = run(project, item(), bench=made)
+    assert (ending.how, ending.why) == (
+        "blocked",
+        "GREEN was given up: test_is_wrong: 90 is no tenth off 100 say so",
+    )
+    assert project.log == []
+    assert project.status == ""
+
+
+def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(project: Project) -> None:
+    made = bench(project, red(), WRONG, BLOCKED, keeps_landed=True)
+    ending = run(project, item(), bench=made)
+    assert ending.how == "blocked"
+    assert project.log == ["test: Ten percent off"]
+    assert project.status == ""
+    first, second = notes(project, "HEAD")
+    assert (first["phase"], first["nextPhase"], first["error"]) == ("RED", "GREEN", None)
+    assert (second["phase"], second["nextPhase"], second["retryCount"]) == ("GREEN", "GREEN", 1)
+    assert second["error"] == "test_is_wrong: 90 is no tenth off 100 say so"
+    assert second["errorDetails"] == {"type": "test_is_wrong", "message": second["error"]}
+
+
+def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
+    ending = run(project, item(), bench=bench(project, red(), WRONG, WRONG, most_alike=2))
+    assert ending.how == "failed"
+    assert ending.why is not None
+    assert ending.why.startswith("GREEN was refused 2 times")
+
+
+def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(project: Project) -> None:
+    model = ScriptedModel([red(), WRONG, content_as_it_is(), green(), content_as_it_is()])
+    made = project.bench(model)
+    ending = run(project, item(), bench=made)
+    assert ending.how == "done"
+    told = str(model.requests[3].messages)
+    assert "Its changes were taken back" in told
+    assert "Your work so far is in the files" in str(model.requests[2].messages)
+
+
+def test_each_phase_makes_a_commit_where_that_is_wanted(project: Project) -> None:
+    ending = run(project, item(), bench=bench(project, red(), green(), content_as_it_is(), commits_nothing=True))
+    assert ending.how == "done"
+    assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: no changes needed"]
+    assert notes(project, "HEAD")[0]["phase"] == "REFACTOR"
+
+
+GREEN_AT_ONCE = TEST.replace("def test_discount", "def test_none").replace("discount(100) == 90", "discount(10) == 0")
+
+
+def covered(project: Project, test: str) -> Ending:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    progress = Progress(completed=("one",), pending=("two",), following="PLAN")
+    made = bench(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    return run(project, replace(item(), progress=progress), bench=made)
+
+
+def test_a_test_that_passes_at_once_stays_if_altered_code_fails_it(project: Project) -> None:
+    ending = covered(project, GREEN_AT_ONCE)
+    assert ending.how == "covered"
+    assert project.log == ["code", "test: Ten percent off"]
+    (note,) = notes(project, "HEAD")
+    assert (note["phase"], note["nextPhase"], note["testResult"], note["error"]) == ("RED", "PLAN", "PASS", None)
+    assert (note["completedTests"], note["pendingTests"]) == (["one"], ["two"])
+    judged = [event for event in project.seen if isinstance(event, GateJudged)]
+    assert [(event.open, event.finding) for event in judged] == [(False, "ALREADY_GREEN")]
+    assert ending.state.execution(1).attempts[-1].verdict == "open"
+
+
+def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) -> None:
+    ending = covered(project, "from discount import discount\n\n\ndef test_it():\n    assert discount(1) or True\n")
+    assert ending.how == "covered"
+    assert project.log == ["code"]
+    assert project.status == ""
+    assert notes(project, "HEAD")[0]["testResult"] == "PASS"
+
+
+def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_strict(project: Project) -> None:
+    project.write(
+        {"tests/test_old.py": "from prices import total\n\n\ndef test_total():\n    assert total([1]) == 1\n"}
+    )
+    project.git("add", ".")
+    project.git("commit", "-qm", "old")
+    breaks = says(
+        call("Write", file_path="discount.py", content=CODE),
+        call("Bash", "toolu_B", command="echo 'def total(prices): return 2' > prices.py"),
+        call("CompleteImplementation", "toolu_C", implementation_files=[]),
+    )
+    model = ScriptedModel([red(), breaks, green(), content_as_it_is()])
+    made = project.bench(model)
+    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, is_strict=True)))
+    assert ending.how == "done"
+    assert "broke_others" in str(model.requests[2].messages)
+    assert "Its changes were taken back" in str(model.requests[2].messages)
+    assert not any(isinstance(event, RolledBack) for event in project.seen)
