@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Literal, TypeAlias
 
 from cdd_agent.git.failure import GitError, GitTimeout
-from cdd_agent.git.notes.store import REF, NotesDamaged, lines_of, read_lines, stale_lock, tip, unreadable
+from cdd_agent.git.notes.locks import stale_lock
+from cdd_agent.git.notes.store import REF, NotesDamaged, lines_of, read_lines, tip, unreadable
 from cdd_agent.git.repository import CommitId, Repository, encoded
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
@@ -94,7 +95,7 @@ def handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
     Raises ``NotesDamaged`` if it has one that holds no handoff.
     """
     lines = read_lines(repository, commit)
-    found = _decoded(lines)
+    found = decoded(lines)
     if lines and not found:
         raise _error((_unfit(commit, lines),))
     return found
@@ -103,7 +104,7 @@ def handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
 def survey(repository: Repository, *, ref: str = REF) -> Survey:
     """All notes of ``ref``, the good and the bad; raises ``NotesDamaged`` only if the ref itself cannot be read."""
     top = tip(repository, ref)
-    lock = stale_lock(repository, ref)
+    lock = stale_lock(repository.place, ref)
     damages = [] if lock is None else [_locked(ref, str(lock))]
     if top is None:
         return Survey(tip=None, entries=(), damages=tuple(damages))
@@ -112,12 +113,12 @@ def survey(repository: Repository, *, ref: str = REF) -> Survey:
     readable = sorted((note for note in notes.values() if note.damage is None), key=lambda note: -note.handoffs[-1].seq)
     ordered, gone = newest_first(repository, [note.commit for note in readable])
     lost = {*gone, *unreachable(repository, ordered)}
-    dangling = _dangling([notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
-    damages += dangling.values()
+    astray = dangling([notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
+    damages += astray.values()
     entries = (
         Entry(commit=commit, handoffs=notes[commit].handoffs)
         for commit in (*ordered, *gone)
-        if commit not in lost or commit in dangling
+        if commit not in lost or commit in astray
     )
     return Survey(tip=top, entries=tuple(entries), damages=tuple(damages))
 
@@ -200,12 +201,12 @@ def _note(commit: CommitId, held: Sequence[tuple[str, str]], *, content: dict[st
         damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
         return Note(commit=commit, paths=paths, lines=(), handoffs=(), damage=damage)
     lines = lines_of(text)
-    found = _decoded(lines)
+    found = decoded(lines)
     unfit = None if found else _unfit(commit, lines)
     return Note(commit=commit, paths=paths, lines=lines, handoffs=found, damage=unfit)
 
 
-def _decoded(lines: Iterable[str]) -> tuple[Handoff, ...]:
+def decoded(lines: Iterable[str]) -> tuple[Handoff, ...]:
     """Those lines that are a handoff."""
     return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
 
@@ -227,7 +228,7 @@ def _error(damages: Sequence[Damage]) -> NotesDamaged:
     return NotesDamaged(told + more, hint="upgrade with: pip install --upgrade cdd-agent" if upgrade else "")
 
 
-def _dangling(notes: Sequence[Note], *, lost: set[CommitId], gone: set[CommitId]) -> dict[CommitId, Damage]:
+def dangling(notes: Sequence[Note], *, lost: set[CommitId], gone: set[CommitId]) -> dict[CommitId, Damage]:
     """What is wrong with notes on commits that are no longer part of the history.
 
     Nothing, if another note says the same: git carries notes over to a commit that takes the place of another.

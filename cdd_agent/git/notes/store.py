@@ -7,12 +7,12 @@ so on the side only: here it is an error, as is every note that is there and can
 
 import contextlib
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cdd_agent.git import hardening
 from cdd_agent.git.failure import GitError, GitTimeout, GitUnable
+from cdd_agent.git.notes.locks import stale_lock
 from cdd_agent.git.repository import CommitId, Repository, resolved
 from cdd_agent.storage import exclusive, read_ordinary
 
@@ -20,8 +20,6 @@ REF = hardening.NOTES_REF
 NOTES_REF = REF.removeprefix("refs/notes/")
 """What git's own ``notes --ref`` is given."""
 LOCK_WAIT_S = 30.0
-STALE_S = 600.0
-"""How long a lock of git's must have been there to be one that a killed process left."""
 REPAIR = "cdd tdd repair-notes"
 
 _LIMIT_BYTES = 500_000_000
@@ -98,7 +96,7 @@ def tip(repository: Repository, ref: str = REF) -> str | None:
     except GitTimeout:
         raise
     except GitError as error:
-        if not _is_there(repository, ref):
+        if not is_there(repository, ref):
             return None
         raise NotesDamaged(f"{ref} names no commit that can be read. {error.happened}", status=error.status) from error
 
@@ -107,12 +105,12 @@ def require_whole_ref(repository: Repository, ref: str) -> None:
     """Raise ``NotesDamaged`` if the file of ``ref`` is there and holds something else than a ref's does."""
     held = loose_content(repository, ref)
     if held is not None and _WHOLE.fullmatch(held) is None:
-        raise NotesDamaged(f"{ref} is damaged: its file {_loose(repository, ref)} holds {held[:60]!r}, no commit.")
+        raise NotesDamaged(f"{ref} is damaged: its file {loose_file(repository, ref)} holds {held[:60]!r}, no commit.")
 
 
 def loose_content(repository: Repository, ref: str) -> bytes | None:
     """What is in the file of ``ref``; None if it has none of its own."""
-    path = _loose(repository, ref)
+    path = loose_file(repository, ref)
     try:
         return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True)
     except (FileNotFoundError, NotADirectoryError):
@@ -123,21 +121,6 @@ def loose_content(repository: Repository, ref: str) -> bytes | None:
         raise NotesDamaged(
             f"{path} cannot be read: {error.strerror}.", hint=f"see whose it is: ls -l {path}"
         ) from error
-
-
-def stale_lock(repository: Repository, ref: str = REF, *, age_s: float = STALE_S) -> Path | None:
-    """git's own lock of ``ref`` if it has been there for ``age_s``: nothing can be written while it is."""
-    lock = lock_of(repository, ref)
-    with contextlib.suppress(OSError):
-        if time.time() - lock.lstat().st_mtime >= age_s:
-            return lock
-    return None
-
-
-def lock_of(repository: Repository, ref: str) -> Path:
-    """Where git locks ``ref``."""
-    path = _loose(repository, ref)
-    return path.with_name(f"{path.name}.lock")
 
 
 def text_of(lines: Iterable[str]) -> str:
@@ -161,14 +144,14 @@ def unreadable(text: str) -> str | None:
 
 def _told(repository: Repository, error: GitError) -> GitError:
     """The error of a note that could not be written; a lock that was left is named for what it is."""
-    lock = stale_lock(repository)
+    lock = stale_lock(repository.place, REF)
     if lock is None or isinstance(error, GitTimeout):
         return error
     happened = f"No handoff note can be written: a git that was ended left {lock}, more than ten minutes ago."
     return NotesDamaged(happened, status=error.status)
 
 
-def _is_there(repository: Repository, ref: str) -> bool:
+def is_there(repository: Repository, ref: str) -> bool:
     """Whether there is a ref of this name, whatever it holds."""
     if loose_content(repository, ref) is not None:
         return True
@@ -181,5 +164,6 @@ def _is_there(repository: Repository, ref: str) -> bool:
     return f" {ref}\n".encode() in packed
 
 
-def _loose(repository: Repository, ref: str) -> Path:
+def loose_file(repository: Repository, ref: str) -> Path:
+    """Where the file of ``ref`` is, if it has one of its own."""
     return repository.place.common_dir / ref
