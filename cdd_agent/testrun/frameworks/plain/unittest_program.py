@@ -15,9 +15,12 @@ import sys
 import time
 import unittest
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, cast
 
 from tdd_agent_rules.failure import TEXT_CAP, describe  # type: ignore[import-not-found]
+
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
 
 ROOT = os.getcwd()
 
@@ -30,7 +33,7 @@ class Lines(unittest.TestResult):
         super().__init__()
         self.buffer = True
         self._lines = stream
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, object] = {}
         self._began_s = 0.0
         self.is_good = True
 
@@ -45,35 +48,36 @@ class Lines(unittest.TestResult):
         """A test has ended."""
         seconds = time.monotonic() - self._began_s
         printed = "".join(part.getvalue() for part in (sys.stdout, sys.stderr) if isinstance(part, io.StringIO))
-        if self._found.get("failure"):
-            self._found["failure"]["output"] = printed[-TEXT_CAP:]
+        if "failure" in self._found:
+            failure = cast("dict[str, object]", self._found["failure"])
+            self._found["failure"] = {**failure, "output": printed[-TEXT_CAP:]}
         file, line = place_of(test)
         self.write(event="ended", nodeid=nodeid_of(test), file=file, line=line, duration_s=seconds, **self._found)
         self._found = {}
         super().stopTest(test)
 
-    def addError(self, test: Any, err: Any) -> None:
+    def addError(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         """An exception that states nothing about what is expected, or one of a whole class or module."""
-        if isinstance(test, unittest.TestCase):
-            self._fail(test, err[1])
-        else:
-            self.write(event="unready", nodeid=_owner(test), failure=why(err[1], phase="setup", file=""))
+        if test.countTestCases():
+            self._fail(test, err)
+        elif err[1] is not None:  # unittest's stand-in for a class or a module
+            self.write(event="unready", nodeid=_owner(str(test)), failure=why(err[1], phase="setup", file=""))
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         """An expectation does not hold."""
-        self._fail(test, err[1])
+        self._fail(test, err)
 
-    def addSubTest(self, *ended: Any) -> None:
+    def addSubTest(self, *ended: object) -> None:
         """A sub-test has ended: test, sub-test, exception; the first that failed stands for the test."""
-        test, _, err = ended
+        test, err = cast("tuple[unittest.TestCase, OptExcInfo | None]", (ended[0], ended[2]))
         if err is not None and "failure" not in self._found:
-            self._fail(test, err[1])
+            self._fail(test, err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         """A test is skipped, or a class."""
         self._found = {"outcome": "skipped"}
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addExpectedFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         """A test fails, as it is marked to."""
         self._found = {"outcome": "xfailed"}
 
@@ -81,7 +85,10 @@ class Lines(unittest.TestResult):
         """A test passes that is marked to fail."""
         self._found = {"outcome": "xpassed"}
 
-    def _fail(self, test: unittest.TestCase, error: BaseException) -> None:
+    def _fail(self, test: unittest.TestCase, err: OptExcInfo) -> None:
+        error = err[1]
+        if error is None:
+            return
         phase = phase_of(error)
         failure = why(error, phase=phase, file=place_of(test)[0])
         self._found = {"outcome": "failed" if phase == "call" else "error", "failure": failure}
@@ -140,9 +147,9 @@ def nodeid_of(test: unittest.TestCase) -> str:
     return "::".join((place_of(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
 
 
-def _owner(holder: Any) -> str:
+def _owner(holder: str) -> str:
     """File and class of what was to be set up, from unittest's ``setUpClass (module.Class)``."""
-    name = str(holder).partition("(")[2].rstrip(")")
+    name = holder.partition("(")[2].rstrip(")")
     module = next((part for part in _prefixes(name) if part in sys.modules), "")
     path = getattr(sys.modules.get(module), "__file__", None)
     inside = name[len(module) :].strip(".").split(".")
@@ -178,7 +185,7 @@ def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
         yield loader.discover(folder, pattern=pattern, top_level_dir=top_of(folder)), name
 
 
-def tests_in(suite: Any) -> Iterator[unittest.TestCase]:
+def tests_in(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
     """The tests of a suite, however deep."""
     if isinstance(suite, unittest.TestSuite):
         for part in suite:
@@ -204,14 +211,26 @@ def main(out: str, targets: list[str]) -> int:
     return 0 if result.is_good else 1
 
 
+class Caught(unittest.TestResult):
+    """Keeps the exception of one test, whatever its class."""
+
+    error: BaseException | None = None
+
+    def addError(self, test: unittest.TestCase, err: OptExcInfo) -> None:
+        """An exception."""
+        self.error = err[1]
+
+    addFailure = addError
+
+
 def _unloaded(test: unittest.TestCase, result: Lines) -> None:
     """A file that cannot be imported: unittest keeps only the text of why, so it is imported once more."""
     name = test.id().rpartition("_FailedTest.")[2]
     file = next((path for path in _files(name) if os.path.exists(path)), name)
-    try:
-        importlib.import_module(name)
-    except BaseException as error:
-        failure = why(error, phase="collect", file=os.path.relpath(file, ROOT))
+    caught = Caught()
+    unittest.FunctionTestCase(lambda: importlib.import_module(name)).run(caught)
+    if caught.error is not None:
+        failure = why(caught.error, phase="collect", file=os.path.relpath(file, ROOT))
         result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
 
 
