@@ -24,6 +24,7 @@ _ALWAYS = (
     ("maintenance.auto", "false"),
     ("diff.external", ""),
     ("diff.ignoreSubmodules", "dirty"),
+    ("i18n.logOutputEncoding", "UTF-8"),
     ("log.showSignature", "false"),
     ("notes.rewriteRef", NOTES_REF),
     ("notes.rewriteMode", "concatenate"),

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.git.place import Place
@@ -59,9 +58,11 @@ def _is_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
     return any(cwd.is_relative_to(folder) for folder in folders)
 
 
-def _opened(process: Path) -> Iterator[str]:
+def _opened(process: Path) -> frozenset[str]:
     """What a process has open; nothing of those that may not be looked at."""
+    found = set()
     with contextlib.suppress(OSError):
-        for each in os.scandir(process / "fd"):
+        for name in os.listdir(process / "fd"):
             with contextlib.suppress(OSError):
-                yield os.readlink(each.path)
+                found.add(os.readlink(process / "fd" / name))
+    return frozenset(found)

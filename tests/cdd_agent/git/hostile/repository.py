@@ -103,6 +103,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("merge-base", "--is-ancestor", "HEAD~1", "HEAD"),
     ("merge-tree", "--write-tree", "HEAD", "other"),
     ("notes", "--ref=n", "add", "--force", "-m", "note", "HEAD"),
+    ("notes", "--ref=n", "merge", "--quiet", "--strategy=cat_sort_uniq", "HEAD"),
+    ("patch-id", "--stable"),  # by which a note finds its commit after a rebase; reads only what it is given
     ("read-tree", "HEAD"),
     ("reset", "--quiet"),
     ("rev-list", "--all"),

@@ -1,0 +1,269 @@
+"""Mending handoff notes: what is wrong, what would be done about each thing, and doing it all in one change of the ref.
+
+Nothing is made up that can be found, what cannot be decided stays and is told, and all that was there is kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdd_agent.git.notes.history import Note, dangling, decoded, identities, newest_first, read_notes, unreachable
+from cdd_agent.git.notes.locks import owner, stale_lock
+from cdd_agent.git.notes.rewriting import change_ref, notes_commit, undoing
+from cdd_agent.git.notes.store import NOTES_REF, REF, NotesDamaged, lines_of, tip, unreadable, writing
+from cdd_agent.git.notes.traces import Trace, candidates, made_up, past_versions, same_patches, traces
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.work.handoff import encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """One thing that is wrong, and what is done about it."""
+
+    what: str
+    """A sentence."""
+    commit: CommitId | None
+    """Whose note it is about; None for the ref and its lock."""
+    action: str
+    """A sentence; of what stays as it is, one that says what to type."""
+    mends: bool = True
+    """Whether anything is done."""
+
+    def __str__(self) -> str:
+        """Both sentences."""
+        return f"{self.what} {self.action}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What was done."""
+
+    repairs: tuple[Repair, ...]
+    backup: str | None
+    """The ref under which the notes are kept as they were; None if they were not changed, or there were none."""
+    undo: str | None
+    """The command that goes back to them; None if the notes were not changed."""
+
+    def __str__(self) -> str:
+        """How to go back."""
+        if self.undo is None:
+            return "The notes are as they were."
+        kept = f"The notes as they were are kept as {self.backup}; to" if self.backup else "To"
+        return f"{kept} go back: {self.undo}"
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    """The notes as they are to be, while they are put together."""
+
+    repository: Repository
+    found: str | None = None
+    """What the ref names, whether its notes can be read or not."""
+    base: str | None = None
+    """The commit whose notes are taken, if there is one."""
+    before: dict[CommitId, Note] = field(default_factory=dict)
+    notes: dict[CommitId, Note] = field(default_factory=dict)
+    """Those that can be read, or could be mended."""
+    told: list[Repair] = field(default_factory=list)
+    is_broken: bool = False
+    """Whether the ref names no notes that can be read."""
+    lock: Path | None = None
+    """To be removed."""
+
+    def put(self, commit: CommitId, lines: Iterable[str]) -> None:
+        """Let these be the note on ``commit``."""
+        made = tuple(dict.fromkeys(lines))
+        known = self.before.get(commit)
+        paths = known.paths if known else ()
+        self.notes[commit] = Note(commit=commit, paths=paths, lines=made, handoffs=decoded(made), damage=None)
+
+    def changes(self) -> dict[CommitId, tuple[str, ...]]:
+        """Commit -> the lines of its note, none to remove it; only those that are others than in ``base``."""
+        kept = {commit for commit, note in self.before.items() if note.damage is not None}
+        made: dict[CommitId, tuple[str, ...]] = {
+            commit: note.lines
+            for commit, note in self.notes.items()
+            if commit not in self.before or self.before[commit].lines != note.lines
+        }
+        return made | {commit: () for commit in self.before if commit not in self.notes and commit not in kept}
+
+
+def plan(repository: Repository) -> tuple[Repair, ...]:
+    """What is wrong with the notes and what ``apply`` would do about it; changes nothing."""
+    return tuple(_planned(repository).told)
+
+
+def apply(repository: Repository, *, now: str) -> Applied:
+    """Mend the notes in one change of their ref, which is kept as it was under a name that holds ``now``.
+
+    Reads the notes back; raises ``NotesDamaged`` with the command that undoes it if they are not what was planned.
+    """
+    with writing(repository):
+        made = _planned(repository)
+        if made.lock is not None:
+            made.lock.unlink(missing_ok=True)
+        changes = made.changes()
+        if not changes and made.base == made.found and not made.is_broken:
+            return Applied(repairs=tuple(made.told), backup=None, undo=None)
+        new = notes_commit(repository, made.base, notes=made.before.values(), changes=changes)
+        backup = change_ref(repository, new, found=made.found, now=now)
+        undo = undoing(repository, backup, found=made.found)
+        _require_same(repository, made, undo=undo)
+        return Applied(repairs=tuple(made.told), backup=backup, undo=undo)
+
+
+def _planned(repository: Repository) -> _Plan:
+    made = _Plan(repository=repository)
+    left = traces(repository)
+    _lock(made)
+    _base(made, expects_notes=bool(left))
+    made.notes = {commit: note for commit, note in made.before.items() if note.damage is None}
+    unread = _past(made)
+    _reattached(made, left)
+    _missing(made, left, unread=unread)
+    return made
+
+
+def _lock(made: _Plan) -> None:
+    """The lock that a killed git left; one that may be held stays."""
+    lock = stale_lock(made.repository.place, REF)
+    if lock is None:
+        return
+    holder = owner(lock, place=made.repository.place)
+    what = f"No note can be written: {lock} has been there for more than ten minutes."
+    if holder is None:
+        made.lock = lock
+        made.told.append(Repair(what=what, commit=None, action="Nobody holds it: it is removed."))
+    else:
+        action = f"It stays, as {holder} may hold it; once that has ended: rm {lock}"
+        made.told.append(Repair(what=what, commit=None, action=action, mends=False))
+
+
+def _base(made: _Plan, *, expects_notes: bool) -> None:
+    """The notes as they are, or were at last when they could be read."""
+    try:
+        made.found = tip(made.repository)
+        if made.found is not None:
+            made.base, made.before = made.found, _noted(made.repository, made.found)
+            return
+    except NotesDamaged as error:
+        what, made.is_broken = error.happened, True
+    else:
+        if not expects_notes:
+            return
+        what = f"There is no {REF}, but commits that had notes are there."
+    for candidate in candidates(made.repository, REF):
+        try:
+            before = _noted(made.repository, candidate.commit)
+        except NotesDamaged:
+            continue
+        if any(note.handoffs for note in before.values()):
+            made.base, made.before = candidate.commit, before
+            action = f"It is set to {candidate.commit}, {candidate.found}, with {len(before)} notes."
+            made.told.append(Repair(what=what, commit=None, action=action))
+            return
+    action = "No earlier one can be found: it is made anew of what the commits tell."
+    if not made.is_broken:
+        action += f" If another repository has it, bring it from there instead: git fetch REMOTE {REF}:{REF}"
+    made.told.append(Repair(what=what, commit=None, action=action))
+
+
+def _noted(repository: Repository, top: str) -> dict[CommitId, Note]:
+    return {note.commit: note for note in read_notes(repository, top)}
+
+
+def _past(made: _Plan) -> dict[CommitId, str]:
+    """Notes that cannot be read, as they were when they could; commit -> what is wrong with each of the rest."""
+    bad = {commit: note.damage for commit, note in made.before.items() if note.damage is not None}
+    for damage in [each for each in bad.values() if each.kind == "newer"]:
+        action = "It stays as it is; to read it: pip install --upgrade cdd-agent"
+        made.told.append(Repair(what=damage.what, commit=damage.commit, action=action, mends=False))
+    lost = {commit: damage.what for commit, damage in bad.items() if damage.kind == "unreadable"}
+    versions = past_versions(made.repository, made.base, of=lost) if made.base and lost else {}
+    for commit, what in list(lost.items()):
+        texts = (data.decode("utf-8", "surrogateescape") for data in versions.get(commit, []))
+        good = next((text for text in texts if unreadable(text) is None and decoded(lines_of(text))), None)
+        if good is not None:
+            made.put(commit, lines_of(good))
+            action = "It is put back as it was when it could be read last."
+            made.told.append(Repair(what=what, commit=commit, action=action))
+            del lost[commit]
+    return lost
+
+
+def _reattached(made: _Plan, left: Iterable[Trace]) -> None:
+    """Notes whose commit is no longer part of the history, on the one that took its place."""
+    by_seq = sorted(made.notes.values(), key=lambda note: -note.handoffs[-1].seq)
+    ordered, gone = newest_first(made.repository, [note.commit for note in by_seq])
+    lost = {*gone, *unreachable(made.repository, ordered)}
+    astray = dangling([made.notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
+    heirs = {commit: _heirs(made, made.notes[commit], left=left) for commit in astray}
+    unknown = [commit for commit, found in heirs.items() if not found and commit not in gone]
+    patches = same_patches(made.repository, unknown)
+    for commit, damage in reversed(astray.items()):
+        found = heirs[commit] or [each for each in patches.get(commit, []) if each not in {*made.before, *made.notes}]
+        if len(found) == 1:
+            action = f"It is put on {found[0]}, which has taken the place of that commit."
+            made.told.append(Repair(what=damage.what, commit=commit, action=action))
+            known = made.notes.get(found[0])
+            made.put(found[0], (*(known.lines if known else ()), *made.notes[commit].lines))
+            if commit in gone:
+                del made.notes[commit]
+            continue
+        among = (
+            f"{len(found)} commits may have taken its place: {', '.join(found)}" if found else "No commit is like it"
+        )
+        action = f"{among}. It stays as it is; to remove it: git notes --ref={NOTES_REF} remove {commit}"
+        made.told.append(Repair(what=damage.what, commit=commit, action=action, mends=False))
+
+
+def _heirs(made: _Plan, note: Note, *, left: Iterable[Trace]) -> list[CommitId]:
+    """The commits whose trailers say that they landed what ``note`` hands over, and that have no such note."""
+    wanted = identities(note)
+    by_id = [
+        trace.commit for trace in left if (trace.id, trace.phase) in wanted and not wanted <= _said(made, trace.commit)
+    ]
+    if by_id:
+        return list(dict.fromkeys(by_id))
+    places = {(each.ticket, each.phase, each.cycle_number) for each in note.handoffs}
+    by_place = [trace.commit for trace in left if (trace.ticket, trace.phase, trace.cycle) in places]
+    return [commit for commit in dict.fromkeys(by_place) if commit not in made.before and commit not in made.notes]
+
+
+def _said(made: _Plan, commit: CommitId) -> frozenset[tuple[str, str]]:
+    """What the note on ``commit`` hands over."""
+    return identities(made.notes[commit]) if commit in made.notes else frozenset()
+
+
+def _missing(made: _Plan, left: Iterable[Trace], *, unread: Mapping[CommitId, str]) -> None:
+    """Notes that landed commits should have, made up from their trailers; what is left of those that are damaged."""
+    newer = {commit for commit, note in made.before.items() if note.damage is not None and note.damage.kind == "newer"}
+    added: Counter[CommitId] = Counter()
+    for trace in [trace for trace in left if trace.commit not in newer]:
+        note = made.notes.get(trace.commit)
+        if note is None or (trace.id, trace.phase) not in {(each.id, each.phase) for each in note.handoffs}:
+            made.put(trace.commit, (*(note.lines if note else ()), encode(made_up(trace))))
+            added[trace.commit] += 1
+    for commit, count in added.items():
+        what = unread.get(commit, f"The commit {commit} has trailers of a handoff and no note.")
+        action = (
+            "It is made up from the trailers, without the evidence." if count == 1 else "They are made up from them."
+        )
+        made.told.append(Repair(what=what, commit=commit, action=action))
+    for commit in [commit for commit in unread if commit not in added]:
+        action = (
+            f"Nothing tells what it was. It stays as it is; to remove it: git notes --ref={NOTES_REF} remove {commit}"
+        )
+        made.told.append(Repair(what=unread[commit], commit=commit, action=action, mends=False))
+
+
+def _require_same(repository: Repository, made: _Plan, *, undo: str) -> None:
+    """Raise ``NotesDamaged`` unless the notes that are read back are those that were planned."""
+    kept = {commit: note for commit, note in made.before.items() if note.damage is not None}
+    wanted = {commit: note.lines for commit, note in (kept | made.notes).items()}
+    top = tip(repository)
+    found = {note.commit: note.lines for note in read_notes(repository, top)} if top else {}
+    if found != wanted:
+        odd = sorted(commit for commit in {*found, *wanted} if found.get(commit) != wanted.get(commit))
+        raise NotesDamaged(f"The mended note on {odd[0]} reads otherwise than planned.", hint=f"go back: {undo}")
