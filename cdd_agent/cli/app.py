@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
-from cdd_agent.cli import agents, demo, doctor, schema, tickets, trust
+from cdd_agent.cli.commands import agents, demo, doctor, schema, tickets, trust
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret

@@ -5,6 +5,8 @@ agent made during the step; where a run was killed, nobody can tell who made the
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from cdd_agent.git.commits import move_head
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, resolved
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.storage import is_leftover
+from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.state import Status, StepExecution
 
 _LABEL = re.compile(r"step-\d+-\w+")
@@ -326,6 +329,22 @@ def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> No
         return
     bench.repository.git("update-ref", _free_ref(ticket, step, word="commits", bench=bench, under="abandoned"), head)
     move_head(bench.repository, CommitId(step.base_commit), expected=head, why=f"step {step.step_number} is undone")
+
+
+@contextmanager
+def alone(bench: Workbench, folder: Path) -> Iterator[None]:
+    """Be the only one at work in the repository and on what ``folder`` holds, a ticket's or a run's.
+
+    What killed runs left behind is removed first. Raises ``UsageError`` if another process is at work.
+    """
+    with (
+        holding_repository(bench.repository.place.common_dir) as was_killed,
+        holding_ticket(bench.suite.root, folder),
+        scratch(),
+    ):
+        if was_killed:
+            sweep(bench.repository)
+        yield
 
 
 def sweep(repository: Repository) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.talk.transcript import Transcript
-from cdd_agent.cli.example import examples
+from cdd_agent.cli.commands.example import examples
 from cdd_agent.compose import Composition
 from cdd_agent.doctor.check import Check
 from cdd_agent.doctor.checks import examine

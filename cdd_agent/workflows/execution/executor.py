@@ -15,7 +15,6 @@ from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, Step
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.states import require_usable
-from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workbench import Workbench
@@ -23,7 +22,6 @@ from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
-from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.order import downstream, order, ready
 from cdd_agent.work.reconcile import reconcile
 from cdd_agent.work.state import RunState, Status, StepExecution
@@ -95,7 +93,7 @@ class Executor:
         """
         started = self.clock.monotonic()
         require_usable(self.bench.repository.place)
-        with alone(self.ticket, self.bench):
+        with recovery.alone(self.bench, self.ticket.folder):
             self.read()
             name, sandbox = self.bench.model.name, self.bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
@@ -272,19 +270,6 @@ def _lost_state(ticket: Ticket, *, is_new: bool) -> tuple[str, ...]:
     name = ticket.state_path.name
     told = f"{name} is gone, so every step counts as not begun; as it was before its last change it lies in {copy.name}"
     return (f"{told}: to go on from there, mv {copy.name} {name} in {ticket.folder}",)
-
-
-@contextmanager
-def alone(ticket: Ticket, bench: Workbench) -> Iterator[None]:
-    """Be the only one at work in the repository and on the ticket; what killed runs left behind is removed first."""
-    with (
-        holding_repository(bench.repository.place.common_dir) as was_killed,
-        holding_ticket(bench.suite.root, ticket.folder),
-        scratch(),
-    ):
-        if was_killed:
-            recovery.sweep(bench.repository)
-        yield
 
 
 def _require_checkpoints(execution: StepExecution, *, ticket: Ticket, bench: Workbench) -> None:

@@ -22,7 +22,7 @@ from cdd_agent.workflows.execution.documents import (
     step_key,
     work_item,
 )
-from cdd_agent.workflows.execution.executor import Executor, alone, require_dependencies, with_dependents
+from cdd_agent.workflows.execution.executor import Executor, require_dependencies, with_dependents
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, Verdict
 
@@ -49,7 +49,7 @@ def commit_changes(executor: Executor, message: str = "") -> None:
     """
     repository = executor.bench.repository
     require_usable(repository.place)
-    with alone(executor.ticket, executor.bench):
+    with recovery.alone(executor.bench, executor.ticket.folder):
         require_finished(repository)
         number = _underway(executor)
         if number is not None:  # its half-done files cannot be told from the user's

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from cdd_agent.cli.example import examples
+from cdd_agent.cli.commands.example import examples
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import SLUG
 

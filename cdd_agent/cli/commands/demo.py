@@ -19,7 +19,7 @@ from cdd_agent.errors import UsageError
 @click.pass_obj
 def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | None, **given: Any) -> None:
     """Run spec, plan and exec on the example NAME from its recording: real git, real tests, real gates, no key."""
-    from cdd_agent.cli.example import examples, play
+    from cdd_agent.cli.commands.example import examples, play
 
     invocation = invocation.with_options(given)
     known = {example.name: example for example in examples()}
