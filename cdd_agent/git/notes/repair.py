@@ -115,9 +115,11 @@ def apply(repository: Repository, *, now: str) -> Applied:
 
 def _planned(repository: Repository) -> _Plan:
     made = _Plan(repository=repository)
-    left = traces(repository)
+    found = traces(repository)
     _lock(made)
-    _base(made, expects_notes=bool(left))
+    _base(made, expects_notes=bool(found))
+    newer = {commit for commit, note in made.before.items() if note.damage is not None and note.damage.kind == "newer"}
+    left = tuple(trace for trace in found if trace.commit not in newer)
     made.notes = {commit: note for commit, note in made.before.items() if note.damage is None}
     unread = _past(made)
     _reattached(made, left)
@@ -177,8 +179,8 @@ def _past(made: _Plan) -> dict[CommitId, str]:
     """Notes that cannot be read, as they were when they could; commit -> what is wrong with each of the rest."""
     bad = {commit: note.damage for commit, note in made.before.items() if note.damage is not None}
     for damage in [each for each in bad.values() if each.kind == "newer"]:
-        action = "It stays as it is; to read it: pip install --upgrade cdd-agent"
-        made.told.append(Repair(what=damage.what, commit=damage.commit, action=action, mends=False))
+        upgrade = "It stays as it is; to read it: pip install --upgrade cdd-agent"
+        made.told.append(Repair(what=damage.what, commit=damage.commit, action=upgrade, mends=False))
     lost = {commit: damage.what for commit, damage in bad.items() if damage.kind == "unreadable"}
     versions = past_versions(made.repository, made.base, of=lost) if made.base and lost else {}
     for commit, what in list(lost.items()):
@@ -238,20 +240,18 @@ def _said(made: _Plan, commit: CommitId) -> frozenset[tuple[str, str]]:
 
 def _missing(made: _Plan, left: Iterable[Trace], *, unread: Mapping[CommitId, str]) -> None:
     """Notes that landed commits should have, made up from their trailers; what is left of those that are damaged."""
-    newer = {commit for commit, note in made.before.items() if note.damage is not None and note.damage.kind == "newer"}
     added: Counter[CommitId] = Counter()
-    for trace in [trace for trace in left if trace.commit not in newer]:
+    for trace in left:
         note = made.notes.get(trace.commit)
         if note is None or (trace.id, trace.phase) not in {(each.id, each.phase) for each in note.handoffs}:
             made.put(trace.commit, (*(note.lines if note else ()), encode(made_up(trace))))
             added[trace.commit] += 1
     for commit, count in added.items():
         what = unread.get(commit, f"The commit {commit} has trailers of a handoff and no note.")
-        action = (
-            "It is made up from the trailers, without the evidence." if count == 1 else "They are made up from them."
-        )
+        subject = "It is" if count == 1 else f"Its {count} handoffs are"
+        action = f"{subject} made up from the trailers, without the evidence."
         made.told.append(Repair(what=what, commit=commit, action=action))
-    for commit in [commit for commit in unread if commit not in added]:
+    for commit in [commit for commit in unread if commit not in made.notes]:
         action = (
             f"Nothing tells what it was. It stays as it is; to remove it: git notes --ref={NOTES_REF} remove {commit}"
         )

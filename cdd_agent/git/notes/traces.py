@@ -15,6 +15,8 @@ from cdd_agent.work.handoff import CurrentTest, Handoff, PhaseName, following, s
 
 LIMIT_COMMITS = 5_000
 """Whose patches are compared: the newest of them."""
+_CHUNK = 20_000
+"""Commits that are held in memory at once."""
 _REFLOG_BYTES = 100_000_000
 _SUBJECT = "Notes "
 """How git, and this program, begin the message of a commit of notes."""
@@ -106,7 +108,10 @@ def candidates(repository: Repository, ref: str) -> Iterator[Candidate]:
                 yield Candidate(commit=entry[1].decode(), found="the last good entry of its reflog")
     listed = repository.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
     commits = [line.removeprefix("commit ") for line in listed.splitlines() if line.startswith("commit ")]
-    for commit in _of_notes(contents(repository, commits)):
+    known: dict[str, tuple[int, set[str]]] = {}
+    for start in range(0, len(commits), _CHUNK):
+        known |= _of_notes(contents(repository, commits[start : start + _CHUNK]))
+    for commit in _newest(known):
         yield Candidate(commit=commit, found="the newest notes among the objects that nothing names")
 
 
@@ -161,14 +166,19 @@ def _trace(commit: CommitId, title: str, *, said: dict[str, str]) -> Iterator[Tr
             yield trace
 
 
-def _of_notes(commits: dict[str, bytes]) -> list[str]:
-    """Those commits that hold notes by what their message says, newest first, a commit before its parents."""
-    known: dict[str, tuple[int, set[str]]] = {}
+def _of_notes(commits: dict[str, bytes]) -> dict[str, tuple[int, set[str]]]:
+    """Time and parents of those commits that hold notes by what their message says."""
+    found = {}
     for commit, data in commits.items():
         about, _, message = data.decode("utf-8", "replace").partition("\n\n")
         time = re.search(r"^committer .* (\d+) [+-]\d{4}$", about, re.MULTILINE)
         if message.startswith(_SUBJECT) and time:
-            known[commit] = (int(time[1]), set(re.findall(r"^parent (\w+)$", about, re.MULTILINE)))
+            found[commit] = (int(time[1]), set(re.findall(r"^parent (\w+)$", about, re.MULTILINE)))
+    return found
+
+
+def _newest(known: dict[str, tuple[int, set[str]]]) -> list[str]:
+    """Commits by their time, newest first, one that is nobody's parent before the others of its second."""
     parents = {parent for _, named in known.values() for parent in named}
     return sorted(known, key=lambda commit: (known[commit][0], commit not in parents), reverse=True)
 

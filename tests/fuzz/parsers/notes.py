@@ -1,4 +1,7 @@
-"""Handoff notes: whatever is in a line, the note gives back the same lines; a note bent by others is read as lines."""
+"""Handoff notes: whatever is in a line, the note gives back the same lines; a note bent by others is read as lines.
+
+A line of it is a handoff or it is none, and nothing is raised; what was read is written as a line that reads the same.
+"""
 
 import json
 from random import Random
@@ -6,6 +9,7 @@ from typing import TypeAlias
 
 from cdd_agent.git.notes.store import lines_of, text_of
 from cdd_agent.model.conversation import JSON
+from cdd_agent.work.handoff import decode_line, encode
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import bent, text
 from tests.fuzz.trial import Broken, Target, stored_texts
@@ -25,7 +29,26 @@ def make(random: Random) -> Given:
 
 def _note(random: Random) -> JSON:
     reasons: list[JSON] = [text(random) for _ in range(random.randint(0, 2))]
-    return {"v": 1, "id": text(random, most=1), "currentTest": {"description": text(random)}, "reasons": reasons}
+    phase = random.choice(("RED", "GREEN", "REFACTOR"))
+    return {
+        **({"v": 1} if random.random() < 0.9 else {"v": random.choice((0, 2, "1", None))}),
+        "seq": random.randint(0, 9),
+        "id": text(random, most=1) if random.random() < 0.2 else f"{random.getrandbits(64):016x}",
+        "ticket": text(random),
+        "phase": phase,
+        "nextPhase": "COMPLETE",
+        "cycleNumber": random.randint(0, 9),
+        "currentTest": {"description": text(random), "testFile": text(random), "implFile": text(random)},
+        "completedTests": [text(random)],
+        "pendingTests": [],
+        "testResult": random.choice(("PASS", "FAIL", None)),
+        "error": random.choice((None, text(random))),
+        "errorDetails": None,
+        "retryCount": random.randint(0, 3),
+        "commit": f"{random.getrandbits(160):040x}",
+        "checkpoint": random.choice((None, "refs/cdd/checkpoints/csv/1")),
+        "gate": {"phase": phase.lower(), "open": True, "reasons": reasons, "report_sha256": None},
+    }
 
 
 def read(given: Given) -> None:
@@ -35,6 +58,10 @@ def read(given: Given) -> None:
         raise Broken("the lines are not those that were written")
     if lines_of(text_of(lines_of(note))) != lines_of(note):
         raise Broken("the lines of a note are others once it was written again")
+    for line in lines_of(note):
+        handoff = decode_line(line)
+        if handoff is not None and decode_line(encode(handoff)) != handoff:
+            raise Broken("a handoff is another once it was written again")
 
 
 TARGET: Target[Given] = Target(

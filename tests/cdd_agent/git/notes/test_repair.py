@@ -242,6 +242,24 @@ def test_a_note_of_a_later_version_is_never_touched(repository: Repository) -> N
     assert top(repository) == before
 
 
+def test_no_note_is_put_beside_one_of_a_later_version(repository: Repository) -> None:
+    landed(repository)
+    plain(repository.root, "commit", "--amend", "--quiet", "-m", message(handoff("c0")) + "Reviewed-by: Bob\n")
+    later = encode(handoff(head(repository))).replace('"v":1', '"v":2') + "\n"
+    note(repository, head(repository), text=later.encode())
+    assert [repair.mends for repair in mended(repository).repairs] == [False, False]
+    assert read_lines(repository, head(repository)) == (later.strip(),)
+
+
+def test_a_squashed_commit_gets_all_that_its_trailers_tell(repository: Repository) -> None:
+    said = [message(handoff("c0", phase=phase)) for phase in ("RED", "GREEN")]
+    commit = commit_of(repository, "\n".join(said), name="both")
+    repair = only(mended(repository).repairs[1:])
+    assert repair.action == "Its 2 handoffs are made up from the trailers, without the evidence."
+    (entry,) = history(repository)
+    assert (entry.commit, [each.phase for each in entry.handoffs]) == (commit, ["RED", "GREEN"])
+
+
 # Notes whose commit was replaced.
 
 
