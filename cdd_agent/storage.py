@@ -51,7 +51,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
                 stream.flush()
                 os.fchmod(stream.fileno(), bits)
                 os.fsync(stream.fileno())
-            os.replace(name, path)
+                os.replace(name, path)  # while the file is open, and so locked
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name)

@@ -36,7 +36,7 @@ from cdd_agent.storage import sweep, write_atomic
 path = Path(sys.argv[1])
 beside = []
 def look(event, _):
-    if event == "os.chmod":
+    if event == "os.rename":
         beside.append((len(list(path.parent.glob(".*.tmp"))), sweep([path.parent])))
 sys.addaudithook(look)
 write_atomic(path, b"whole")
