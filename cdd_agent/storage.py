@@ -69,12 +69,15 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
     nofollow = 0 if through_links else os.O_NOFOLLOW
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | nofollow | os.O_CLOEXEC)
     try:
-        _require_ordinary(os.fstat(handle).st_mode, path)
-        with os.fdopen(handle, "rb", closefd=False) as stream:
-            data = stream.read(limit_bytes + 1)
+        about = os.fstat(handle)
+        _require_ordinary(about.st_mode, path)
+        data = b""
+        if about.st_size <= limit_bytes:
+            with os.fdopen(handle, "rb", closefd=False) as stream:
+                data = stream.read(limit_bytes + 1)  # it may have grown, and some files say that they are empty
     finally:
         os.close(handle)
-    if len(data) > limit_bytes:
+    if max(about.st_size, len(data)) > limit_bytes:
         raise OSError(errno.EFBIG, f"It has more than {limit_bytes} bytes", str(path))
     return data
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,19 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="more than 4 bytes") as error:
         read_ordinary(path, limit_bytes=4)
     assert error.value.errno == errno.EFBIG
+
+
+def test_a_file_far_above_the_limit_is_refused_by_its_size_alone(tmp_path: Path) -> None:
+    path = tmp_path / "huge"
+    path.touch()
+    os.truncate(path, 64 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="more than 33554432 bytes"):
+            read_ordinary(path, limit_bytes=32 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 # What killed processes leave.
