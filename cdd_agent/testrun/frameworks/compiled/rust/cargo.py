@@ -137,15 +137,15 @@ def _program(header: re.Match[str], sources: Sources) -> Program | None:
 def _results(lines: list[str]) -> tuple[list[tuple[str, str]], str, int, bool]:
     """(Name, result) of each test, the one that was begun last, how many there should be, whether all has ended."""
     found: list[tuple[str, str]] = []
-    expected, begun, is_listing, closed = 0, "", False, False
+    expected, begun, is_listing, is_telling, closed = 0, "", False, False, False
     for line in lines:
         if count := _RUNNING.match(line):
-            if not is_listing:
+            if not is_listing and not is_telling:
                 expected, is_listing, closed = expected + int(count[1]), True, False
         elif _ENDED.match(line):
-            is_listing, closed = False, True
+            is_listing, is_telling, closed = False, False, True
         elif line in ("failures:", "successes:"):
-            is_listing = is_listing and not found
+            is_listing, is_telling = False, True
         elif is_listing and (result := _RESULT.match(line)):
             found.append((result["name"], result["result"]))
             begun = ""

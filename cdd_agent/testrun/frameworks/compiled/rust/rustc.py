@@ -24,7 +24,7 @@ _SYNTAX = re.compile(
 )
 _IN_SCOPE = re.compile(
     r"cannot find (?:(?P<what>[\w ,-]+?) )?`(?P<name>[^`]+)`"
-    r"(?: in (?:[a-z ]+ )?(?:`(?P<owner>[^`]+)`|this scope|the .+))?"
+    r"(?: in (?:[a-z ]+ )?(?:`(?P<owner>[^`]+)`|this scope|the (?P<root>crate root)))?"
 )
 _NO_MEMBER = re.compile(
     r"no (?:[\w ]+ )?(?:named |field )`(?P<name>\w+)`(?: found for| on type) (?:[\w ]+ )?`(?P<owner>[^`]+)`"
@@ -107,7 +107,7 @@ def _looked_up(code: str | None, message: str, *, sources: Sources) -> _Missing:
     if found := _NO_MEMBER.match(message) or _NO_FIELD.search(message):
         return _Missing("attribute_error", _dotted(found["owner"], found["name"]))
     if found := _IN_SCOPE.match(message) or re.search(r"use of undeclared type `(?P<name>\w+)`(?P<owner>)", message):
-        owner = found["owner"]
+        owner = "crate" if found.groupdict().get("root") else found["owner"]
         if code == "E0433" and "module or crate" in message:
             return _Missing("missing_module", found["name"])
         kind = "attribute_error" if owner else "name_error"
