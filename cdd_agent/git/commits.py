@@ -1,9 +1,9 @@
 """Commits that the program makes, finds again and takes back, without touching what else the user has staged."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from cdd_agent.errors import EnvironmentMissing, GateClosed
+from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.hardening import filters_put_aside
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index, resolved
@@ -131,3 +131,26 @@ def _lfs_pointers(repository: Repository) -> Iterator[str]:
 def _listed(paths: Iterable[str]) -> bytes:
     """Paths as git reads them from its input."""
     return encoded("".join(f"{path}\0" for path in paths))
+
+
+def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
+    """Raise ``UsageError`` if work cannot begin because of the user's: paths ``changed`` and not committed.
+
+    A merge, rebase or the like in progress is never allowed: the first commit would conclude it.
+    """
+    require_finished(repository)
+    if changed:
+        shown = "".join(f"\n  {path}" for path in changed[:10])
+        more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
+        raise UsageError(
+            f"There are uncommitted changes of yours in this project:{shown}{more}\nNothing was touched.",
+            hint="commit or stash them, or run with --allow-dirty: they then stay as they are, and out of all commits",
+        )
+
+
+def require_finished(repository: Repository) -> None:
+    """Raise ``UsageError`` while a merge, cherry-pick, revert, rebase or bisect of the user's is in progress."""
+    unfinished = repository.unfinished()
+    if unfinished is not None:
+        state, ends = unfinished
+        raise UsageError(f"In this project {state} is in progress.\nNothing was touched.", hint=f"end it first: {ends}")

@@ -7,7 +7,7 @@ from typing import Self
 from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
-from cdd_agent.git.commits import commit_paths, require_identity
+from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem, phases_of
@@ -74,23 +74,7 @@ def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) 
 
     A merge, rebase or the like in progress is never allowed: the first commit would conclude it.
     """
-    require_finished(repository)
-    dirty = changes_of_users(repository, ticket)
-    if dirty and not allow_dirty:
-        shown = "".join(f"\n  {path}" for path in dirty[:10])
-        more = f"\n  and {len(dirty) - 10} more" if len(dirty) > 10 else ""
-        raise UsageError(
-            f"There are uncommitted changes of yours in this project:{shown}{more}\nNothing was touched.",
-            hint="commit or stash them, or run with --allow-dirty: they then stay as they are, and out of all commits",
-        )
-
-
-def require_finished(repository: Repository) -> None:
-    """Raise ``UsageError`` while a merge, cherry-pick, revert, rebase or bisect of the user's is in progress."""
-    unfinished = repository.unfinished()
-    if unfinished is not None:
-        state, ends = unfinished
-        raise UsageError(f"In this project {state} is in progress.\nNothing was touched.", hint=f"end it first: {ends}")
+    require_undisturbed(repository, () if allow_dirty else changes_of_users(repository, ticket))
 
 
 def require_ready(

@@ -27,7 +27,6 @@ from cdd_agent.work.reconcile import reconcile
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.execution.documents import (
     Documents,
-    require_finished,
     require_ready,
     step_key,
     work_item,
@@ -138,7 +137,7 @@ class Executor:
         self._meter.begin(f"step {step.number} of {self.ticket.slug}", used=execution.usage)
         self._metered = step.number
         self._meter.check()
-        require_finished(repository)
+        commits.require_finished(repository)
         _require_checkpoints(execution, ticket=self.ticket, bench=self.bench)
         goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self.bench)
         if not goes_on:

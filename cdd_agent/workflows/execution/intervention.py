@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
-from cdd_agent.git.commits import commit_paths, require_identity
+from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import briefing, recovery
@@ -17,7 +17,6 @@ from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status
 from cdd_agent.workflows.execution.documents import (
     changes_of_users,
-    require_finished,
     require_ready,
     step_key,
     work_item,
