@@ -73,6 +73,8 @@ class Classes:
 
     def has_package(self, package: str) -> bool:
         """Whether a package would be the project's: its first two parts, or all of it, are those of a file."""
+        if package.partition(".")[0] in ("java", "javax", "kotlin", "scala", "groovy"):
+            return False
         first = ".".join(package.split(".")[:2])
         tops = (first, package.partition(".")[0] if package.partition(".")[0] not in _SHARED else first)
         return any(f".{name}".find(f".{top}.") >= 0 for name in self._known for top in tops)

@@ -87,7 +87,9 @@ def test_a_package_that_does_not_compile_is_a_collect_error(demo: Path) -> None:
     ],
 )
 def test_an_error_says_what_is_missing(demo: Path, message: str, *, kind: str, name: str | None) -> None:
-    text = f"# example.com/demo/broken\nbroken/broken_test.go:3:5: {message}\nFAIL\texample.com/demo/broken [build failed]\n"
+    name_of_package = "example.com/demo/broken"
+    said = f"broken/broken_test.go:3:5: {message}\n"
+    text = f"# {name_of_package}\n{said}FAIL\t{name_of_package} [build failed]\n"
     (error,) = GO.read(ended(demo, text)).collect_errors
     assert (error.nodeid, error.failure.kind, error.failure.missing_name) == ("broken/broken_test.go", kind, name)
 

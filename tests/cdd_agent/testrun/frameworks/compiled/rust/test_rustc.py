@@ -82,6 +82,6 @@ def test_a_warning_is_no_error(tmp_path: Path) -> None:
 
 
 def test_an_error_in_another_package_is_a_third_party_s(tmp_path: Path) -> None:
-    text = "error[E0425]: cannot find value `x` in this scope\n --> /root/.cargo/registry/src/i/dep-1.0.0/src/lib.rs:1:1\n\n"
+    text = "error[E0425]: cannot find value `x` in this scope\n --> /root/.cargo/registry/src/i/d/src/lib.rs:1:1\n\n"
     (error,) = compile_errors(text, sources_of(tmp_path))
     assert (error.nodeid, error.failure.origin, error.failure.path) == ("Cargo.toml", "third_party", None)
