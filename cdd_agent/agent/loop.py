@@ -15,7 +15,7 @@ from cdd_agent.model.conversation import Conversation, Text, ToolCall, ToolResul
 from cdd_agent.model.port import Model, Request
 from cdd_agent.model.prices import cost_usd
 
-End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_tokens"]
+End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_calls", "out_of_tokens"]
 """A tool ended the run; the model ended it in words; it declined; turn after turn came to nothing; a limit."""
 
 CUT_OFF = (
@@ -79,10 +79,13 @@ def run_agent(
         if turn.text.strip() or turn.calls:  # no server takes back thoughts that lead to nothing
             conversation.hear(turn)
         if turn.calls:
-            outputs = _answer_calls(turn, tools, conversation=conversation, budget=budget, emit=emit)
+            left = budget.after(calls - len(turn.calls))
+            outputs = _answer_calls(turn, tools, conversation=conversation, budget=left, emit=emit)
             ending = [call for call, output in zip(turn.calls, outputs, strict=True) if output.ends_run]
             if ending:
                 return ended("completed", number, by=ending[0])
+            if budget.after(calls).max_calls_total == 0:
+                return ended("out_of_calls", number)
             came_to_nothing = all(output.is_error for output in outputs)
         else:
             end = _end_in_words(turn)
@@ -169,6 +172,8 @@ def _not_run(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: 
     """Why the call at ``position`` of ``turn`` is not run; None if it is."""
     if turn.stop_reason != "tool_use":
         return f"Not run: the turn ended with {turn.stop_reason}, so the call may be incomplete."
+    if budget.max_calls_total is not None and position >= budget.max_calls_total:
+        return "Not run: no tool call is left in this run."
     if position >= budget.max_calls_per_turn:
         return f"Not run: one turn may call {budget.max_calls_per_turn} tools. Call it again."
     call = turn.calls[position]

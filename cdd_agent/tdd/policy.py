@@ -67,6 +67,16 @@ class Policy:
     """A new test that passes at once ends the item, and stays if it notices altered code; else RED is tried again."""
     commits_nothing: bool = False
     """A phase that changes nothing makes an empty commit."""
+    gate_runs: tuple[str, ...] = ()
+    """The test files that baseline and gate run; empty: all tests."""
+    targets_first: bool = False
+    """An attempt at GREEN is judged by the item's tests alone first; the others are run only if those pass."""
+    tests_each_write: bool = False
+    """In GREEN the answer to each Write and Edit tells what the item's tests say then."""
+    has_commands: bool = True
+    """The model may run commands."""
+    keeps_part: bool = False
+    """A GREEN that mends some of the item's tests and breaks none is committed once its attempts are used up."""
 
 
 def phases_of(kind: Kind, *, refactor: bool) -> tuple[Phase, ...]:

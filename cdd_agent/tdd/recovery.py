@@ -217,7 +217,7 @@ def reclaim(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
         more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
         raise UsageError(
             f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
-            hint=f"put all changes aside with git stash --include-untracked, then: cdd exec {ticket}",
+            hint=f"put all changes aside with git stash --include-untracked, then: {bench.ways_on(ticket, step).go_on}",
         )
 
 
@@ -226,12 +226,12 @@ def require_own_head(ticket: str, step: StepExecution, *, bench: Workbench) -> N
     if _is_own_head(step, bench=bench):
         return
     wanted = str(landed_head(step))[:10]
-    again = f"cdd exec {ticket}"
+    ways = bench.ways_on(ticket, step)
     raise UsageError(
         f"Step {step.step_number} was interrupted at commit {wanted}; HEAD is at {str(bench.repository.head())[:10]} "
         "now.\nNothing was touched.",
-        hint=f"keep your commits aside: git branch mine && git reset --keep {wanted}, then: {again}; "
-        f"or keep them on the branch and begin the step anew after them: {again} --retry {step.step_number}",
+        hint=f"keep your commits aside: git branch mine && git reset --keep {wanted}, then: {ways.go_on}; "
+        f"or keep them on the branch and begin the step anew after them: {ways.anew}",
     )
 
 

@@ -11,8 +11,18 @@ from cdd_agent.model.port import Model
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.work.state import StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The commands by which a person goes on with work that was interrupted."""
+
+    go_on: str
+    anew: str
+    """Takes back what is half done first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,13 @@ class Workbench:
     """Says whether a person has to be asked before a command runs; None: the sandbox alone says what happens."""
     memory: Memory = NO_MEMORY
     """Conventions of the project, with which every attempt begins."""
+    ways: Ways | None = None
+    """None: those of the Executor."""
+
+    def ways_on(self, ticket: str, step: StepExecution) -> Ways:
+        """How to go on with an interrupted step."""
+        go_on = f"cdd exec {ticket}"
+        return self.ways or Ways(go_on=go_on, anew=f"{go_on} --retry {step.step_number}")
 
     def in_repository(self, path: str) -> str:
         """A path of the project as the repository names it: the project may be a folder inside the work tree."""
@@ -56,4 +73,15 @@ class Workbench:
             self.snapshots.take("refs/cdd/tests/after", message="what a test run left behind")
             self.snapshots.restore(before)
         self.emit(run.finished(purpose))
+        return run
+
+    def run_targets(self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None) -> SuiteRun:
+        """Run the tests that ``targets`` name; their whole files if pytest cannot find a test in one of them.
+
+        A file that cannot be imported has no tests for pytest, and only a run of the file says why.
+        """
+        run = self.run_suite(purpose, targets=targets, keep=keep)
+        files = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
+        if run.was_refused and files != targets:
+            return self.run_suite(purpose, targets=files, keep=keep)
         return run

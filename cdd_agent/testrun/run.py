@@ -26,6 +26,7 @@ from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport, summary
 
 OUTPUT_CAP_BYTES = 200_000
+_REFUSED = "pytest refused to run"
 _USAGE_ERROR = 4
 """Pytest's exit status when it refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
@@ -44,6 +45,11 @@ class SuiteRun:
     duration_s: float
     notices: tuple[str, ...] = ()
     """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether pytest ran nothing for what it was told to run, or how."""
+        return self.problem is not None and self.problem.startswith(_REFUSED)
 
     def finished(self, purpose: str) -> SuiteFinished:
         """The event that tells of it."""
@@ -198,7 +204,7 @@ class Suite:
         """Why there is none: pytest refused to run, or its process died."""
         reason = diagnosis.refusal(result.output)
         if not running and reason is not None:
-            return f"pytest refused to run: {reason}; {diagnosis.advice(reason, self.interpreter.path)}"
+            return f"{_REFUSED}: {reason}; {diagnosis.advice(reason, self.interpreter.path)}"
         last = (result.output.strip().splitlines() or ["no output"])[-1]
         return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"
 

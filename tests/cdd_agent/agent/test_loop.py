@@ -191,6 +191,14 @@ def test_the_limit_of_tokens_is_checked_before_the_model_is_asked() -> None:
     assert len(model.requests) == 2
 
 
+def test_the_last_tool_call_that_a_run_may_make_ends_it_and_those_after_it_are_not_run() -> None:
+    model = ScriptedModel([says(call(1), call(2)), says(call(3), call(4)), says("never")])
+    ended, conversation, _ = run(model, budget=Budget(max_calls_total=3))
+    assert (ended.end, ended.turns) == ("out_of_calls", 2)
+    assert [result.is_error for result in results(conversation)] == [False, True]
+    assert "no tool call is left" in results(conversation)[1].content
+
+
 def test_three_turns_in_a_row_of_nothing_but_errors_are_stuck() -> None:
     bad = says(call(1, "bad"), call(2, "bad"))
     ended, _, _ = run(ScriptedModel([bad, bad, says(call(1, "bad"), call(2)), bad, bad, bad, says("never")]))

@@ -35,3 +35,14 @@ def test_a_run_that_comes_to_nothing_is_told_with_its_problem(project: Project) 
     assert isinstance(finished, SuiteFinished)
     assert finished.problem is not None
     assert finished.passed == 0
+
+
+def test_of_a_test_in_a_file_that_cannot_be_imported_the_file_is_run(project: Project) -> None:
+    project.write({"tests/test_more.py": "from discount import discount\n\n\ndef test_more():\n    assert discount\n"})
+    bench = project.bench(ScriptedModel([]))
+    run = bench.run_targets("targets", targets=("tests/test_more.py::test_more",))
+    assert run.report is not None
+    assert [error.failure.kind for error in run.report.collect_errors] == ["missing_module"]
+    alone = bench.run_targets("targets", targets=("tests/test_prices.py::test_total",))
+    assert alone.report is not None
+    assert [case.outcome for case in alone.report.tests] == ["passed"]
