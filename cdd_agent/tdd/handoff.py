@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.events import Committed
@@ -11,10 +12,19 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd.policy import Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.handoff import (
+    CurrentTest,
+    ErrorDetails,
+    GateSummary,
+    Handoff,
+    NextPhase,
+    encode,
+    phase_name,
+    sequence,
+)
 from cdd_agent.work.state import AttemptRecord, StepExecution
 
 MAX_SUBJECT = 72
-_PHASES = ("plan", "red", "green", "refactor")
 
 
 def handoff_id(item: WorkItem, phase: Phase, *, base: str | None) -> str:
@@ -62,8 +72,8 @@ def hand_over(
 ) -> None:
     """Put the note of a phase on ``commit``."""
     identity = handoff_id(item, attempt.phase, base=step.base_commit)
-    note = _note(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
-    notes.append_line(bench.repository, commit, line=note)
+    handoff = _handoff(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
+    append_line(bench.repository, commit, line=encode(handoff))
 
 
 def _subject(item: WorkItem, phase: Phase, *, is_empty: bool) -> str:
@@ -75,69 +85,65 @@ def _subject(item: WorkItem, phase: Phase, *, is_empty: bool) -> str:
 
 def _message(item: WorkItem, phase: Phase, *, is_empty: bool, identity: str) -> str:
     """The whole commit message."""
-    trailers = {"Ticket": item.ticket, "Phase": phase.upper(), "Cycle": str(item.number), "Handoff-Id": identity}
+    trailers = {"Ticket": item.ticket, "Phase": phase_name(phase), "Cycle": str(item.number), "Handoff-Id": identity}
     return f"{_subject(item, phase, is_empty=is_empty)}\n\n" + "".join(
         f"{key}: {value}\n" for key, value in trailers.items()
     )
 
 
-def _note(
+def _handoff(
     item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, identity: str, bench: Workbench
-) -> str:
-    """One line of JSON that says what was handed over and on what evidence."""
+) -> Handoff:
+    """What is handed over and on what evidence."""
     report = bench.repository.root / attempt.report if attempt.report else None
     is_covered = attempt.finding == RedVerdict.ALREADY_GREEN
     has_failed = attempt.verdict == "closed" and not is_covered
     is_open = attempt.phase in ("plan", "red") and not is_covered
     progress = item.progress or Progress(completed=() if is_open else item.tests, pending=item.tests if is_open else ())
-    return json.dumps(
-        {
-            "v": 1,
-            "seq": (item.number - 1) * len(_PHASES) + _PHASES.index(attempt.phase) + 1,
-            "id": identity,
-            "ticket": item.ticket,
-            "phase": attempt.phase.upper(),
-            "nextPhase": _following(item, attempt, following=progress.following),
-            "cycleNumber": item.number,
-            "currentTest": {
-                "description": item.title,
-                "testFile": item.tests[0].partition("::")[0] if item.tests else "",
-                "implFile": item.sources[0] if item.sources else "",
-            },
-            "completedTests": list(progress.completed),
-            "pendingTests": list(progress.pending),
-            "testResult": None if has_failed or attempt.phase == "plan" else "FAIL" if is_open else "PASS",
-            "error": attempt.reasons[0] if has_failed else None,
-            "errorDetails": _details(attempt) if has_failed else None,
-            "retryCount": attempt.number - 1,
-            "commit": commit,
-            "checkpoint": step.checkpoint,
-            "gate": {
-                "phase": attempt.phase,
-                "open": attempt.verdict == "open",
-                "reasons": list(attempt.reasons),
-                "report_sha256": _digest(report),
-            },
-        },
-        separators=(",", ":"),
-        ensure_ascii=False,
+    phase = phase_name(attempt.phase)
+    return Handoff(
+        seq=sequence(phase, cycle=item.number),
+        id=identity,
+        ticket=item.ticket,
+        phase=phase,
+        next_phase=_following(item, attempt, following=msgspec.convert(progress.following, type=NextPhase)),
+        cycle_number=item.number,
+        current_test=CurrentTest(
+            description=item.title,
+            test_file=item.tests[0].partition("::")[0] if item.tests else "",
+            impl_file=item.sources[0] if item.sources else "",
+        ),
+        completed_tests=progress.completed,
+        pending_tests=progress.pending,
+        test_result=None if has_failed or attempt.phase == "plan" else "FAIL" if is_open else "PASS",
+        error=attempt.reasons[0] if has_failed else None,
+        error_details=_details(attempt) if has_failed else None,
+        retry_count=attempt.number - 1,
+        commit=commit,
+        checkpoint=step.checkpoint,
+        gate=GateSummary(
+            phase=attempt.phase,
+            open=attempt.verdict == "open",
+            reasons=attempt.reasons,
+            report_sha256=_digest(report),
+        ),
     )
 
 
-def _following(item: WorkItem, attempt: AttemptRecord, *, following: str) -> str:
+def _following(item: WorkItem, attempt: AttemptRecord, *, following: NextPhase) -> NextPhase:
     """The phase that comes next: the same once more if it failed, unless the item does without it."""
     if attempt.finding == RedVerdict.ALREADY_GREEN:
         return following
     if attempt.verdict == "closed" and attempt.phase != "refactor":
-        return attempt.phase.upper()
+        return phase_name(attempt.phase)
     after = item.phases[item.phases.index(attempt.phase) + 1 :]
-    return after[0].upper() if after else following
+    return phase_name(after[0]) if after else following
 
 
-def _details(attempt: AttemptRecord) -> dict[str, str]:
+def _details(attempt: AttemptRecord) -> ErrorDetails:
     """Of a failed phase: what kind of failure, and all that the gate says of it."""
     kind = attempt.finding or attempt.reasons[0].partition(":")[0]
-    return {"type": kind, "message": "\n".join(attempt.reasons)}
+    return ErrorDetails(type=kind, message="\n".join(attempt.reasons))
 
 
 def _digest(report: Path | None) -> str | None:

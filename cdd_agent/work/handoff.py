@@ -6,7 +6,7 @@ everything else is as strict as what this program writes.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -20,9 +20,9 @@ VERSION = 1
 LIMIT_BYTES = 1_000_000
 """Of one line that is read: some thousand times an ordinary one."""
 
-PhaseName: TypeAlias = Literal["RED", "GREEN", "REFACTOR"]
+PhaseName: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR"]
 """A phase as a note and a commit's trailers spell it."""
-NextPhase: TypeAlias = Literal["RED", "GREEN", "REFACTOR", "COMPLETE"]
+NextPhase: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR", "COMPLETE"]
 """What comes after a phase."""
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
@@ -31,7 +31,7 @@ _Commit: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 _OwnRef: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^refs/cdd/(?!.*\.\.)[\w./-]+\Z")]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
-_ORDER: tuple[PhaseName, ...] = ("RED", "GREEN", "REFACTOR")
+_ORDER: tuple[PhaseName, ...] = ("PLAN", "RED", "GREEN", "REFACTOR")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -44,6 +44,24 @@ class CurrentTest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Root-relative; empty if none was named."""
     impl_file: str
     """Root-relative; empty if none was named."""
+
+
+class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a phase failed."""
+
+    type: str
+    """What RED came to, or the code of the gate's first reason."""
+    message: str
+    """All that the gate said, a reason a line."""
+
+
+class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a phase that failed."""
+
+    type: str
+    """What kind of failure."""
+    message: str
+    """All that the gate says of it."""
 
 
 class GateSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +95,7 @@ class Handoff(
     test_result: Literal["PASS", "FAIL"] | None
     """None where the line was made up from the commit, which does not say."""
     error: str | None
-    error_details: str | None
+    error_details: ErrorDetails | None
     retry_count: _Count
     commit: _Commit
     """As it was when the note was written: a rebase carries notes over, with what is in them."""
@@ -87,6 +105,11 @@ class Handoff(
     reconstructed: bool = False
     """Whether the note was lost and this one made up from the commit's trailers."""
 
+    @property
+    def has_landed(self) -> bool:
+        """Whether it tells of a phase that did not fail: then a commit may have its id as a trailer."""
+        return self.error is None
+
 
 class _Head(msgspec.Struct):
     """As much as tells which form a line has."""
@@ -94,13 +117,18 @@ class _Head(msgspec.Struct):
     v: int
 
 
+def phase_name(phase: Phase) -> PhaseName:
+    """The phase as a note and a commit's trailers spell it."""
+    return _NAMES[phase]
+
+
 def sequence(phase: PhaseName, *, cycle: int) -> int:
-    """The ``seq`` of a phase of a step that has all three."""
+    """The ``seq`` of a phase, as if each step had all of them."""
     return (cycle - 1) * len(_ORDER) + _ORDER.index(phase) + 1
 
 
 def following(phase: PhaseName) -> NextPhase:
-    """What comes after ``phase`` in a step that has all three."""
+    """What comes after ``phase`` in a step that has all of them and is the last."""
     after = _ORDER.index(phase) + 1
     return _ORDER[after] if after < len(_ORDER) else "COMPLETE"
 

@@ -7,6 +7,7 @@ from cdd_agent.events import GateJudged, RolledBack
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.policy import Progress, WorkItem
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
@@ -25,7 +26,9 @@ def run(project: Project, work: WorkItem, *, bench: Workbench, state: RunState |
 
 
 def notes(project: Project, commit: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()]
+    lines = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
+    assert all(decode_line(line) for line in lines), "what is written can be read"
+    return [json.loads(line) for line in lines]
 
 
 def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(project: Project) -> None:
@@ -83,7 +86,7 @@ def covered(project: Project, test: str) -> Ending:
     project.write({"discount.py": CODE})
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
-    progress = Progress(completed=("one",), pending=("two",), following="PLAN")
+    progress = Progress(completed=("one",), pending=("two", "Ten percent off"), following="PLAN")
     made = bench(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
     return run(project, replace(item(), progress=progress), bench=made)
 
@@ -94,7 +97,7 @@ def test_a_test_that_passes_at_once_stays_if_altered_code_fails_it(project: Proj
     assert project.log == ["code", "test: Ten percent off"]
     (note,) = notes(project, "HEAD")
     assert (note["phase"], note["nextPhase"], note["testResult"], note["error"]) == ("RED", "PLAN", "PASS", None)
-    assert (note["completedTests"], note["pendingTests"]) == (["one"], ["two"])
+    assert (note["completedTests"], note["pendingTests"]) == (["one", "Ten percent off"], ["two"])
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
     assert [(event.open, event.finding) for event in judged] == [(False, "ALREADY_GREEN")]
     assert ending.state.execution(1).attempts[-1].verdict == "open"

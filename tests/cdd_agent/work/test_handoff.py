@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from cdd_agent.work.handoff import (
     CurrentTest,
+    ErrorDetails,
+    ErrorDetails,
     GateSummary,
     Handoff,
     decode_line,
@@ -14,6 +16,7 @@ from cdd_agent.work.handoff import (
     following,
     is_newer,
     latest,
+    phase_name,
     sequence,
 )
 
@@ -47,28 +50,28 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 optional = st.none() | texts
 names = st.lists(texts, max_size=2).map(tuple)
 counts = st.integers(0, 10**6)
-phases = st.sampled_from(["RED", "GREEN", "REFACTOR"])
+phases = st.sampled_from(["PLAN", "RED", "GREEN", "REFACTOR"])
 handoffs = st.builds(
     Handoff,
     seq=counts,
     id=st.from_regex(r"[0-9a-f]{16}", fullmatch=True),
     ticket=texts.filter(bool),
     phase=phases,
-    next_phase=st.sampled_from(["RED", "GREEN", "REFACTOR", "COMPLETE"]),
+    next_phase=st.sampled_from(["PLAN", "RED", "GREEN", "REFACTOR", "COMPLETE"]),
     cycle_number=counts,
     current_test=st.builds(CurrentTest, description=texts, test_file=texts, impl_file=texts),
     completed_tests=names,
     pending_tests=names,
     test_result=st.sampled_from(["PASS", "FAIL", None]),
     error=optional,
-    error_details=optional,
+    error_details=st.none() | st.builds(ErrorDetails, type=texts, message=texts),
     retry_count=counts,
     commit=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
     checkpoint=st.none() | st.from_regex(r"refs/cdd/[\w-]{1,9}", fullmatch=True),
     gate=st.none()
     | st.builds(
         GateSummary,
-        phase=st.sampled_from(["red", "green", "refactor"]),
+        phase=st.sampled_from(["plan", "red", "green", "refactor"]),
         open=st.booleans(),
         reasons=names,
         report_sha256=optional,
@@ -124,6 +127,7 @@ def test_no_key_may_be_left_out(key: str) -> None:
         changed(seq=-1),
         changed(seq="2"),
         changed(seq=True),
+        changed(errorDetails="words"),
         changed(phase="green"),
         changed(nextPhase="DONE"),
         changed(testResult="ok"),
@@ -175,8 +179,18 @@ def test_the_latest_is_the_last_valid_line_of_the_greatest_seq() -> None:
 
 
 def test_the_phases_of_all_steps_are_in_one_sequence() -> None:
-    assert [(sequence(phase, cycle=2), following(phase)) for phase in ("RED", "GREEN", "REFACTOR")] == [
-        (4, "GREEN"),
-        (5, "REFACTOR"),
-        (6, "COMPLETE"),
+    phases = [phase_name(phase) for phase in ("plan", "red", "green", "refactor")]
+    assert [(sequence(phase, cycle=2), following(phase)) for phase in phases] == [
+        (5, "RED"),
+        (6, "GREEN"),
+        (7, "REFACTOR"),
+        (8, "COMPLETE"),
     ]
+
+
+def test_a_phase_that_failed_has_not_landed() -> None:
+    failed = changed(error="wrong_reason", errorDetails={"type": "x", "message": "wrong_reason"}, testResult=None)
+    handoff = decode_line(failed)
+    assert handoff is not None
+    assert not handoff.has_landed
+    assert HANDOFF.has_landed

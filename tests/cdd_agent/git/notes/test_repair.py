@@ -208,7 +208,7 @@ def test_a_bad_note_without_a_good_version_is_made_up_from_the_trailers(reposito
     made = only_handoff(repository)
     assert made.reconstructed
     assert (made.ticket, made.phase, made.next_phase, made.cycle_number) == ("csv", "GREEN", "REFACTOR", 3)
-    assert (made.id, made.seq, made.commit, made.gate, made.test_result) == ("green-3-b0", 8, commit, None, None)
+    assert (made.id, made.seq, made.commit, made.gate, made.test_result) == ("green-3-b0", 11, commit, None, None)
     assert made.current_test.description == "Header"
 
 

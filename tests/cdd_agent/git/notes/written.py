@@ -16,7 +16,7 @@ from cdd_agent.work.handoff import (
 from cdd_agent.work.state import Phase
 from tests.cdd_agent.git.hostile.repository import plain
 
-GATES: Mapping[PhaseName, Phase] = {"RED": "red", "GREEN": "green", "REFACTOR": "refactor"}
+GATES: Mapping[PhaseName, Phase] = {"PLAN": "plan", "RED": "red", "GREEN": "green", "REFACTOR": "refactor"}
 
 
 def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str = "b0") -> Handoff:
