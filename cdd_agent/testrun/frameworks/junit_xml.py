@@ -68,9 +68,10 @@ def parse_xml(data: bytes) -> Element | str:
 
 
 class _Builder(TreeBuilder):
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+    def doctype(self, name: str, *identifiers: str | None) -> None:
         """Called by the parser before anything in a document type is looked at."""
-        raise ParseError(f"it has a document type ({name}, {pubid or system or 'its own'}), which is refused")
+        where = next(filter(None, identifiers), "its own")
+        raise ParseError(f"it has a document type ({name}, {where}), which is refused")
 
 
 def local(tag: object) -> str:
