@@ -1,13 +1,14 @@
 """Landing an open attempt: the commit that the program makes, its trailers, and the note with the evidence."""
 
 import hashlib
-import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from cdd_agent.events import Committed
-from cdd_agent.git import commits, notes
+from cdd_agent.git import commits
+from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd.policy import Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.rules.red import RedVerdict

@@ -32,6 +32,7 @@ _OwnRef: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^refs/cdd/(?!.*\.\.)[
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 _ORDER: tuple[PhaseName, ...] = ("PLAN", "RED", "GREEN", "REFACTOR")
+_NAMES: Mapping[Phase, PhaseName] = {"plan": "PLAN", "red": "RED", "green": "GREEN", "refactor": "REFACTOR"}
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -53,15 +54,6 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What RED came to, or the code of the gate's first reason."""
     message: str
     """All that the gate said, a reason a line."""
-
-
-class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a phase that failed."""
-
-    type: str
-    """What kind of failure."""
-    message: str
-    """All that the gate says of it."""
 
 
 class GateSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +87,7 @@ class Handoff(
     test_result: Literal["PASS", "FAIL"] | None
     """None where the line was made up from the commit, which does not say."""
     error: str | None
+    """Why the phase failed; None of one that landed, or was found to be done already."""
     error_details: ErrorDetails | None
     retry_count: _Count
     commit: _Commit

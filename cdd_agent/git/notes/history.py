@@ -140,9 +140,12 @@ def read_notes(repository: Repository, top: str) -> tuple[Note, ...]:
     return tuple(_note(commit, held, content=content) for commit, held in sorted(blobs.items()))
 
 
-def identities(note: Note) -> frozenset[tuple[str, str]]:
-    """Id and phase of what a note hands over; none of what was made up from a commit, which proves nothing."""
-    return frozenset((each.id, each.phase) for each in note.handoffs if not each.reconstructed)
+def identities(note: Note) -> frozenset[tuple[str, str | None]]:
+    """What tells the lines of a note from others: id, and why the phase failed if it did.
+
+    None of what was made up from a commit, which proves nothing.
+    """
+    return frozenset((each.id, each.error) for each in note.handoffs if not each.reconstructed)
 
 
 def contents(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:

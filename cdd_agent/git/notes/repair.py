@@ -222,19 +222,18 @@ def _reattached(made: _Plan, left: Iterable[Trace]) -> None:
 
 def _heirs(made: _Plan, note: Note, *, left: Iterable[Trace]) -> list[CommitId]:
     """The commits whose trailers say that they landed what ``note`` hands over, and that have no such note."""
-    wanted = identities(note)
-    by_id = [
-        trace.commit for trace in left if (trace.id, trace.phase) in wanted and not wanted <= _said(made, trace.commit)
-    ]
+    landed = [each for each in note.handoffs if each.has_landed]
+    ids = {each.id for each in landed}
+    by_id = [trace.commit for trace in left if trace.id in ids and not identities(note) <= _said(made, trace.commit)]
     if by_id:
         return list(dict.fromkeys(by_id))
-    places = {(each.ticket, each.phase, each.cycle_number) for each in note.handoffs}
+    places = {(each.ticket, each.phase, each.cycle_number) for each in landed}
     by_place = [trace.commit for trace in left if (trace.ticket, trace.phase, trace.cycle) in places]
     return [commit for commit in dict.fromkeys(by_place) if commit not in made.before and commit not in made.notes]
 
 
-def _said(made: _Plan, commit: CommitId) -> frozenset[tuple[str, str]]:
-    """What the note on ``commit`` hands over."""
+def _said(made: _Plan, commit: CommitId) -> frozenset[tuple[str, str | None]]:
+    """What tells the lines of the note on ``commit`` from others."""
     return identities(made.notes[commit]) if commit in made.notes else frozenset()
 
 
@@ -243,7 +242,7 @@ def _missing(made: _Plan, left: Iterable[Trace], *, unread: Mapping[CommitId, st
     added: Counter[CommitId] = Counter()
     for trace in left:
         note = made.notes.get(trace.commit)
-        if note is None or (trace.id, trace.phase) not in {(each.id, each.phase) for each in note.handoffs}:
+        if note is None or trace.id not in {each.id for each in note.handoffs}:
             made.put(trace.commit, (*(note.lines if note else ()), encode(made_up(trace))))
             added[trace.commit] += 1
     for commit, count in added.items():

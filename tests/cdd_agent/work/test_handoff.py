@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
-    ErrorDetails,
     GateSummary,
     Handoff,
     decode_line,
