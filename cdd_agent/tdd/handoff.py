@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -87,7 +88,8 @@ def _subject(item: WorkItem, phase: Phase, *, is_empty: bool) -> str:
 def _message(item: WorkItem, phase: Phase, *, is_empty: bool, identity: str) -> str:
     """The whole commit message."""
     trailers = {"Ticket": item.ticket, "Phase": phase_name(phase), "Cycle": str(item.number), "Handoff-Id": identity}
-    return f"{_subject(item, phase, is_empty=is_empty)}\n\n" + "".join(
+    body = f"{item.told.strip()}\n\n" if phase == "plan" and item.told.strip() else ""
+    return f"{_subject(item, phase, is_empty=is_empty)}\n\n{body}" + "".join(
         f"{key}: {value}\n" for key, value in trailers.items()
     )
 
@@ -102,12 +104,15 @@ def _handoff(
     is_open = attempt.phase in ("plan", "red") and not is_covered
     progress = item.progress or Progress(completed=() if is_open else item.tests, pending=item.tests if is_open else ())
     phase = phase_name(attempt.phase)
+    next_phase = _following(item, attempt, following=msgspec.convert(progress.following, type=NextPhase))
+    if item.progress and attempt.phase != "plan" and next_phase == progress.following:
+        progress = _with_this_one(progress, item.title)
     return Handoff(
         seq=sequence(phase, cycle=item.number),
         id=identity,
         ticket=item.ticket,
         phase=phase,
-        next_phase=_following(item, attempt, following=msgspec.convert(progress.following, type=NextPhase)),
+        next_phase=next_phase,
         cycle_number=item.number,
         current_test=CurrentTest(
             description=item.title,
@@ -129,6 +134,12 @@ def _handoff(
             report_sha256=_digest(report),
         ),
     )
+
+
+def _with_this_one(progress: Progress, title: str) -> Progress:
+    """``progress`` once the item of this title is done."""
+    pending = tuple(each for each in progress.pending if each != title)
+    return replace(progress, completed=(*progress.completed, title), pending=pending)
 
 
 def _following(item: WorkItem, attempt: AttemptRecord, *, following: NextPhase) -> NextPhase:

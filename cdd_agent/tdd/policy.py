@@ -43,6 +43,8 @@ class WorkItem:
     """Root-relative paths that are expected to change; in PLAN the only ones that may."""
     progress: Progress | None = None
     """None: the item's own tests are all there are."""
+    told: str = ""
+    """What else PLAN's commit says, between its subject and its trailers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
