@@ -47,6 +47,9 @@ EXECUTOR_WORDS = {
 }
 """What the Executor listens to -> other ways to say it."""
 
+TAKE_A_STEP = frozenset({"retry", "skip", "done"})
+"""Those of them that the number of a step may follow."""
+
 
 def parse(line: str) -> tuple[Command, str]:
     """The command and argument of a line that begins with a slash.

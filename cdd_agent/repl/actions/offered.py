@@ -1,4 +1,4 @@
-"""What a project has that completes a line: tickets, sessions, models and files, looked up when they are asked for."""
+"""What a project has that completes a line, looked up when it is asked for: tickets, steps, sessions, models, files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ def candidates_of(root: Path) -> Candidates:
     """What completes a line over the project in ``root``."""
     return Candidates(
         slugs=lambda: _slugs(root),
+        steps=lambda slug: _steps(root, slug),
         sessions=lambda: _sessions(root),
         models=_models,
         files=lambda: _files(root),
@@ -28,6 +29,16 @@ def _slugs(root: Path) -> Iterator[tuple[str, str]]:
         except (CddError, OSError):
             title = ""
         yield ticket.slug, title
+
+
+def _steps(root: Path, slug: str) -> Iterator[tuple[str, str]]:
+    """The steps of a ticket that has been begun, with how far each has come."""
+    from cdd_agent.tickets.ticket import find
+    from cdd_agent.work import state_file
+
+    state = state_file.load(find(root, slug).state_path)
+    for number, step in state.step_executions.items() if state else ():
+        yield str(number), f"{step.title} ({step.status.replace('_', ' ')})"
 
 
 def _sessions(root: Path) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
-from cdd_agent.repl.commands import EXECUTOR_WORDS, executor_word
+from cdd_agent.repl.commands import EXECUTOR_WORDS, TAKE_A_STEP, executor_word
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.status import show_steps
 from cdd_agent.repl.talk.summary import show_summary
@@ -14,7 +14,6 @@ from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution import intervention
 from cdd_agent.workflows.execution.executor import Executor, blocking_steps, stale
 
-_WITH_A_NUMBER = frozenset({"retry", "skip", "done"})
 _NUMBER = re.compile(r"(?:step\s+)?#?(\d{1,9})", re.IGNORECASE)
 MOST_CHANGES_SHOWN = 10
 
@@ -190,7 +189,7 @@ def _is_in_the_way(executor: Executor, said: _Said, *, screen: Screen) -> bool:
 def _carry_out(said: _Said, executor: Executor) -> None:
     """Skip a step, take one as done, or run one."""
     with executor.running():
-        number = _meant(executor) if said.number is None and said.word in _WITH_A_NUMBER else said.number
+        number = _meant(executor) if said.number is None and said.word in TAKE_A_STEP else said.number
         match said.word, number:
             case "skip", int(number):
                 executor.skip(number, reason="skipped by the user")
@@ -224,14 +223,14 @@ def _understood(words: str) -> _Said:
     number = _NUMBER.fullmatch(rest)
     if word == "commit":
         return _Said(word=word, rest=rest)
-    if word is None or (rest and not (word in _WITH_A_NUMBER and number)):
+    if word is None or (rest and not (word in TAKE_A_STEP and number)):
         raise _unknown(words, word=word)
     return _Said(word=word, number=int(number[1]) if number else None)
 
 
 def _unknown(words: str, *, word: str | None) -> UsageError:
     """The error for what the Executor does not know, with the nearest of its words."""
-    if word in _WITH_A_NUMBER:
+    if word in TAKE_A_STEP:
         return UsageError(f"The Executor does not know which step {words!r} means.", hint=f"say it by number: {word} 2")
     near = difflib.get_close_matches(words.strip().lower().partition(" ")[0], EXECUTOR_WORDS, n=1)
     meant = f"did you mean {near[0]}? " if near else ""

@@ -1,4 +1,4 @@
-"""Completion at the prompt: slash commands and what they take, and files after ``@`` anywhere in a line."""
+"""Completion at the prompt: commands and what they take, the Executor's words, and files after ``@`` in any line."""
 
 import asyncio
 import re
@@ -11,8 +11,9 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from cdd_agent.repl.commands import COMMANDS, Command
+from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, Command, executor_word
 from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.place import Place
 from cdd_agent.repl.terminal.files import Remembered
 
 MOST_OFFERED = 50
@@ -22,6 +23,7 @@ _LOOK_S = 0.05
 
 _FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
 _COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
+_SAID = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 
 T = TypeVar("T")
@@ -40,6 +42,8 @@ class Candidates:
 
     slugs: Callable[[], Iterable[Described]] = _none
     """Tickets with their titles."""
+    steps: Callable[[str], Iterable[Described]] = lambda _: ()
+    """The numbers and titles of a ticket's steps."""
     sessions: Callable[[], Iterable[Described]] = _none
     """Earlier sittings that can be taken up again."""
     models: Callable[[], Iterable[Described]] = _none
@@ -51,9 +55,13 @@ class Candidates:
 class PromptCompleter(Completer):
     """Completes commands, their arguments and files; what is slow runs beside the prompt, and is left there."""
 
-    def __init__(self, candidates: Candidates) -> None:
-        """``candidates`` are asked each time, but for files, which are remembered for a moment."""
+    def __init__(self, candidates: Candidates, *, place: Callable[[], Place] = Place) -> None:
+        """``candidates`` are asked each time, but for files, which are remembered for a moment.
+
+        ``place``: where the user is, as the Executor's words are completed only there.
+        """
         self._candidates = candidates
+        self._place = place
         self._files = Remembered(lambda: list(candidates.files()))
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="completion")
 
@@ -92,7 +100,17 @@ class PromptCompleter(Completer):
             return list(_commands(command["name"]))
         if call := _CALL.match(text):
             return list(self._arguments(call["name"], call["rest"]))
+        place = self._place()
+        if (said := _SAID.match(text)) and place.agent == "exec":
+            return list(self._of_the_executor(said["word"], said["rest"], slug=place.ticket))
         return []
+
+    def _of_the_executor(self, word: str, rest: str | None, *, slug: str) -> Iterator[Completion]:
+        """What a word to the Executor can become, or the steps that it takes."""
+        if rest is not None:
+            yield from _described(rest, self._candidates.steps(slug) if executor_word(word) in TAKE_A_STEP else ())
+        elif word:
+            yield from _described(word, ((known, "") for known in EXECUTOR_WORDS if known.startswith(word)))
 
     def _arguments(self, name: str, rest: str) -> Iterator[Completion]:
         """What can stand in the place of the last word of ``rest``, which begins with what follows the command."""

@@ -92,6 +92,7 @@ class _Prompt:
         color: bool | None,
         editing_mode: Literal["emacs", "vi"],
     ) -> None:
+        self._place = Place()
         self._pastes = Pastes()
         kept = ProjectHistory(history, pastes=self._pastes)
         self._session: PromptSession[str] = PromptSession(
@@ -99,7 +100,7 @@ class _Prompt:
             input=BurstInput(get_app_session().input),
             history=kept,
             auto_suggest=ConditionalAutoSuggest(AutoSuggestFromHistory(), Condition(self._has_colors)),
-            completer=PromptCompleter(candidates),
+            completer=PromptCompleter(candidates, place=lambda: self._place),
             complete_while_typing=True,
             key_bindings=prompt_keys(self._pastes, kept, say=self._say),
             input_processors=[ChipProcessor(self._pastes), TabsProcessor(char1=" ", char2=" ")],
@@ -117,7 +118,6 @@ class _Prompt:
         app.renderer.cpr_not_supported_callback = app.invalidate
         app.renderer.erase = _erase_reflowed(app)  # type: ignore[method-assign]
         app.key_processor.before_key_press += lambda _: self._say("")
-        self._place = Place()
         self._told = ""
 
     def read(self, place: Place) -> str:

@@ -15,6 +15,12 @@ def test_tickets_have_titles(finished: Path) -> None:
     assert list(found.slugs()) == [("broken", ""), (SLUG, "Minutes without a unit are lost")]
 
 
+def test_steps_say_how_far_they_have_come(finished: Path) -> None:
+    first, *_ = candidates_of(finished).steps(SLUG)
+    assert first[0] == "1"
+    assert first[1].endswith(" (completed)")
+
+
 def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
     prompt = Prompt(project, model=ScriptedModel([says("What is it for?"), says("Trains.")]))
     prompt.says("/spec")

@@ -15,6 +15,7 @@ from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
 from cdd_agent.repl.commands import COMMANDS
+from cdd_agent.repl.place import Place
 from cdd_agent.repl.terminal import files
 from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter, completes_file, lacks_argument, quoted
 
@@ -73,6 +74,30 @@ def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
 )
 def test_a_command_takes_what_its_help_says(typed: str, found: list[str]) -> None:
     assert texts(typed) == found
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("re", ["retry"]),
+        ("retry ", ["1", "2"]),
+        ("r 2", ["2"]),
+        ("skip ", ["1", "2"]),
+        ("done ", ["1", "2"]),
+        ("status ", []),
+        ("retry the last one", []),
+        ("", []),
+        ("/exec imp", ["csv-import"]),
+    ],
+)
+def test_the_executor_s_words_and_the_steps_they_take_are_offered_to_it_alone(typed: str, found: list[str]) -> None:
+    candidates = Candidates(
+        slugs=CANDIDATES.slugs, steps=lambda slug: [("1", f"{slug}: header (failed)"), ("2", "rows (pending)")]
+    )
+    at = PromptCompleter(candidates, place=lambda: Place(agent="exec", ticket="sale"))
+    assert [each.text for each in at.get_completions(Document(typed), CompleteEvent())] == found
+    if not typed.startswith("/"):
+        assert texts(typed, candidates) == []
 
 
 def test_a_ticket_is_offered_with_its_title() -> None:
