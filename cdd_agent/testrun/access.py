@@ -1,8 +1,9 @@
 """What a program in a project's sandbox may reach: the project, and what that needs; and what in it stays as it is."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from cdd_agent.guarded.protected import (
     PRIVATE_FOLDERS,
@@ -12,7 +13,6 @@ from cdd_agent.guarded.protected import (
 )
 from cdd_agent.sandbox.port import Access
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.reach import fit
 from cdd_agent.tickets.ticket import all_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
@@ -38,9 +38,23 @@ _MOST_GIT_FOLDERS = 200
 _GIT_FILE_BYTES = 1 << 16
 
 
+class Runtime(Protocol):
+    """What runs tests: an interpreter, or the program of another language's."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """What it needs to be able to read, beyond the system's programs."""
+        ...
+
+
 def access_for(
     root: Path,
-    interpreter: Interpreter,
+    interpreter: Runtime,
     *,
     read_write: tuple[Path, ...] = (),
     read_only: tuple[Path, ...] = (),
@@ -81,7 +95,7 @@ def access_for(
     )
 
 
-def _read_by(interpreter: Interpreter, root: Path) -> Iterator[Path]:
+def _read_by(interpreter: Runtime, root: Path) -> Iterator[Path]:
     """What the interpreter reads, but for sources; of a link in the project, which is there as it is, its target."""
     for path in interpreter.reads:
         real = path.resolve() if path.is_symlink() and root in path.parents else path
@@ -89,7 +103,7 @@ def _read_by(interpreter: Interpreter, root: Path) -> Iterator[Path]:
             yield real
 
 
-def _is_source(path: Path, root: Path, *, interpreter: Interpreter) -> bool:
+def _is_source(path: Path, root: Path, *, interpreter: Runtime) -> bool:
     """Whether it is the project or a folder in it that commands may change, not one of an environment's."""
     if not path.is_relative_to(root):
         return False
@@ -180,12 +194,12 @@ def _small(protected: tuple[Path, ...]) -> Iterator[Path]:
             yield path
 
 
-def protected_tests(root: Path) -> tuple[Path, ...]:
-    """The test files, their data and pytest's own configuration below ``root``: what no command has to change.
+def protected_tests(root: Path, is_test: Callable[[str], bool] = is_protected) -> tuple[Path, ...]:
+    """The test files, their data and their own configuration below ``root``: what no command has to change.
 
     Folders of tests stand in their place if there are many.
     """
-    files, folders = _protected_files(root)
+    files, folders = _protected_files(root, is_test)
     chosen = _cheap(files, root)
     if len(chosen) < len(files):
         files = [*folders, *(path for path in files if not any(known in path.parents for known in folders))]
@@ -195,7 +209,7 @@ def protected_tests(root: Path) -> tuple[Path, ...]:
 
 def code_of_tests(root: Path) -> tuple[Path, ...]:
     """Test modules and what configures pytest: what no test run has to change. A test may write data beside it."""
-    files, _ = _protected_files(root)
+    files, _ = _protected_files(root, is_protected)
     code = [path for path in files if path.suffix == ".py" or path.name in _CONFIGURATION]
     configuration = [root / name for name in _SECTIONS if (root / name).is_file()]
     return (*configuration, *_cheap(code, root))
@@ -211,7 +225,7 @@ def _cheap(paths: list[Path], root: Path) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def _protected_files(root: Path) -> tuple[list[Path], list[Path]]:
+def _protected_files(root: Path, is_test: Callable[[str], bool]) -> tuple[list[Path], list[Path]]:
     """The protected files below ``root``, and the topmost folders that hold nothing else."""
     files: list[Path] = []
     folders: list[Path] = []
@@ -219,8 +233,8 @@ def _protected_files(root: Path) -> tuple[list[Path], list[Path]]:
         here = Path(folder)
         subfolders[:] = sorted(name for name in subfolders if name not in IGNORED_FOLDERS and not name.startswith("."))
         inside = "" if here == root else f"{here.relative_to(root).as_posix()}/"
-        found = [here / name for name in names if is_protected(f"{inside}{name}") and not (here / name).is_symlink()]
-        if inside and is_protected(f"{inside}any") and not any(known in here.parents for known in folders):
+        found = [here / name for name in names if is_test(f"{inside}{name}") and not (here / name).is_symlink()]
+        if inside and is_test(f"{inside}any") and not any(known in here.parents for known in folders):
             folders.append(here)
         files += sorted(found)
     return files, folders

@@ -12,18 +12,19 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest_tdd_agent
-from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun import diagnosis
-from cdd_agent.testrun.access import access_for, code_of_tests
+from cdd_agent.testrun.access import access_for, code_of_tests, protected_tests
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.reach import user_base
+from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
-from pytest_tdd_agent.report import SuiteReport, summary
+from pytest_tdd_agent.report import SuiteReport
 
 OUTPUT_CAP_BYTES = 200_000
 _REFUSED = "pytest refused to run"
@@ -34,43 +35,11 @@ _CHECKED_HASH = b"\x03\0\0\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteRun:
-    """What one run came to: exactly one of ``report`` and ``problem`` is there."""
+class PytestSuite:
+    """The tests of a project that pytest runs; node ids are relative to it, wherever its configuration lies.
 
-    report: SuiteReport | None
-    problem: str | None
-    """Why there is no report to judge: time-out, early end, a report that is not of this run; and what to do."""
-    output: str
-    """What pytest printed, capped."""
-    duration_s: float
-    notices: tuple[str, ...] = ()
-    """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
-
-    @property
-    def was_refused(self) -> bool:
-        """Whether pytest ran nothing for what it was told to run, or how."""
-        return self.problem is not None and self.problem.startswith(_REFUSED)
-
-    def finished(self, purpose: str) -> SuiteFinished:
-        """The event that tells of it."""
-        count = summary(self.report) if self.report else {}
-        return SuiteFinished(
-            purpose=purpose,
-            passed=count.get("passed", 0) + count.get("xfailed", 0),
-            failed=count.get("failed", 0) + count.get("xpassed", 0),
-            errors=count.get("error", 0) + len(self.report.collect_errors if self.report else ()),
-            skipped=count.get("skipped", 0),
-            duration_s=self.duration_s,
-            problem=self.problem,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
-    """The tests of one project and how they are run; node ids are relative to it, wherever its configuration lies.
-
-    The same tests in a copy of the project are ``dataclasses.replace(suite, root=COPY)``; what is installed in
-    editable form, or named on PYTHONPATH by an absolute path, is still imported from where it was.
+    In a copy of the project, what is installed in editable form, or named on PYTHONPATH by an absolute path, is still
+    imported from where it was.
     """
 
     root: Path
@@ -86,6 +55,39 @@ class Suite:
     """How often a test that fails unexpectedly is run again."""
     reads: tuple[Path, ...] = ()
     """What the tests need to read elsewhere."""
+    conventions: Conventions = PYTEST
+
+    @property
+    def command(self) -> str:
+        """What a person types to run all tests."""
+        return f"{self.interpreter.path} -m pytest"
+
+    @property
+    def looked_for(self) -> str:
+        """Where pytest finds tests, as the end of "by default ..."."""
+        return "pytest looks for functions test_* in files test_*.py and *_test.py"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Nothing: the interpreter is named by its path."""
+        return {}
+
+    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
+        """The same tests in a copy of the project, compiled anew."""
+        return replace(self, root=root, bytecode=None, reads=(*self.reads, *reads))
+
+    def anew(self) -> "PytestSuite":
+        """The same tests, compiled anew: no compiled code that an earlier run may have planted takes part."""
+        return replace(self, bytecode=None)
+
+    def within(self, timeout_s: float) -> "PytestSuite":
+        """The same tests, with no more time than that."""
+        return replace(self, timeout_s=min(timeout_s, self.timeout_s))
+
+    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+        """What a command of the model's may reach."""
+        tests = protected_tests(self.root) if tests_too else ()
+        return access_for(self.root, self.interpreter, locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
@@ -93,9 +95,9 @@ class Suite:
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)
-            self._equip(private, nonce)
+            _equip(private, nonce)
             if self.bytecode is not None:
-                self._drop_dated_bytecode(self.bytecode)
+                _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
             notices: tuple[str, ...] = ()
             if why := self._absent_plugin(private / "report.json", result):
@@ -115,14 +117,6 @@ class Suite:
             duration_s=time.monotonic() - started,
             notices=notices,
         )
-
-    def _equip(self, private: Path, nonce: str) -> None:
-        """Put into ``private`` what a run needs: launcher and plugins."""
-        here, plugins = Path(__file__).parent, private / "plugins"
-        package = Path(pytest_tdd_agent.__file__).parent
-        shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
-        shutil.copy(here / "launcher.py", private)
 
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:
         """Run pytest with what is in ``private``, and a report there."""
@@ -162,17 +156,6 @@ class Suite:
             locked=code_of_tests(self.root),
         )
 
-    def _drop_dated_bytecode(self, cache: Path) -> None:
-        """Drop from the cache what is told by its date, except of what is installed: a test, or pytest, made it."""
-        python = self.interpreter.path
-        prefixes = (python.parent.parent.absolute(), python.resolve().parent.parent)
-        installed = tuple(str(prefix / "lib" / "python3") for prefix in prefixes)
-        for path in cache.rglob("*.pyc"):
-            if f"/{path.relative_to(cache)}".startswith(installed) or path.is_dir():
-                continue
-            if path.is_symlink() or not path.is_file() or _is_dated(path):
-                path.unlink()
-
     def _absent_plugin(self, report: Path, result: Result) -> str | None:
         """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
         reason = diagnosis.refusal(result.output)
@@ -188,7 +171,7 @@ class Suite:
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists() or result.exit_status == _USAGE_ERROR:
-            return None, self._no_report(result, running)
+            return None, _no_report(result, running, python=self.interpreter.path)
         try:
             report = load(path)
         except ReportError as error:
@@ -200,16 +183,40 @@ class Suite:
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
         return replace(report, sandbox=result.level), None
 
-    def _no_report(self, result: Result, running: str) -> str:
-        """Why there is none: pytest refused to run, or its process died."""
-        reason = diagnosis.refusal(result.output)
-        if not running and reason is not None:
-            return f"{_REFUSED}: {reason}; {diagnosis.advice(reason, self.interpreter.path)}"
-        last = (result.output.strip().splitlines() or ["no output"])[-1]
-        return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"
-
 
 def _is_dated(path: Path) -> bool:
     """Whether compiled code is told from its source by size and time."""
     with path.open("rb") as stream:
         return stream.read(8)[4:] != _CHECKED_HASH
+
+
+def _equip(private: Path, nonce: str) -> None:
+    """Put into ``private`` what a run needs: launcher and plugins."""
+    here, plugins = Path(__file__).parent / "inside", private / "plugins"
+    package = Path(pytest_tdd_agent.__file__).parent
+    shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
+    shutil.copy(here / "launcher.py", private)
+
+
+def _drop_dated_bytecode(cache: Path, python: Path) -> None:
+    """Drop from the cache what is told by its date, except of what is installed: a test, or pytest, made it."""
+    prefixes = (python.parent.parent.absolute(), python.resolve().parent.parent)
+    installed = tuple(str(prefix / "lib" / "python3") for prefix in prefixes)
+    for path in cache.rglob("*.pyc"):
+        if f"/{path.relative_to(cache)}".startswith(installed) or path.is_dir():
+            continue
+        if path.is_symlink() or not path.is_file() or _is_dated(path):
+            path.unlink()
+
+
+def _no_report(result: Result, running: str, *, python: Path) -> str:
+    """Why there is none: pytest refused to run, or its process died."""
+    reason = diagnosis.refusal(result.output)
+    if not running and reason is not None:
+        return f"{_REFUSED}: {reason}; {diagnosis.advice(reason, python)}"
+    last = (result.output.strip().splitlines() or ["no output"])[-1]
+    return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"
+
+
+Suite = PytestSuite

@@ -7,8 +7,8 @@ import pytest
 
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun import launcher, run_plugin
 from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.inside import launcher, run_plugin
 from cdd_agent.testrun.run import Suite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import summary

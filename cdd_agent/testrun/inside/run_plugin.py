@@ -1,6 +1,6 @@
 """The plugin that goes with every run of ours: compiled code is kept by content, and the run goes on to its end.
 
-``Suite`` runs a copy of this file; it is Python 3.8. xdist's workers load it too. PYTEST_DONT_REWRITE: the launcher
+``PytestSuite`` runs a copy of this file; it is Python 3.8. xdist's workers load it too. PYTEST_DONT_REWRITE: launcher
 imports it before pytest.
 
 Python tells bytecode from its source by size and whole seconds, so it can be of the version before an edit. In the

@@ -115,11 +115,11 @@ def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
     assert outcomes(anew.run()) == {"test_a.py::test_one": "passed"}
 
 
-@pytest.mark.parametrize("plugin", ["", "import cdd_agent.testrun.run_plugin"])
+@pytest.mark.parametrize("plugin", ["", "import cdd_agent.testrun.inside.run_plugin"])
 def test_compiled_code_that_a_full_disk_cuts_off_is_not_kept_where_python_keeps_it(tmp_path: Path, plugin: str) -> None:
     (tmp_path / "code_here.py").write_text("".join(f"def f{n}(): return {n}\n" for n in range(50)))
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1)); import code_here"
-    variables = {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
+    variables = {"PYTHONPATH": str(Path(__file__).parents[4]), "PYTHONPYCACHEPREFIX": str(tmp_path / "cache")}
     codes = [
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, check=False, capture_output=True)
         for code in (f"{plugin}\n{full}", "import code_here")

@@ -1,7 +1,7 @@
 """What starts pytest in the project's interpreter: as ``python -m pytest`` would, but with the pytest installed there.
 
 ``python -m`` puts the current folder before everything else, so that a file ``pytest.py`` of the project would be taken
-for pytest. ``Suite`` runs a copy of this file; it knows nothing but pytest, and is Python 3.8. The folder ``plugins``
+for pytest. ``PytestSuite`` runs a copy of this file; it knows nothing but pytest, and is Python 3.8. ``plugins``
 beside it goes onto the path here and not through PYTHONPATH, so that programs which tests start do not get it; xdist's
 workers do. Processes that tests spawn import this file again, hence the guard at its end.
 """
