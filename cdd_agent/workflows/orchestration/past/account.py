@@ -1,0 +1,167 @@
+"""What the handoff notes tell of the commits that HEAD reaches: each phase, newest first, and where the run stands.
+
+Notes of commits that a rollback took off the branch are kept, and are no part of this.
+"""
+
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.notes.history import Damage, Entry, survey
+from cdd_agent.git.notes.store import REF, NotesDamaged
+from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.storage import Holder, holder_of
+
+BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
+RESUME = "cdd tdd resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The notes that count here."""
+
+    entries: tuple[Entry, ...]
+    """Newest commit first, at least one."""
+    damages: tuple[Damage, ...]
+    """What is wrong with any note, wherever it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffListed:
+    """What one phase handed over, as its note says it."""
+
+    ticket: str
+    cycle: int
+    phase: str
+    following: str
+    """The phase after it, or COMPLETE."""
+    result: str
+    """Of the tests, PASS or FAIL; CLOSED where the phase failed; empty where nothing is said."""
+    retries: int
+    commit: CommitId
+    description: str
+    error: str
+    reconstructed: bool
+    """Whether the note was lost and made up from the commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the run of the newest note stands."""
+
+    last: HandoffListed
+    completed: tuple[str, ...]
+    """Of the test list."""
+    pending: tuple[str, ...]
+    details: str
+    """Of the last error; empty without one."""
+    at_work: Holder | None
+    """Who carries it on at present."""
+
+    @property
+    def following(self) -> str:
+        """What to type next."""
+        if self.at_work is not None:
+            return "wait: it goes on by itself"
+        if self.last.following == "COMPLETE":
+            return f"the run is complete; another one: {BEGIN}"
+        return RESUME
+
+
+def account(repository: Repository) -> Account:
+    """The notes on commits that HEAD reaches.
+
+    Raises ``UsageError`` if there are none, and ``NotesDamaged`` if there are and they cannot be read; of single ones
+    that cannot, ``damages`` tells.
+    """
+    found = survey(repository)
+    head = repository.head()
+    if found.tip is None:
+        raise _without_notes(repository, head=head)
+    beyond = _beyond(repository, head, commits=[entry.commit for entry in found.entries])
+    entries = tuple(entry for entry in found.entries if entry.commit not in beyond)
+    if not entries and found.damages:
+        raise NotesDamaged(f"No handoff note here can be read. {found.damages[0].what}")
+    if not entries:
+        raise UsageError(
+            f"None of the {len(found.entries)} handoff notes is on a commit of {repository.branch() or 'HEAD'}.",
+            hint=f"go to the branch of the run: git switch BRANCH; or begin one here: {BEGIN}",
+        )
+    return Account(entries=entries, damages=found.damages)
+
+
+def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[HandoffListed, ...]:
+    """The handoffs in ``entries``, the newest first, or just so many of them."""
+    rows: list[HandoffListed] = []
+    for entry in entries:
+        if most is not None and len(rows) >= most:
+            break
+        by_seq = sorted(enumerate(entry.handoffs), key=lambda each: (each[1].seq, each[0]), reverse=True)
+        for _, handoff in by_seq:
+            closed = handoff.error is not None
+            row = HandoffListed(
+                ticket=handoff.ticket,
+                cycle=handoff.cycle_number,
+                phase=handoff.phase,
+                following=handoff.next_phase,
+                result="CLOSED" if closed else handoff.test_result or "",
+                retries=handoff.retry_count,
+                commit=entry.commit,
+                description=handoff.current_test.description,
+                error=handoff.error or "",
+                reconstructed=handoff.reconstructed,
+            )
+            rows.append(row)
+    return tuple(rows[:most])
+
+
+def standing(told: Account, *, locks: Path) -> Standing:
+    """Where the run stands that made the newest note; ``locks`` is the folder that says who is at work."""
+    newest = told.entries[0]
+    handoff = newest.latest
+    details = handoff.error_details
+    return Standing(
+        last=next(row for row in listed((newest,)) if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase)),
+        completed=handoff.completed_tests,
+        pending=handoff.pending_tests,
+        details=details.message if details is not None else "",
+        at_work=_at_work(locks / f"{Path(handoff.ticket).name}.lock"),
+    )
+
+
+def _beyond(repository: Repository, head: CommitId | None, *, commits: list[CommitId]) -> set[CommitId]:
+    """Those of ``commits`` that HEAD does not reach."""
+    if head is None or not commits:
+        return set(commits)
+    given = "".join(f"{commit}\n" for commit in commits).encode()
+    walked = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=given)
+    return {CommitId(line) for line in walked.splitlines()}
+
+
+def _at_work(lock: Path) -> Holder | None:
+    """Who the lock of a run says is at work, unless that process has ended.
+
+    The lock itself is not tried: whoever begins in that moment would find it held.
+    """
+    holder = holder_of(lock)
+    if holder is None or holder.host != socket.gethostname():
+        return holder
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return None
+    except (OSError, OverflowError, TypeError):
+        return holder
+    return holder
+
+
+def _without_notes(repository: Repository, *, head: CommitId | None) -> UsageError | NotesDamaged:
+    """The error where there is no ref of notes: there never was one, or it was lost."""
+    log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
+    landed = repository.git(*log, head).strip() if head is not None else ""
+    if landed:
+        return NotesDamaged(f"There is no {REF} in this repository, but commits that had notes are there.")
+    return UsageError("There are no handoff notes in this repository: nothing was run in it yet.", hint=BEGIN)

@@ -1,0 +1,189 @@
+"""The receipt of a way back: a commit that says what was moved where, and keeps all that a second thought may need.
+
+Its message is the receipt. Its tree holds the run's own files as they were and as they are to be, and what kept refs
+named that is no commit. Its parents are the commits that went and the work tree of before, so that one ref keeps all.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.notes.history import contents
+from cdd_agent.git.repository import CommitId, Repository, encoded, private_index
+from cdd_agent.git.snapshot import OURSELVES
+from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
+
+PENDING = "refs/cdd/rollback"
+"""Names the receipt while its way back is gone."""
+SCHEMA = 1
+_KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
+_LIMIT_BYTES = 100_000_000
+"""Of one file of a run."""
+
+Files: TypeAlias = Mapping[str, bytes]
+"""Path below a folder -> content."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What is moved where."""
+
+    schema: int = SCHEMA
+    number: int
+    """Counts the ways back in this repository."""
+    ticket: str
+    branch: str
+    source: CommitId
+    """Where the branch was."""
+    target: CommitId
+    """Where it goes."""
+    snapshot: CommitId
+    """The work tree of before."""
+    restored: tuple[str, ...]
+    """Paths that get other content, or go: as ``target`` has them, unless ``kept`` is given."""
+    loose: tuple[str, ...] = ()
+    """Those of them that differed from ``source``: work of the run that was not committed."""
+    kept: CommitId | None = None
+    """An earlier snapshot that the paths come from, if it has them as they were."""
+    by_commit: tuple[str, ...] = ()
+    """Those of ``restored`` that come from ``target`` all the same."""
+    refs: dict[str, str] = {}
+    """Ref of a checkpoint -> object."""
+
+    @property
+    def ref(self) -> str:
+        """Under which the receipt, and with it all that went, is kept."""
+        return f"refs/cdd/abandoned/{self.ticket}/rollback-{self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """The files of a run that are not in git: its state and its reports."""
+
+    state: Files
+    reports: Files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A receipt that is in the repository."""
+
+    receipt: Receipt
+    commit: CommitId
+
+
+def store(repository: Repository, receipt: Receipt, *, before: RunFiles, after: Files) -> Stored:
+    """Put ``receipt`` into the repository, with the run's files; no ref names it yet."""
+    folders = (("before/state", before.state), ("before/reports", before.reports), ("after/state", after))
+    files = {f"{folder}/{name}": data for folder, held in folders for name, data in held.items()}
+    blobs = list(zip(files, _stored(repository, files.values()), strict=True))
+    kinds = _kinds(repository, receipt.refs.values())
+    blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
+    with private_index() as index:
+        listing = "".join(f"100644 {blob}\t{path}\0" for path, blob in blobs)
+        repository.git("update-index", "--add", "-z", "--index-info", stdin=encoded(listing), variables=index)
+        for tree in sorted(each for each in kinds if kinds[each] == "tree"):
+            repository.git("read-tree", f"--prefix=refs/{tree}/", tree, variables=index)
+        made = repository.git("write-tree", variables=index).strip()
+    commits = [receipt.source, receipt.snapshot, *(each for each in sorted(kinds) if kinds[each] == "commit")]
+    parents = [word for commit in dict.fromkeys(commits) for word in ("-p", commit)]
+    message = json.dumps(msgspec.to_builtins(receipt)).encode()  # with escapes for names that are no UTF-8
+    commit = repository.git("commit-tree", made, *parents, "-F", "-", stdin=message, variables=OURSELVES).strip()
+    return Stored(receipt=receipt, commit=CommitId(commit))
+
+
+def load(repository: Repository, ref: str) -> Stored | None:
+    """The receipt that ``ref`` names, if there is such a ref; raises ``UsageError`` for anything else."""
+    named = repository.git("for-each-ref", "--format=%(objecttype) %(objectname)", ref).split()
+    if not named:
+        return None
+    happened = f"{ref} holds no rollback that this program can read."
+    hint = f"see what it is: git show {ref}; if a later cdd wrote it: pip install --upgrade cdd-agent"
+    if named[0] != "commit":
+        raise UsageError(happened, hint=hint)
+    try:
+        told = msgspec.convert(json.loads(repository.git("log", "-1", "--format=%B", named[1])), type=Receipt)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(happened, hint=hint) from error
+    if told.schema != SCHEMA:
+        raise UsageError(happened, hint=hint)
+    return Stored(receipt=told, commit=CommitId(named[1]))
+
+
+def newest(repository: Repository) -> Stored | None:
+    """The last way back, or the way forth again, that was gone to its end."""
+    found = _numbers(repository)
+    return load(repository, found[max(found)]) if found else None
+
+
+def next_number(repository: Repository) -> int:
+    """A number that no receipt has."""
+    return max(_numbers(repository), default=0) + 1
+
+
+def files_of(stored: Stored, repository: Repository, *, when: str) -> Files:
+    """The run's own files as the receipt has them: ``before/state``, ``before/reports`` or ``after/state``."""
+    listed = repository.git("ls-tree", "-r", "-z", stored.commit, "--", when)
+    entries = [entry.partition("\t") for entry in listed.split("\0") if entry]
+    blobs = {path.removeprefix(f"{when}/"): about.split()[2] for about, _, path in entries}
+    held = contents(repository, set(blobs.values()))
+    return {path: held[blob] for path, blob in blobs.items() if blob in held}
+
+
+def read_run(state: Path, reports: Path) -> RunFiles:
+    """The files of a run as they are now."""
+    return RunFiles(state=_read(state), reports=_read(reports))
+
+
+def write_run(folder: Path, files: Files, *, only_missing: bool = False) -> None:
+    """Make ``folder`` hold just ``files``; or give it back those that it lacks."""
+    for name, data in files.items():
+        path = folder / name
+        if not (only_missing and path.exists()):
+            write_atomic(path, data)
+    if not only_missing:
+        for name in _names(folder):
+            if name not in files:
+                (folder / name).unlink(missing_ok=True)
+
+
+def _read(folder: Path) -> Files:
+    return {name: read_ordinary(folder / name, limit_bytes=_LIMIT_BYTES) for name in _names(folder)}
+
+
+def _names(folder: Path) -> list[str]:
+    """The ordinary files below ``folder``; links are nobody's of ours."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(path.relative_to(folder).as_posix() for path in found if not is_leftover(path.name))
+
+
+def _numbers(repository: Repository) -> dict[int, str]:
+    """Number -> the ref of its receipt."""
+    listed = repository.git("for-each-ref", "--format=%(refname)", "refs/cdd/abandoned/").splitlines()
+    return {int(match[1]): ref for ref in listed if (match := _KEPT.fullmatch(ref))}
+
+
+def _stored(repository: Repository, datas: Iterable[bytes]) -> list[str]:
+    """The objects that hold these contents, made by one call of git."""
+    with tempfile.TemporaryDirectory(prefix="cdd-receipt-") as folder:
+        paths = []
+        for number, data in enumerate(datas):
+            paths.append(Path(folder, str(number)))
+            paths[-1].write_bytes(data)
+        listed = "".join(f"{path}\n" for path in paths).encode()
+        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listed).split()
+
+
+def _kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
+    """Object -> commit, tree or blob."""
+    asked = "".join(f"{each}\n" for each in dict.fromkeys(objects))
+    if not asked:
+        return {}
+    told = repository.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked.encode())
+    return dict((line.split()[0], line.split()[1]) for line in told.splitlines())
