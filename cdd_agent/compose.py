@@ -35,7 +35,7 @@ from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.approved import approved_interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Trust
 from cdd_agent.workflows.conversation.desk import Desk
@@ -87,7 +87,7 @@ class Adapters:
         return repository
 
     @cached_property
-    def suite(self) -> Suite:
+    def suite(self) -> PytestSuite:
         """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
         limits = self.settings
         sandbox = choose(
@@ -95,7 +95,7 @@ class Adapters:
             unattended=not self._options.attended,
             tell=lambda text: self.emit(Notice(text=text)),
         )
-        return Suite(
+        return PytestSuite(
             root=self.root,
             interpreter=approved_interpreter(
                 self.root, environment=self._environment, trust=self.trust, sandbox=sandbox
@@ -116,7 +116,7 @@ class Adapters:
             ask=self._options.ask_command,
             tell=lambda text: self.emit(Notice(text=text)),
             asks_all=self.settings.approvals == "all",
-            test_command=f"{self.suite.interpreter.path} -m pytest",
+            test_command=self.suite.command,
         )
 
     @cached_property

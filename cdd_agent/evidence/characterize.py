@@ -12,7 +12,7 @@ from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.evidence.trees import project_in, sources_in
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.suite import Suite
 
 MOST = 5
 """Mutants that are tried."""

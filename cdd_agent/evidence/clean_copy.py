@@ -11,39 +11,33 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.evidence.trees import entries, name_in, project_in
+from cdd_agent.evidence.trees import entries, layout_of
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository, encoded, private_index
 from cdd_agent.git.snapshot import OURSELVES
-from cdd_agent.testrun.run import Suite
-from pytest_tdd_agent.fingerprint import digests, is_protected
-
-_SHARED = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
-"""Files of which a section configures pytest; the rest is the product's."""
+from cdd_agent.testrun.suite import Layout, Suite
 
 
 @contextlib.contextmanager
 def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) -> Iterator[Suite]:
     """The suite in a copy of the tree ``green`` with the protected files of ``red``; gone after the block."""
-    project = project_in(repository, suite)
+    layout = layout_of(repository, suite)
     with tempfile.TemporaryDirectory(prefix="cdd-copy-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve() / repository.root.resolve().name
         with private_index() as index:
             repository.git("read-tree", green, variables=index)
             swaps = _restored(
-                entries(repository, green), entries(repository, red), project=project, repository=repository
+                entries(repository, green), entries(repository, red), layout=layout, repository=repository
             )
             repository.git("update-index", "-z", "--index-info", stdin=encoded("".join(swaps)), variables=index)
             repository.git("checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}", variables=index)
             folder.mkdir(exist_ok=True)
             _make_repository(folder, like=repository, index=Path(index["GIT_INDEX_FILE"]))
-        root = folder / project
+        root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
-        objects = repository.place.common_dir / "objects"
-        yield replace(suite, root=root, bytecode=None, reads=(*suite.reads, objects))
+        yield suite.in_copy(root, reads=(repository.place.common_dir / "objects",))
 
 
 def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
@@ -62,31 +56,31 @@ def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
 
 
 def _restored(
-    green: Mapping[str, tuple[str, str]], red: Mapping[str, tuple[str, str]], *, project: str, repository: Repository
+    green: Mapping[str, tuple[str, str]], red: Mapping[str, tuple[str, str]], *, layout: Layout, repository: Repository
 ) -> Iterator[str]:
     """The lines for ``update-index`` that bring tests and configuration back to what they were in ``red``."""
     for path in sorted({*green, *red}):
         before, now = red.get(path), green.get(path)
         if before == now:
             continue
-        is_shared = path.rpartition("/")[2] in _SHARED and _configures_anew(
-            before, now, path=path, repository=repository
+        is_shared = path.rpartition("/")[2] in layout.conventions.shared and _configures_anew(
+            (before, now), path=path, layout=layout, repository=repository
         )
-        if not (is_shared or is_protected(name_in(project, path))):
+        if not (is_shared or layout.is_test(path)):
             continue
         mode, object_id = before or ("0", "0" * len(now[1] if now else ""))
         yield f"{mode} {object_id}\t{path}\0"
 
 
 def _configures_anew(
-    before: tuple[str, str] | None, now: tuple[str, str] | None, *, path: str, repository: Repository
+    entries: tuple[tuple[str, str] | None, ...], *, path: str, layout: Layout, repository: Repository
 ) -> bool:
-    """Whether pytest's section of a configuration file differs."""
+    """Whether the part of a file that configures the tests differs."""
     sections = []
-    for entry in (before, now):
+    for entry in entries:
         with tempfile.TemporaryDirectory(prefix="cdd-section-", ignore_cleanup_errors=True) as folder:
             if entry is not None:
                 text = repository.git("cat-file", "blob", entry[1])
                 (Path(folder) / path.rpartition("/")[2]).write_bytes(encoded(text))
-            sections.append(digests(Path(folder)))
+            sections.append(layout.conventions.parts(Path(folder)))
     return sections[0] != sections[1]

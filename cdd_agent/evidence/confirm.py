@@ -17,7 +17,7 @@ from cdd_agent.evidence.request import PYTHON, Findings, Request
 from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 

@@ -1,12 +1,12 @@
 """Test runs within one time box, told as events."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
 from cdd_agent.evidence.mutation import Mutant
-from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.workspace.beneath import Beneath
 
 SHORTEST_S = 1.0
@@ -41,7 +41,7 @@ class Runs:
             raise self._time_up(purpose)
         self.emit(SuiteStarted(purpose=purpose, targets=tests))
         self.count += 1
-        timed = replace(suite, timeout_s=min(suite.timeout_s, left_s, self._patience_s(is_altered)))
+        timed = suite.within(min(left_s, self._patience_s(is_altered)))
         run = timed.run(tests)
         if run.report is None and self.spent_s() >= self.limit_s:
             raise self._time_up(purpose)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.suite import Layout, Suite
 from pytest_tdd_agent.fingerprint import is_protected
 from pytest_tdd_agent.report import SuiteReport
 
@@ -27,12 +27,9 @@ def project_in(repository: Repository, suite: Suite) -> str:
     return "" if inside == "." else inside
 
 
-def name_in(project: str, path: str) -> str:
-    """What ``path``, relative to the work tree, is called in the project; one outside keeps its name.
-
-    By it a file is one of the tests or is not: folders above the project say nothing of what is in it.
-    """
-    return path.removeprefix(f"{project}/") if project else path
+def layout_of(repository: Repository, suite: Suite) -> Layout:
+    """Which files of the work tree are the project's tests."""
+    return Layout(project=project_in(repository, suite), conventions=suite.conventions)
 
 
 def entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
@@ -47,7 +44,7 @@ def entries(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
 
 
 def product_changes(
-    repository: Repository, *, project: str, red: str, green: str, tests: Collection[str] = ()
+    repository: Repository, *, layout: Layout, red: str, green: str, tests: Collection[str] = ()
 ) -> tuple[ProductChange, ...]:
     """What differs between two trees and is neither protected nor one of ``tests`` (files, relative to the project).
 
@@ -55,8 +52,8 @@ def product_changes(
     """
     found = []
     for change in repository.changes(red, green, submodules=False):
-        path = os.path.relpath(change.path, project or ".")
-        if is_protected(name_in(project, change.path)) or path in tests:
+        path = os.path.relpath(change.path, layout.project or ".")
+        if layout.is_test(change.path) or path in tests:
             continue
         is_read = path.endswith(PYTHON)
         old = _text(repository, red, path=change.path) if is_read and change.kind != "created" else None

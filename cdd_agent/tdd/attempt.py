@@ -14,7 +14,7 @@ from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
-from cdd_agent.evidence.trees import newly_passing, product_changes, product_sources, project_in, sources_of_tests
+from cdd_agent.evidence.trees import layout_of, newly_passing, product_changes, product_sources, sources_of_tests
 from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.guarded.keys import mask
@@ -25,6 +25,7 @@ from cdd_agent.tdd.equipment import locks_for, tools_for
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules import verdict
+from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
@@ -71,7 +72,7 @@ def make_attempt(
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
         judged = verdict.joined(judged, doubts)
-    finding = verdict.red_finding(item, judged, report=report, baseline=ground.baseline) if phase == "red" else None
+    finding = _red_finding(item, judged, report=report, ground=ground, bench=bench) if phase == "red" else None
     reasons = briefing.reason_lines(judged)
     bench.emit(
         GateJudged(
@@ -121,6 +122,13 @@ def _worked(
     )
     conversation.say(task)
     return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
+
+
+def _red_finding(
+    item: WorkItem, judged: Verdict, *, report: SuiteReport | None, ground: Ground, bench: Workbench
+) -> RedVerdict:
+    conventions = bench.suite.conventions
+    return verdict.red_finding(item, judged, report=report, baseline=ground.baseline, conventions=conventions)
 
 
 def _given_up(phase: Phase, call: ToolCall) -> Verdict:
@@ -201,7 +209,9 @@ def _judge(
     if run.report is None:
         judged = verdict.not_run(phase, run.problem or "no report")
     else:
-        judged = verdict.of_run(item, phase, report=run.report, baseline=ground.baseline)
+        judged = verdict.of_run(
+            item, phase, report=run.report, baseline=ground.baseline, conventions=bench.suite.conventions
+        )
     offences = _put_back_offences(item, phase, changes=changes, step=step, ground=ground, bench=bench)
     return verdict.joined(judged, offences), run.report
 
@@ -215,7 +225,7 @@ def _put_back_offences(
         changes,
         off_limits=ground.off_limits,
         tests=_named_tests(item, bench),
-        project=project_in(bench.repository, bench.suite),
+        layout=layout_of(bench.repository, bench.suite),
         listed=_listed(item, bench),
     )
     if offences:
@@ -228,12 +238,13 @@ def _doubts(
 ) -> tuple[Reason, ...]:
     """What speaks against an open GREEN when it is looked at from outside the process that ran the tests."""
     repository, red, green = bench.repository, ground.snapshot.commit, checkpoint.commit
-    project = project_in(repository, bench.suite)
+    layout = layout_of(repository, bench.suite)
+    project = layout.project
     targets = newly_passing(report, baseline=ground.baseline)
     request = Request(
         targets=targets,
         changes=product_changes(
-            repository, project=project, red=red, green=green, tests=verdict.named_test_files(item)
+            repository, layout=layout, red=red, green=green, tests=verdict.named_test_files(item)
         ),
         tests=sources_of_tests(repository, project=project, tree=red, targets=targets),
         stated=f"{item.title}\n{item.goal}",

@@ -11,13 +11,12 @@ from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.errors import UsageError
-from cdd_agent.evidence.trees import project_in
+from cdd_agent.evidence.trees import layout_of
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.rules.verdict import lock_reason
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.access import access_for, protected_tests
 from pytest_tdd_agent.report import summary
 
 MOST_NAMED = 40
@@ -74,13 +73,13 @@ def locks_for(
 
     Everything is as for ``verdict.lock_reason``.
     """
-    project = project_in(bench.repository, bench.suite)
+    layout = layout_of(bench.repository, bench.suite)
 
     def locked(path: str) -> str | None:
         path = bench.in_repository(path)
         if bench.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
-        reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, project=project, listed=listed)
+        reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, layout=layout, listed=listed)
         return reason if reason is not None or bench.permission is None else bench.permission.refusal_of("write")
 
     return locked
@@ -90,7 +89,7 @@ def _require_test(target: str, bench: Workbench) -> None:
     """Raise ``UsageError`` if what the model calls a test is an option of pytest's, or lies outside the project."""
     if target.startswith(("-", "@")):
         raise UsageError(
-            f"{target} is an option of pytest's and names no test.",
+            f"{target} is an option and names no test.",
             hint="give test files or node ids, such as tests/test_a.py::test_b",
         )
     bench.workspace.relative(target.partition("::")[0])
@@ -101,7 +100,5 @@ def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], t
 
     What is locked and cannot be protected, because it does not exist or is one of too many, the verdict finds.
     """
-    root = bench.suite.root
     named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
-    locked = protected_tests(root) if phase != "red" else ()
-    return access_for(root, bench.suite.interpreter, locked=(*locked, *named[:MOST_NAMED]))
+    return bench.suite.access(locked=tuple(named[:MOST_NAMED]), tests_too=phase != "red")

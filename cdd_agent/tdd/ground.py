@@ -42,11 +42,11 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
     if phase in ("green", "refactor") and not baseline.tests and not baseline.collect_errors:
         root = bench.suite.root
         raise EnvironmentMissing(
-            f"No tests found: pytest in {root} collected none (by default it looks for functions test_* in files "
-            f"test_*.py and *_test.py), and without a test the gate cannot say that step {item.number}, a step of "
+            f"No tests found: {bench.suite.conventions.framework} in {root} has none (by default "
+            f"{bench.suite.looked_for}), and without a test the gate cannot say that step {item.number}, a step of "
             f"kind {item.kind}, left everything working.",
-            hint=f"write one test and commit it (see what is found: {bench.suite.interpreter.path} -m pytest "
-            "--collect-only), or give the step the kind feature",
+            hint=f"write one test and commit it (see what is found: {_listing(bench)}), or "
+            "give the step the kind feature",
         )
     return Ground(
         snapshot=snapshot,
@@ -55,6 +55,12 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
         baseline_path=path,
         off_limits=recovery.user_files(step, bench=bench),
     )
+
+
+def _listing(bench: Workbench) -> str:
+    """The command that shows which tests there are."""
+    only = " --collect-only" if bench.suite.conventions.framework == "pytest" else ""
+    return f"{bench.suite.command}{only}"
 
 
 def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> tuple[SuiteReport, str]:
@@ -78,7 +84,7 @@ def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> t
     if run.report is None:
         raise EnvironmentMissing(
             f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
-            hint=f"make `{bench.suite.interpreter.path} -m pytest` work in {bench.suite.root}",
+            hint=f"make `{bench.suite.command}` work in {bench.suite.root}",
         )
     return run.report, shown
 

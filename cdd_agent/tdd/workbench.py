@@ -1,6 +1,6 @@
 """Everything a cycle works with, gathered once by whoever starts it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.agent.permission import Permission
@@ -10,7 +10,7 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.port import Model
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
-from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
@@ -65,7 +65,7 @@ class Workbench:
         """
         self.emit(SuiteStarted(purpose=purpose, targets=targets))
         before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
-        suite = self.suite if keep is None else replace(self.suite, bytecode=None)
+        suite = self.suite if keep is None else self.suite.anew()
         run = suite.run(targets, keep=keep)
         for notice in run.notices:
             self.emit(Notice(text=notice))

@@ -26,6 +26,8 @@ from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport
 
+__all__ = ["OUTPUT_CAP_BYTES", "PytestSuite", "Suite", "SuiteRun"]
+
 OUTPUT_CAP_BYTES = 200_000
 _REFUSED = "pytest refused to run"
 _USAGE_ERROR = 4

@@ -124,6 +124,10 @@ class Layout:
         return self.conventions.stands_in(self.name(path))
 
 
+PLAIN = Layout()
+"""The work tree is the project, and its tests are pytest's."""
+
+
 def digest(content: bytes) -> str:
     """sha256, as fingerprints have it."""
     return hashlib.sha256(content).hexdigest()

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from cdd_agent.evidence.trees import name_in
 from cdd_agent.git.repository import Change
-from cdd_agent.tdd.policy import Phase, WorkItem, modules_of
+from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules.red import RedVerdict, red_verdict
-from pytest_tdd_agent.fingerprint import is_protected, shadows_runner
+from cdd_agent.testrun.suite import PLAIN, PYTEST, Conventions, Layout
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
@@ -26,16 +25,16 @@ def lock_reason(
     *,
     off_limits: frozenset[str],
     tests: Collection[str] = (),
-    project: str = "",
+    layout: Layout = PLAIN,
     listed: Collection[str] = (),
 ) -> str | None:
     """Why ``path``, relative to the work tree, may not be written in this phase, as a sentence; None if it may.
 
     The tools say it beforehand, the verdict afterwards. ``tests``: what else belongs to the tests, as
-    ``named_test_files`` says, relative to the same folder as ``path``. ``project``: its folder in the work tree.
+    ``named_test_files`` says, relative to the same folder as ``path``. ``layout``: of the project in the work tree.
     ``listed``: all that PLAN may write.
     """
-    is_test = is_protected(name_in(project, path)) or any(path == name or path.startswith(f"{name}/") for name in tests)
+    is_test = layout.is_test(path) or any(path == name or path.startswith(f"{name}/") for name in tests)
     if path in off_limits:
         return "It has uncommitted changes of the user's and stays as it is."
     if phase == "plan":
@@ -43,7 +42,7 @@ def lock_reason(
     if phase == "red" and not is_test:
         return "RED changes tests only; sources wait for GREEN."
     if phase != "red" and is_test:
-        return f"Tests, conftest files and the pytest configuration are locked in {phase.upper()}."
+        return f"Tests{_AND_MORE.get(layout.conventions.framework, _MORE)} are locked in {phase.upper()}."
     return None
 
 
@@ -53,14 +52,14 @@ def trespasses(
     *,
     off_limits: frozenset[str],
     tests: Collection[str] = (),
-    project: str = "",
+    layout: Layout = PLAIN,
     listed: Collection[str] = (),
 ) -> dict[str, Reason]:
     """Changed path that this phase may not change -> the reason it gives."""
     found = {}
     for change in changes:
-        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, project=project, listed=listed)
-        if why is None and change.kind == "created" and shadows_runner(name_in(project, change.path)):
+        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, layout=layout, listed=listed)
+        if why is None and change.kind == "created" and layout.stands_in(change.path):
             why = "It would be loaded in the place of a test tool, or before it."
         if why is not None:
             code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
@@ -69,6 +68,8 @@ def trespasses(
     return found
 
 
+_AND_MORE = {"pytest": ", conftest files and the pytest configuration"}
+_MORE = " and what configures them"
 _LOCK_CODE: dict[Phase, str] = {
     "plan": "source_changed",
     "red": "source_changed",
@@ -91,25 +92,39 @@ def not_run(phase: Phase, problem: str) -> Verdict:
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
-def of_run(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
+def of_run(
+    item: WorkItem,
+    phase: Phase,
+    *,
+    report: SuiteReport,
+    baseline: SuiteReport,
+    conventions: Conventions = PYTEST,
+) -> Verdict:
     """The gate's verdict on a complete test run.
 
-    In RED, the modules of the item's sources may be missing; a bug may also show by the exception it raises.
+    In RED, what the item's sources are to bring may be missing; a bug may also show by the exception it raises.
     """
-    expects = _expected(item, report) if phase == "red" else ()
+    expects = _expected(item, report, conventions=conventions) if phase == "red" else ()
     return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
 
 
-def _expected(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
+def _expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:
     """What RED may find missing, or raised."""
     failures = [case.failure for case in report.tests if case.failure is not None and item.kind == "bug"]
     raised = (failure.exception for failure in failures if failure.origin == "project")
-    return (*modules_of(item.sources), *raised)
+    return (*conventions.names_of(item.sources), *raised)
 
 
-def red_finding(item: WorkItem, judged: Verdict, *, report: SuiteReport | None, baseline: SuiteReport) -> RedVerdict:
+def red_finding(
+    item: WorkItem,
+    judged: Verdict,
+    *,
+    report: SuiteReport | None,
+    baseline: SuiteReport,
+    conventions: Conventions = PYTEST,
+) -> RedVerdict:
     """What an attempt at RED came to."""
-    expects = () if report is None else _expected(item, report)
+    expects = () if report is None else _expected(item, report, conventions=conventions)
     return red_verdict(judged, report, baseline=baseline, expects=expects)
 
 

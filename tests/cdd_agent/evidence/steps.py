@@ -64,12 +64,13 @@ class Step:
 
     def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> Request:
         """What is asked about the step; ``passed``: the tests that passed in the baseline."""
-        project = trees.project_in(self.repository, self.suite)
+        layout = trees.layout_of(self.repository, self.suite)
+        project = layout.project
         files = {target.partition("::")[0] for target in targets}
         return Request(
             targets=targets,
             changes=trees.product_changes(
-                self.repository, project=project, red=self.red, green=self.green, tests=files
+                self.repository, layout=layout, red=self.red, green=self.green, tests=files
             ),
             tests=trees.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
             stated=stated,

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from cdd_agent.evidence import trees
 from cdd_agent.evidence.request import ProductChange
+from cdd_agent.testrun.suite import PLAIN
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import FILES, report_of
 
@@ -13,23 +14,24 @@ def test_a_change_is_read_from_the_trees_without_tests_and_configuration(make: M
     step = make(
         red, {"data.bin": "1", "product.py": "x = '\u00e9'\n", "old.py": "", "checks.py": "", "conftest.py": ""}
     )
-    found = trees.product_changes(step.repository, project="", red=step.red, green=step.green, tests=("checks.py",))
+    found = trees.product_changes(step.repository, layout=PLAIN, red=step.red, green=step.green, tests=("checks.py",))
     assert found == (
         ProductChange(path="data.bin", old=None, new=None),
         ProductChange(path="old.py", old=FILES["old.py"], new=""),
         ProductChange(path="product.py", old=None, new="x = '\u00e9'\n"),
     )
     (deleted,) = trees.product_changes(
-        step.repository, project="", red=step.green, green=step.red, tests=("checks.py",)
+        step.repository, layout=PLAIN, red=step.green, green=step.red, tests=("checks.py",)
     )[2:]
     assert deleted == ProductChange(path="product.py", old="x = '\u00e9'\n", new=None)
 
 
 def test_paths_are_relative_to_the_project(make: Make) -> None:
     step = make({"tests/test_product.py": TEST}, {"product.py": "x = 1\n"}, inside="tests/sums")
-    project = trees.project_in(step.repository, step.suite)
+    layout = trees.layout_of(step.repository, step.suite)
+    project = layout.project
     assert project == "tests/sums"
-    (change,) = trees.product_changes(step.repository, project=project, red=step.red, green=step.green)
+    (change,) = trees.product_changes(step.repository, layout=layout, red=step.red, green=step.green)
     assert change.path == "product.py"
     targets = ("tests/test_product.py::test_it", "tests/gone.py::test_it")
     sources = trees.sources_of_tests(step.repository, project=project, tree=step.red, targets=targets)

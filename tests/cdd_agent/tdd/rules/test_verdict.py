@@ -3,6 +3,7 @@ import pytest
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Kind, Phase
 from cdd_agent.tdd.rules import verdict
+from cdd_agent.testrun.suite import Layout
 from pytest_tdd_agent.report import Reason, Verdict
 from tests.fakes.project import item
 
@@ -29,11 +30,11 @@ def test_folders_above_the_project_say_nothing_of_what_is_in_it() -> None:
     none = frozenset[str]()
     for project in ("testing", "tests/app"):
         changes = [Change(path=f"{project}/{name}", kind="created") for name in ("prices.py", "tests/test_a.py")]
-        found = verdict.trespasses("green", changes, off_limits=none, project=project)
+        found = verdict.trespasses("green", changes, off_limits=none, layout=Layout(project=project))
         assert list(found) == [f"{project}/tests/test_a.py"]
-        assert list(verdict.trespasses("red", changes, off_limits=none, project=project)) == [f"{project}/prices.py"]
+        assert list(verdict.trespasses("red", changes, off_limits=none, layout=Layout(project=project))) == [f"{project}/prices.py"]
     outside, shadow = Change(path="tests/test_b.py", kind="created"), Change(path="app/pytest.py", kind="created")
-    assert list(verdict.trespasses("green", [outside, shadow], off_limits=none, project="app")) == [
+    assert list(verdict.trespasses("green", [outside, shadow], off_limits=none, layout=Layout(project="app"))) == [
         "tests/test_b.py",
         "app/pytest.py",
     ]
