@@ -19,9 +19,9 @@ _NAMES = ("vitest", "jest", "mocha", "node")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _CHAIN = re.compile(r"&&|\|\||[;|\n]")
 _DROPPED = re.compile(
-    r"--(?:no-)?(?:watch\w*|reporters?|reporter-options?|coverage\S*|json|output-?file|ui|bail|grep|fgrep|testNamePattern"
+    r"--(?:no-)?(?:watch\w*|reporters?|reporter-options?|coverage\S*|json|output-?[fF]ile|ui|bail|grep|fgrep|testNamePattern"
     r"|test-name-pattern|test-reporter|test-reporter-destination|silent|verbose|invert|forbid-only|onlyChanged|changed)"
-    r"(?:[.=].*)?|-[wRtgfbO]",
+    r"(?:[.=].*)?|-[RtgfbO]",
     re.DOTALL,
 )
 _WITH_VALUE = re.compile(
@@ -35,8 +35,8 @@ class Tool:
     """A test runner as scripts name it."""
 
     name: str
-    subcommands: tuple[str, ...] = ()
-    """What may follow the name in a script and is not kept."""
+    drops: tuple[str, ...] = ()
+    """What may follow the name in a script and is not kept: subcommands, and options that other tools give a value."""
     adds: tuple[str, ...] = ()
     """What follows the name instead."""
     configuration: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ def _call(command: str, tool: Tool, *, script: str) -> Call | None:
         script=script,
         variables=tuple(word for word in before if _VARIABLE.fullmatch(word)),
         node_options=tuple(options),
-        arguments=tuple(_kept(after, tool.subcommands)),
+        arguments=tuple(_kept(after, tool)),
     )
 
 
@@ -166,7 +166,7 @@ def _place(words: list[str], name: str) -> int | None:
     return next(found, None)
 
 
-def _kept(words: list[str], subcommands: tuple[str, ...]) -> Iterator[str]:
+def _kept(words: list[str], tool: Tool) -> Iterator[str]:
     """Arguments without those that say what is watched, reported and selected: that is said by the caller."""
     is_value = False
     for word in words:
@@ -174,7 +174,7 @@ def _kept(words: list[str], subcommands: tuple[str, ...]) -> Iterator[str]:
             is_value = False
             continue
         is_value = _WITH_VALUE.fullmatch(word) is not None
-        if word not in subcommands and not _DROPPED.fullmatch(word):
+        if word not in tool.drops and not _DROPPED.fullmatch(word):
             yield word
 
 

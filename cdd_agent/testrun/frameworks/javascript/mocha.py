@@ -16,7 +16,7 @@ from cdd_agent.testrun.frameworks.javascript.reports.thrown import Setting, fail
 from cdd_agent.testrun.frameworks.javascript.selection import SEPARATOR, full_names, numbered, select, spelled
 from pytest_tdd_agent.report import Case, CollectError
 
-_TOOL = Tool(name="mocha", configuration=(".mocharc*",), key="mocha")
+_TOOL = Tool(name="mocha", drops=("-w",), configuration=(".mocharc*",), key="mocha")
 _RESULT = "mocha.json"
 _HOOK = re.compile(r'"(?P<when>before|after) (?:each|all)" hook[^\n]*?(?: for "(?P<test>.*)"| in ".*")?', re.DOTALL)
 _PHASES = {"before": "setup", "after": "teardown"}
@@ -79,7 +79,7 @@ def _read(ended: Ended) -> Results:
         return _unloaded(ended)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return Results(problem=f"The results that mocha wrote cannot be read: {error}")
-    return written.unexplained(ended, Results(tests=tuple(_cases(run, ended.root))), "mocha")
+    return written.unexplained(ended, Results(tests=tuple(_cases(run, ended.root))), tool="mocha")
 
 
 def _cases(run: _Run, root: Path) -> Iterator[Case]:

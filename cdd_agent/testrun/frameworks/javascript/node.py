@@ -78,7 +78,7 @@ def _read(ended: Ended) -> Results:
         return Results(problem=f"The results that node --test wrote cannot be read: {error}")
     if found is None:
         return Results(problem=written.unwritten(ended, "node --test"))
-    return written.unexplained(ended, found, "node --test")
+    return written.unexplained(ended, found, tool="node --test")
 
 
 NODE = Framework(

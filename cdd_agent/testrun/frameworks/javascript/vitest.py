@@ -11,7 +11,7 @@ from cdd_agent.testrun.frameworks.javascript.selection import full_names, select
 
 _TOOL = Tool(
     name="vitest",
-    subcommands=("run", "watch", "dev", "--run"),
+    drops=("run", "watch", "dev", "--run", "-w"),
     configuration=("vitest.config.*", "vitest.workspace.*"),
     adds=("run",),
 )

@@ -34,7 +34,7 @@ _MODULE = r"['\"](?P<module>[^'\"\n]+)['\"]"
 _IMPORTER = r"['\"]?(?P<importer>(?:file://)?[^'\"\n]+?)['\"]?"
 _NAME = r"['\"](?P<missing>[^'\"\n]+)['\"]"
 _COMPILER = r"(?:.*\n){0,50}?.*TS"
-_NOT_WRITTEN = r"(?:\S+ (?:is )?)?(?:[Nn]ot (?:yet )?implemented|NOT IMPLEMENTED|[Uu]nimplemented)\b|(?:TODO|todo)\b"
+_NOT_WRITTEN = r"(?:\S+ (?:is )?)?(?:[Nn]ot (?:yet )?implemented|NOT IMPLEMENTED|[Uu]nimplemented)\b|(?i:todo)\b"
 _RULES = (
     _Rule("timeout", r"(?:Hook|Test) timed out in \d|test timed out after \d|Timeout of \d+ ?ms exceeded"),
     _Rule("timeout", r"(?:thrown: )?\"?Exceeded timeout of \d|STACK_TRACE_ERROR\b"),
@@ -45,7 +45,7 @@ _RULES = (
     _Rule("recursion", r"Maximum call stack size exceeded"),
     _Rule("missing_module", rf"Cannot find (?:module|package) {_MODULE}(?: imported)? from {_IMPORTER}(?:$|\n)"),
     _Rule("missing_module", rf"Cannot find (?:module|package) {_MODULE}"),
-    _Rule("missing_module", rf"Failed to resolve import {_MODULE} from {_IMPORTER}\."),
+    _Rule("missing_module", rf"Failed to resolve import {_MODULE} from {_IMPORTER}\. Does"),
     _Rule(
         "missing_module",
         r"Failed to load url (?P<module>\S+)(?: \(resolved id: [^\n]*?\))?(?: in (?P<importer>\S+?))?\.? Does",

@@ -55,7 +55,7 @@ def failure(text: str, setting: Setting, *, is_expectation: bool = False) -> Fai
     if setting.phase == "collect" and kind.name == "exception":
         kind = Kind(name="collection_error")
     importer = _relative(kind.importer, setting.root) if kind.importer else setting.file
-    missing = _missing(kind, importer, setting.root)
+    missing = _missing(kind, importer=importer, root=setting.root)
     return Failure(
         phase=setting.phase,
         kind=kind.name,
@@ -149,7 +149,7 @@ def _origin(places: list[Frame], setting: Setting) -> str:
     return "test" if places[0].path == setting.file or setting.is_test(places[0].path) else "project"
 
 
-def _missing(kind: Kind, importer: str, root: Path) -> str | None:
+def _missing(kind: Kind, *, importer: str, root: Path) -> str | None:
     """The name that was not there; of a module, its file relative to the root, as far as the import says it."""
     if kind.module is None:
         return kind.missing

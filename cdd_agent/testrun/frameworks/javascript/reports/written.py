@@ -83,7 +83,7 @@ def last_words(output: str) -> str:
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
-def unexplained(ended: Ended, results: Results, tool: str) -> Results:
+def unexplained(ended: Ended, results: Results, *, tool: str) -> Results:
     """The same results, with a problem if the command failed and nothing in them says why."""
     is_explained = bool(results.collect_errors) or any(case.outcome in FAILING for case in results.tests)
     if results.problem is not None or ended.exit_status == 0 or is_explained:
@@ -105,7 +105,7 @@ def read(ended: Ended, form: Format) -> Results:
     tests = tuple(_cases(run, ended.root, form=form, is_selected=is_selected))
     errors = tuple(_errors(run, ended.root, form=form))
     problem = f"{form.tool} was interrupted{last_words(ended.output)}" if run.was_interrupted else None
-    return unexplained(ended, Results(tests=tests, collect_errors=errors, problem=problem), form.tool)
+    return unexplained(ended, Results(tests=tests, collect_errors=errors, problem=problem), tool=form.tool)
 
 
 def _cases(run: _Run, root: Path, *, form: Format, is_selected: bool) -> Iterator[Case]:

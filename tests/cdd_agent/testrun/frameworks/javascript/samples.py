@@ -8,12 +8,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import Ended, Framework, Results
 from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
 from pytest_tdd_agent.report import Case, Failure
 
+NONE: Mapping[str, str] = {}
 DATA = Path(__file__).parents[1] / "data" / "javascript"
 KEPT = DATA / "kept"
 PLACE = "/project"
@@ -35,11 +37,11 @@ def kept(root: Path, name: str) -> str:
     return (KEPT / name).read_text(encoding="utf-8").replace(PLACE, str(root))
 
 
-def ended(root: Path, *, exit_status: int = 1, output: str = "", **files: str) -> Ended:
-    """A run that ended and wrote ``files``: names, in which ``_`` stands for the dot, and texts."""
+def ended(root: Path, *, exit_status: int = 1, output: str = "", files: Mapping[str, str] = NONE) -> Ended:
+    """A run that ended and wrote ``files``: names and texts."""
     results = Path(tempfile.mkdtemp(dir=root.parent))
     for name, text in files.items():
-        Path(results, name.replace("_", ".")).write_text(text, encoding="utf-8")
+        Path(results, name).write_text(text, encoding="utf-8")
     return Ended(root=root, results=results, output=output, exit_status=exit_status)
 
 
@@ -56,7 +58,7 @@ def run(framework: Framework, root: Path, *targets: str, path: str = "") -> Ende
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=60,
         check=False,
     )
     output = process.stdout.decode("utf-8", errors="replace")
