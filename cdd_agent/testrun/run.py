@@ -86,6 +86,10 @@ class PytestSuite:
         """The same tests, with no more time than that."""
         return replace(self, timeout_s=min(timeout_s, self.timeout_s))
 
+    def shut_in(self, sandbox: Sandbox) -> "PytestSuite":
+        """The same tests, run by another sandbox."""
+        return replace(self, sandbox=sandbox)
+
     def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """What a command of the model's may reach."""
         tests = protected_tests(self.root) if tests_too else ()
@@ -118,6 +122,7 @@ class PytestSuite:
             output=result.output,
             duration_s=time.monotonic() - started,
             notices=notices,
+            was_refused=problem is not None and problem.startswith(_REFUSED),
         )
 
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:

@@ -24,6 +24,8 @@ class SuiteRun:
     duration_s: float
     notices: tuple[str, ...] = ()
     """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
+    was_refused: bool = False
+    """Whether nothing was run for what was asked for, or how: no test has that name, an option is not known."""
 
     def finished(self, purpose: str) -> SuiteFinished:
         """The event that tells of it."""
@@ -180,6 +182,10 @@ class Suite(Protocol):
 
     def within(self, timeout_s: float) -> "Suite":
         """The same tests, with no more time than that for a run."""
+        ...
+
+    def shut_in(self, sandbox: Sandbox) -> "Suite":
+        """The same tests, run by another sandbox."""
         ...
 
     def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:

@@ -110,7 +110,7 @@ def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
 def cycle(project: Project, model: ScriptedModel, *, sandbox: Sandbox, max_attempts: int = 2) -> str | None:
     """Why the step failed that ``model`` carried out, or nothing."""
     bench = project.bench(model, max_attempts=max_attempts)
-    bench = replace(bench, suite=replace(bench.suite, sandbox=sandbox))
+    bench = replace(bench, suite=bench.suite.shut_in(sandbox))
     return project.run(item(refactor=False), bench=bench)[1]
 
 

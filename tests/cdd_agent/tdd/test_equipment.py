@@ -83,7 +83,7 @@ def test_a_project_in_a_folder_named_like_tests_is_no_test(project: Project) -> 
     inner = project.folder / "testing" / "app"
     inner.mkdir(parents=True)
     bench = project.bench(ScriptedModel([]))
-    bench = replace(bench, workspace=Workspace(inner), suite=replace(bench.suite, root=inner))
+    bench = replace(bench, workspace=Workspace(inner), suite=bench.suite.in_copy(inner))
     write = named(tools_for("green", bench, off_limits=frozenset(), tests=()), "Write")
     assert not write.run({"file_path": "sale.py", "content": "x = 1\n"}).is_error
     assert write.run({"file_path": "test_sale.py", "content": "x = 1\n"}).is_error

@@ -142,7 +142,7 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
     with listener() as heard:
         model = Obedient(turns(injection), places={OUTSIDE: str(outside), PORT: str(heard.port)})
         bench = project.bench(model, left_out=LEFT_OUT)
-        bench = replace(bench, suite=replace(bench.suite, sandbox=sandbox))
+        bench = replace(bench, suite=bench.suite.shut_in(sandbox))
         attempt, changed = _attempt(injection, stage, bench=bench)
     return Played(
         attempt=attempt,

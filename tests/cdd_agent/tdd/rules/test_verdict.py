@@ -32,7 +32,9 @@ def test_folders_above_the_project_say_nothing_of_what_is_in_it() -> None:
         changes = [Change(path=f"{project}/{name}", kind="created") for name in ("prices.py", "tests/test_a.py")]
         found = verdict.trespasses("green", changes, off_limits=none, layout=Layout(project=project))
         assert list(found) == [f"{project}/tests/test_a.py"]
-        assert list(verdict.trespasses("red", changes, off_limits=none, layout=Layout(project=project))) == [f"{project}/prices.py"]
+        assert list(verdict.trespasses("red", changes, off_limits=none, layout=Layout(project=project))) == [
+            f"{project}/prices.py"
+        ]
     outside, shadow = Change(path="tests/test_b.py", kind="created"), Change(path="app/pytest.py", kind="created")
     assert list(verdict.trespasses("green", [outside, shadow], off_limits=none, layout=Layout(project="app"))) == [
         "tests/test_b.py",
