@@ -293,6 +293,35 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimChecked:
+    """One claim of a handoff was audited."""
+
+    ticket: str
+    cycle: int
+    phase: str
+    """``RED``; empty where nothing says."""
+    commit: str
+    claim: str
+    """One of ``workflows.audit.claim.CLAIMS``."""
+    holds: bool | None
+    """None: it cannot be told."""
+    told: str
+    """A sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffsAudited:
+    """An audit ended."""
+
+    handoffs: int
+    held: int
+    """Claims that are true."""
+    failed: int
+    unknown: int
+    """Claims of which nothing can be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
     """The work tree went back to a checkpoint; what was there before is kept under ``kept``."""
 
@@ -333,6 +362,8 @@ Event: TypeAlias = (
     | SuiteFinished
     | GateJudged
     | Committed
+    | ClaimChecked
+    | HandoffsAudited
     | RolledBack
     | Notice
 )

@@ -4,10 +4,12 @@ from rich.text import Text
 
 from cdd_agent.events import (
     AttemptStarted,
+    ClaimChecked,
     Committed,
     Compacted,
     Event,
     GateJudged,
+    HandoffsAudited,
     Notice,
     PlanDrafted,
     QuestionAsked,
@@ -82,7 +84,7 @@ class Renderer:
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
-            case StepReviewed() | TicketListed() | StepListed():
+            case StepReviewed() | TicketListed() | StepListed() | ClaimChecked() | HandoffsAudited():
                 pass  # shown by whoever was asked for it
 
     def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:

@@ -1,0 +1,166 @@
+"""What can be said of a handoff without running anything: whether note, commit and the phases before agree. Pure."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from cdd_agent.work.handoff import Handoff
+from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
+from cdd_agent.workflows.audit.placement import Chain, Handed, Standing
+from cdd_agent.workflows.audit.span import Commit
+
+LookUp: TypeAlias = Callable[[str], Commit | None]
+"""The commit of an id, wherever it is."""
+_SHORT = 8
+_REPAIR = "cdd tdd repair-notes shows what can be mended"
+_WITHOUT_RED = ("docs:", "chore:")
+"""Subjects of commits that change no behavior."""
+
+
+def note_claim(handed: Handed) -> Claim:
+    """Whether the note is there, and fits together."""
+    handoff = handed.handoff
+    if handoff is None:
+        if handed.why and not handed.phase:
+            return false("note", handed.why)
+        lost = handed.why or f"The commit has the trailers of {_name(handed)}, and no note has its handoff"
+        return false("note", f"{lost.rstrip('.')}: {_REPAIR}.")
+    if handoff.reconstructed:
+        return unknown("note", "It was lost, and made up from the commit's trailers: nothing of the evidence is left.")
+    wrong = " ".join((*_contradictions(handoff), *_contradictions_of_place(handed, handoff)))
+    return false("note", wrong) if wrong else true("note", "What it says fits together.")
+
+
+def _contradictions(handoff: Handoff) -> Iterator[str]:
+    """What in a note speaks against something else in it, a sentence each."""
+    gate = handoff.gate
+    if gate is None:
+        yield "It has no gate, and is not marked as reconstructed."
+        return
+    if gate.phase != handoff.phase.lower():
+        yield f"Its phase is {handoff.phase}, and its gate is that of {gate.phase.upper()}."
+    if gate.open:
+        yield from _contradictions_of_open(handoff)
+        return
+    if handoff.error is None or handoff.error_details is None or not gate.reasons:
+        yield "Its gate is closed, and it names no error."
+    elif handoff.error != gate.reasons[0]:
+        yield "Its error is not the first reason of its gate."
+    if handoff.test_result is not None:
+        yield f"Its gate is closed, and its result is {handoff.test_result}."
+
+
+def _contradictions_of_open(handoff: Handoff) -> Iterator[str]:
+    """The same where the gate is open."""
+    if handoff.error is not None or handoff.error_details is not None:
+        yield "Its gate is open, and it names an error."
+    expected = {"PLAN": (None,), "RED": ("FAIL", "PASS")}.get(handoff.phase, ("PASS",))
+    if handoff.test_result not in expected:
+        wanted = " or ".join(str(each) for each in expected)
+        yield f"{handoff.phase} hands over with the result {wanted}, and here it is {handoff.test_result}."
+    is_covered = handoff.phase == "RED" and handoff.test_result == "PASS"
+    if handoff.gate is not None and handoff.gate.reasons and not is_covered:
+        yield "Its gate is open, and has reasons to be closed."
+    if is_covered and handoff.next_phase == "GREEN":
+        yield "Its tests passed at once, and it goes on to GREEN."
+    if handoff.phase == "RED" and handoff.test_result == "FAIL" and handoff.next_phase != "GREEN":
+        yield f"Its tests failed, and it goes on to {handoff.next_phase}."
+
+
+def _contradictions_of_place(handed: Handed, handoff: Handoff) -> Iterator[str]:
+    """What in a note speaks against where it is."""
+    gate = handoff.gate
+    if handed.standing is Standing.OWN and gate is not None and not gate.open:
+        yield "Its gate is closed, and the commit was made all the same."
+    if handed.standing is Standing.LATER and handed.phase == "refactor" and gate is not None and gate.report_sha256:
+        yield "It changed nothing, and names the report of a test run."
+
+
+def commit_claim(handed: Handed, *, look_up: LookUp) -> Claim:
+    """Whether the note is of the commit that it is on."""
+    handoff, commit = handed.handoff, handed.commit
+    assert handoff is not None
+    if handed.standing is Standing.MISPLACED:
+        if handed.why:
+            return false("commit", f"Its id is the Handoff-Id of {handed.why[:_SHORT]}, and it lies on another commit.")
+        of = f"{handoff.phase} of {handoff.ticket}, cycle {handoff.cycle_number}"
+        return false("commit", f"Its id is not that of {of} on this commit, nor on any that leads to it.")
+    if handed.standing is Standing.OWN:
+        wrong = _against_trailers(handed, handoff)
+        if wrong:
+            return false("commit", wrong)
+    moved = _moved(handoff, commit, look_up=look_up)
+    if moved is not None:
+        return moved
+    if handed.standing is Standing.OWN:
+        return true("commit", "The commit's trailers say the same.")
+    if handed.base is None and handed.standing is not Standing.LATER:
+        return unknown("commit", "The commit was rewritten and has no trailers that say the same.")
+    return true("commit", "The phase has no commit of its own, and its id is of this one or one that leads to it.")
+
+
+def _against_trailers(handed: Handed, handoff: Handoff) -> str:
+    """Where the note says something else than the trailers; empty if they agree."""
+    said = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
+    trailers = {"Ticket": handed.ticket, "Phase": handed.phase.upper(), "Cycle": str(handed.cycle)}
+    lacking = [key for key in said if not handed.commit.trailers[key]]
+    if lacking:
+        return f"The commit has a Handoff-Id, and no {' and no '.join(lacking)}."
+    return " ".join(
+        f"The note says {key.lower()} {said[key]}, and the commit's trailer says {trailers[key]}."
+        for key in said
+        if said[key] != trailers[key] or said[key] not in handed.commit.trailers[key]
+    )
+
+
+def _moved(handoff: Handoff, commit: Commit, *, look_up: LookUp) -> Claim | None:
+    """What to say of a note that names another commit than the one it is on; None if it names that one.
+
+    git carries notes over to the commits that take the place of others, which it makes anew: such a commit is younger
+    than its author's date.
+    """
+    if handoff.commit == commit.id:
+        return None
+    named = handoff.commit[:_SHORT]
+    original, mine = look_up(handoff.commit), commit.trailers["Handoff-Id"]
+    if original is not None and not set(mine).isdisjoint(original.trailers["Handoff-Id"]):
+        return true("commit", f"It was carried over from {named}, which has the same Handoff-Id.")
+    if commit.is_rewritten and (original is None or not mine):
+        return unknown("commit", f"It names {named}; as the commit was rewritten since, that may have been this one.")
+    return false("commit", f"It names {named} as its commit, and is on {commit.id[:_SHORT]}.")
+
+
+def chain_claim(handed: Handed, chain: Chain, *, began_red: Callable[[], bool]) -> Claim:
+    """Whether the phases that have to come before are there.
+
+    ``began_red`` is asked of a GREEN without a RED: whether its tests failed on the commit before.
+    """
+    red, green = chain.landed.get("red"), chain.landed.get("green")
+    if handed.phase == "green":
+        return _chain_of_green(handed, red, began_red=began_red)
+    if handed.phase != "refactor":
+        return true("chain", f"It begins cycle {handed.cycle}.")
+    if green is not None:
+        return true("chain", f"Its GREEN is {green.commit.id[:_SHORT]}.")
+    if red is not None:
+        return false("chain", f"There is a RED, {red.commit.id[:_SHORT]}, and no GREEN before it.")
+    return true("chain", "It is a refactoring alone.")
+
+
+def _chain_of_green(handed: Handed, red: Handed | None, *, began_red: Callable[[], bool]) -> Claim:
+    """Whether a GREEN has its RED."""
+    if red is not None and red.is_covered:
+        return false("chain", f"RED passed at once, says the note on {red.commit.id[:_SHORT]}: nothing was left.")
+    if red is not None:
+        return true("chain", f"Its RED is {red.commit.id[:_SHORT]}.")
+    if handed.commit.subject.startswith(_WITHOUT_RED):
+        return true("chain", "It changes no behavior, and needs no RED.")
+    if began_red():
+        return true("chain", "It has no RED of its own: its tests failed on the commit before.")
+    return false("chain", f"There is no RED of {handed.ticket}, cycle {handed.cycle}, before it.")
+
+
+def _name(handed: Handed) -> str:
+    """A handoff by its place: ``RED of sale, cycle 1``."""
+    if not handed.phase:
+        return "a handoff"
+    return f"{handed.phase.upper()} of {handed.ticket}, cycle {handed.cycle}"

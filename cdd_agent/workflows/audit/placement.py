@@ -1,0 +1,225 @@
+"""Which handoff is of which commit, and which handoffs make one cycle. Pure.
+
+Where a commit has the trailers of a handoff, they place it: they cannot be edited without another commit coming of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from cdd_agent.git.notes.history import Note
+from cdd_agent.git.repository import CommitId
+from cdd_agent.tdd.handoff import handoff_id
+from cdd_agent.tdd.policy import WorkItem
+from cdd_agent.work.handoff import Handoff, decode_line, is_newer
+from cdd_agent.work.state import Phase
+from cdd_agent.workflows.audit.span import Commit, Span
+
+PHASES: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
+"""In the order of a cycle."""
+MOST_ANCESTORS = 2_000
+"""So many commits back a cycle may have begun."""
+
+
+class Standing(Enum):
+    """How a handoff stands to the commit that its note is on."""
+
+    OWN = auto()
+    """The commit was made for it, and has its id."""
+    ADOPTED = auto()
+    """The agent made the commit, which has no trailers."""
+    LATER = auto()
+    """The phase made no commit, and is handed over on the one that was there."""
+    CLOSED = auto()
+    """The phase failed."""
+    MISPLACED = auto()
+    """It is no handoff of this commit."""
+    MISSING = auto()
+    """The commit has the trailers of a handoff, and there is no line of it; or a line that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """A handoff at its place in the history."""
+
+    commit: Commit
+    standing: Standing
+    handoff: Handoff | None
+    """None if it is missing."""
+    ticket: str
+    cycle: int
+    phase: str
+    """One of ``PHASES``; empty where nothing says."""
+    base: str | None
+    """The commit on which the cycle began, by which its id is made; empty: there was none; None: not known."""
+    why: str = ""
+    """What is wrong with a line that cannot be read; or whose handoff it is, if it is misplaced."""
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether the phase ended well, for all that its place says."""
+        return bool(self.phase) and self.standing not in (Standing.CLOSED, Standing.MISPLACED)
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether it says of RED that the new tests passed at once."""
+        return self.phase == "red" and self.handoff is not None and self.handoff.test_result == "PASS"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The handoffs of one cycle."""
+
+    landed: dict[str, Handed] = field(default_factory=dict)
+    """Phase -> the handoff that ended it."""
+
+    def takes(self, phase: str) -> bool:
+        """Whether ``phase`` may come next."""
+        return all(PHASES.index(phase) > PHASES.index(before) for before in map(_phase, self.landed))
+
+
+def place(span: Span, notes: Mapping[CommitId, Note]) -> tuple[Handed, ...]:
+    """Every handoff of the span, in the order of the history and, on one commit, of the phases."""
+    owners = {each: commit.id for commit in span.commits.values() for each in commit.trailers["Handoff-Id"]}
+    return tuple(
+        handed
+        for commit in span.commits.values()
+        for handed in _on(commit, notes.get(commit.id), span=span, owners=owners)
+    )
+
+
+def chains(handed: Sequence[Handed]) -> tuple[Chain, ...]:
+    """The chain of each, in their order; a handoff that is misplaced, or of no phase, is alone in an empty one."""
+    current: dict[tuple[str, int], Chain] = {}
+    found = []
+    for each in handed:
+        if not each.phase or each.standing is Standing.MISPLACED:
+            found.append(Chain())
+            continue
+        key = (each.ticket, each.cycle)
+        chain = current.get(key)
+        if chain is None or (each.has_landed and not chain.takes(each.phase)):
+            chain = current[key] = Chain()
+        if each.has_landed:
+            chain.landed[each.phase] = each
+        found.append(chain)
+    return tuple(found)
+
+
+def _on(commit: Commit, note: Note | None, *, span: Span, owners: Mapping[str, CommitId]) -> Iterator[Handed]:
+    """The handoffs of one commit: those in its note, and those that its trailers tell of besides."""
+    lines = note.lines if note is not None else ()
+    counted: dict[tuple[str, str], Handoff] = {}
+    for handoff in filter(None, map(decode_line, lines)):
+        known = counted.get((handoff.id, handoff.phase))
+        if known is None or (handoff.seq, not handoff.reconstructed) >= (known.seq, not known.reconstructed):
+            counted[handoff.id, handoff.phase] = handoff
+    found = [_placed(handoff, commit, span=span, owners=owners) for handoff in counted.values()]
+    found.sort(key=lambda each: PHASES.index(_phase(each.phase)))
+    spoiled = _spoiled(note)
+    present = {handoff.id for handoff in counted.values()}
+    lost = [each for each in dict.fromkeys(commit.trailers["Handoff-Id"]) if each not in present]
+    for identity in lost:
+        ticket, cycle, phase = _trailed(commit, identity) or ("", 0, "")
+        yield _missing(commit, (ticket, cycle, phase), why=spoiled)
+    if spoiled and not lost:
+        yield _missing(commit, ("", 0, ""), why=spoiled)
+    yield from found
+
+
+def _missing(commit: Commit, where: tuple[str, int, str], *, why: str) -> Handed:
+    ticket, cycle, phase = where
+    return Handed(
+        commit=commit,
+        standing=Standing.MISSING,
+        handoff=None,
+        ticket=ticket,
+        cycle=cycle,
+        phase=phase,
+        base=None,
+        why=why,
+    )
+
+
+def _spoiled(note: Note | None) -> str:
+    """What is wrong with a note, or with a line that was meant to be a handoff; a remark by hand is none."""
+    if note is None:
+        return ""
+    if note.damage is not None:
+        return note.damage.what
+    for number, line in enumerate(note.lines, start=1):
+        if line.lstrip().startswith("{") and decode_line(line) is None and not is_newer(line):
+            return f"Line {number} of its note is no handoff that can be read."
+    return ""
+
+
+def _placed(handoff: Handoff, commit: Commit, *, span: Span, owners: Mapping[str, CommitId]) -> Handed:
+    """Where one handoff belongs."""
+    base = _base(handoff, commit, span=span)
+    standing = _standing(handoff, commit, has_base=base is not None, owner=owners.get(handoff.id))
+    said = (handoff.ticket, handoff.cycle_number, handoff.phase.lower())
+    ticket, cycle, phase = (_trailed(commit, handoff.id) if standing is Standing.OWN else None) or said
+    return Handed(
+        commit=commit,
+        standing=standing,
+        handoff=handoff,
+        ticket=ticket,
+        cycle=cycle,
+        phase=phase,
+        base=base,
+        why=owners.get(handoff.id, "") if standing is Standing.MISPLACED else "",
+    )
+
+
+def _standing(handoff: Handoff, commit: Commit, *, has_base: bool, owner: CommitId | None) -> Standing:
+    """How a handoff stands to the commit that its note is on."""
+    if handoff.id in commit.trailers["Handoff-Id"]:
+        return Standing.OWN
+    if handoff.gate is not None and not handoff.gate.open:
+        return Standing.CLOSED if has_base or commit.is_rewritten else Standing.MISPLACED
+    if owner is not None:
+        return Standing.MISPLACED
+    is_known = has_base or commit.is_rewritten
+    same_cycle = handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers["Cycle"]
+    if handoff.phase == "REFACTOR" and commit.trailers["Handoff-Id"]:
+        return Standing.LATER if is_known and same_cycle else Standing.MISPLACED
+    if handoff.phase == "RED" and handoff.test_result == "PASS" and is_known:
+        return Standing.LATER
+    if is_known and not commit.trailers["Handoff-Id"]:
+        return Standing.ADOPTED
+    return Standing.MISPLACED
+
+
+def _base(handoff: Handoff, commit: Commit, *, span: Span) -> str | None:
+    """The commit from which the handoff's id is made with its ticket, cycle and phase; empty: from none."""
+    item = WorkItem(
+        ticket=handoff.ticket,
+        number=handoff.cycle_number,
+        title="",
+        goal="",
+        kind="feature",
+        phases=(),
+        tests=(),
+        sources=(),
+    )
+    phase = _phase(handoff.phase.lower())
+    bases = span.ancestors(commit.id, most=MOST_ANCESTORS)
+    found = next((each for each in bases if handoff_id(item, phase, base=each) == handoff.id), None)
+    if found is None and handoff_id(item, phase, base=None) == handoff.id:
+        return ""
+    return found
+
+
+def _trailed(commit: Commit, identity: str) -> tuple[str, int, str] | None:
+    """Ticket, cycle and phase that a commit's trailers have for an id of theirs; None if they do not say."""
+    at = commit.trailers["Handoff-Id"].index(identity)
+    tickets, cycles, phases = (commit.trailers[key] for key in ("Ticket", "Cycle", "Phase"))
+    if not len(tickets) == len(cycles) == len(phases) == len(commit.trailers["Handoff-Id"]):
+        return None
+    if phases[at].lower() not in PHASES or not (cycles[at].isascii() and cycles[at].isdigit() and len(cycles[at]) < 10):
+        return None
+    return tickets[at], int(cycles[at]), phases[at].lower()
+
+
+def _phase(name: str) -> Phase:
+    return PHASES[PHASES.index(name)]
