@@ -17,7 +17,7 @@ from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, resolved
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import is_leftover, scratch
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tdd.workbench import Keeping, Workbench
 from cdd_agent.work.hold import holding_repository, holding_ticket
 from cdd_agent.work.state import Status, StepExecution
 
@@ -106,7 +106,7 @@ def begin(ticket: str, step: StepExecution, *, bench: Workbench) -> str:
     ).ref
 
 
-def hold_ignored(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+def hold_ignored(ticket: str, step: StepExecution, *, bench: Keeping) -> None:
     """Judge what is ignored by the rules as they were when the step began, whatever becomes of them in it."""
     bench.snapshots.hold_ignored(checkpoint_ref(ticket, step, name="ignored"))
 
@@ -128,12 +128,12 @@ def mark_running(ticket: str, step: StepExecution, *, at: Position, bench: Workb
         bench.repository.git("update-ref", checkpoint_ref(ticket, step, name="running"), kept)
 
 
-def clear_mark(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
+def clear_mark(ticket: str, step: StepExecution, *, bench: Keeping) -> None:
     """Note that the work tree stands at the last checkpoint again, or that the step is over."""
     bench.snapshots.forget(checkpoint_ref(ticket, step, name="running"))
 
 
-def killed_at(ticket: str, step: StepExecution, *, branch: str | None, bench: Workbench) -> Position | None:
+def killed_at(ticket: str, step: StepExecution, *, branch: str | None, bench: Keeping) -> Position | None:
     """Where a run that was killed in the step has to return to; None if it ended in order."""
     ref = checkpoint_ref(ticket, step, name="running")
     kind, _, kept = bench.repository.git("for-each-ref", "--format=%(objecttype) %(objectname)", ref).partition(" ")
@@ -161,7 +161,7 @@ def lost_checkpoint(step: StepExecution, *, bench: Workbench) -> str | None:
     return next((ref for ref in named if bench.snapshots.find(ref) is None), None)
 
 
-def last_checkpoint(step: StepExecution, *, bench: Workbench) -> Snapshot | None:
+def last_checkpoint(step: StepExecution, *, bench: Keeping) -> Snapshot | None:
     """The newest state of the work tree that the step may go on from; a phase given up left none."""
     named = _last_named(step)
     return bench.snapshots.find(named) if named else None
@@ -361,7 +361,7 @@ def sweep(repository: Repository) -> None:
         lock.unlink(missing_ok=True)
 
 
-def user_files(step: StepExecution, *, bench: Workbench) -> frozenset[str]:
+def user_files(step: StepExecution, *, bench: Keeping) -> frozenset[str]:
     """Paths that differed from HEAD when the step began: the user's uncommitted work."""
     snapshot = bench.snapshots.find(step.checkpoint) if step.checkpoint else None
     if snapshot is None or step.base_commit is None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cdd_agent.agent.permission import Permission
 from cdd_agent.events import Emit, Notice, SuiteStarted
@@ -23,6 +24,20 @@ class Ways:
     go_on: str
     anew: str
     """Takes back what is half done first."""
+
+
+class Keeping(Protocol):
+    """As much of a workbench as tells what is kept of a step."""
+
+    @property
+    def repository(self) -> Repository:
+        """The project's work tree and history."""
+        ...
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """What its files were."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
