@@ -44,6 +44,9 @@ from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
 from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import ticket_folders
+from cdd_agent.workflows.orchestration import briefs
+from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.orchestrator import RESUME, Orchestrator
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 
@@ -241,6 +244,36 @@ class Composition:
             refactor=limits.refactor == "always",
             allow_dirty=self._options.allow_dirty,
             meter=_meter(self, ticket, command="exec"),
+        )
+
+    def orchestrator(self, feature: Feature) -> Orchestrator:
+        """The orchestrator on one feature."""
+        adapters, limits = self.adapters, self.adapters.settings
+        policy = Policy(
+            max_attempts=limits.max_attempts,
+            budget=_budget(limits),
+            evidence_timeout_s=limits.evidence_timeout_s,
+            most_alike=2,
+            is_strict=True,
+            keeps_landed=True,
+            takes_covered=True,
+            commits_nothing=True,
+        )
+        brief = briefs.brief_for(adapters.repository, Workspace(adapters.root))
+        meter = Meter(
+            adapters.model,
+            clock=adapters.clock,
+            ticket=feature.slug,
+            go_on=RESUME,
+            ceilings=Ceilings.of(limits),
+        )
+        return Orchestrator(
+            feature,
+            bench=self.bench(feature.slug, brief=brief, policy=policy),
+            clock=adapters.clock,
+            meter=meter,
+            allow_dirty=self._options.allow_dirty,
+            is_attended=self._options.attended,
         )
 
     def bench(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Workbench:
