@@ -22,10 +22,11 @@ from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, Too
 from cdd_agent.tdd import briefing, recovery
 from cdd_agent.tdd.briefing import Brief
 from cdd_agent.tdd.equipment import locks_for, tools_for
-from cdd_agent.tdd.ground import Ground
+from cdd_agent.tdd.ground import Ground, scope_words
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules import verdict
 from cdd_agent.tdd.rules.red import RedVerdict
+from cdd_agent.tdd.rules.remedies import remedies
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
@@ -109,8 +110,9 @@ def _worked(
         token=marks.token,
         preface=conventions(bench.memory, marks=marks),
     )
-    failing = _failing(phase, earlier, ground=ground, root=bench.repository.root)
-    task = briefing.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks)
+    report = _last_report(phase, earlier, ground=ground, root=bench.repository.root)
+    failing, advice = ("", ()) if report is None else _failing(item, phase, report=report, baseline=ground.baseline)
+    task = briefing.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
     model, budget, emit = bench.model, bench.policy.budget, bench.emit
     if bench.policy.edit_format == "blocks":
         hands = _whole_files(item, phase, ground=ground, bench=bench)
@@ -118,7 +120,12 @@ def _worked(
         conversation.say(f"{task}\n\nThe files of the step as they are now, each whole:\n\n{given or 'none'}")
         return run_without_tools(conversation, hands, model=model, budget=budget, emit=emit, agent=brief.agent)
     tools = tools_for(
-        phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench), listed=_listed(item, bench)
+        phase,
+        bench,
+        off_limits=ground.off_limits,
+        tests=_named_tests(item, bench),
+        listed=_listed(item, bench),
+        after_writing=item.tests if phase == "green" and bench.policy.tests_each_write else (),
     )
     conversation.say(task)
     return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
@@ -177,15 +184,34 @@ def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, benc
     return recovery.holds_only(head, checkpoint, step=step, base=base, bench=bench)
 
 
-def _failing(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground, root: Path) -> str:
-    """What is red before the attempt begins, as the model is to read it."""
+def _last_report(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground, root: Path) -> SuiteReport | None:
+    """What tells of all that is red before the attempt begins."""
     reports = [root / attempt.report for attempt in earlier if attempt.report]
     if reports:
         try:
-            return briefing.failures(load(reports[-1]))
+            return load(reports[-1])
         except ReportError:
-            return ""
-    return briefing.failures(ground.baseline) if phase == "green" else ""
+            return None
+    return ground.baseline if phase == "green" else None
+
+
+def _failing(
+    item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport
+) -> tuple[str, tuple[str, ...]]:
+    """What fails, as the model is to read it, what was broken first, then the item's own; in GREEN, what mends it."""
+    passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
+    old = set(baseline.old_failures)
+
+    def rank(nodeid: str) -> int:
+        return 0 if nodeid in passed else 1 if verdict.concerns(item, nodeid) else 2
+
+    def is_to_mend(nodeid: str) -> bool:
+        return nodeid not in old and (not item.tests or rank(nodeid) < 2)
+
+    failed = [(error.nodeid, error.failure) for error in report.collect_errors]
+    failed += [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
+    advice = remedies(failure for nodeid, failure in failed if is_to_mend(nodeid)) if phase == "green" else ()
+    return briefing.failures(report, rank=rank), advice
 
 
 def _named_tests(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
@@ -205,15 +231,28 @@ def _judge(
     changes = bench.snapshots.changes_since(ground.snapshot)
     if not changes:
         return verdict.nothing_done(item, phase), None
-    run = bench.run_suite("all tests for the gate", keep=keep)
-    if run.report is None:
-        judged = verdict.not_run(phase, run.problem or "no report")
-    else:
-        judged = verdict.of_run(
-            item, phase, report=run.report, baseline=ground.baseline, conventions=bench.suite.conventions
-        )
+    judged, report = _judged_by_tests(item, phase, keep=keep, ground=ground, bench=bench)
     offences = _put_back_offences(item, phase, changes=changes, step=step, ground=ground, bench=bench)
-    return verdict.joined(judged, offences), run.report
+    return verdict.joined(judged, offences), report
+
+
+def _judged_by_tests(
+    item: WorkItem, phase: Phase, *, keep: Path, ground: Ground, bench: Workbench
+) -> tuple[Verdict, SuiteReport | None]:
+    """The gate's verdict: by the item's tests alone if they come first and do not pass, else by all."""
+    scope = bench.policy.gate_runs
+    if phase == "green" and item.tests and bench.policy.targets_first:
+        run = bench.run_targets("the targets", targets=item.tests, keep=keep)
+        if run.report is not None:
+            alone = verdict.of_targets(item, phase, report=run.report, baseline=ground.baseline)
+            if not alone.open:
+                return alone, run.report
+    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope)
+    if run.report is None:
+        return verdict.not_run(phase, run.problem or "no report"), None
+    return verdict.of_run(
+        item, phase, report=run.report, baseline=ground.baseline, conventions=bench.suite.conventions
+    ), run.report
 
 
 def _put_back_offences(
@@ -243,9 +282,7 @@ def _doubts(
     targets = newly_passing(report, baseline=ground.baseline)
     request = Request(
         targets=targets,
-        changes=product_changes(
-            repository, layout=layout, red=red, green=green, tests=verdict.named_test_files(item)
-        ),
+        changes=product_changes(repository, layout=layout, red=red, green=green, tests=verdict.named_test_files(item)),
         tests=sources_of_tests(repository, project=project, tree=red, targets=targets),
         stated=f"{item.title}\n{item.goal}",
         red=red,

@@ -13,6 +13,9 @@ from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, summary
 
 MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
+MAX_ATTEMPTS_SHOWN = 3
+BREAKAGES = ("broke_others:", "test_removed:", "collect_error:")
+"""How reasons begin that tell of tests which passed before."""
 
 _PROMPTS = Path(__file__).parent / "prompts"
 
@@ -55,17 +58,31 @@ def system_prompt(brief: Brief, *, attempt: int, marks: Marks) -> str:
     return f"{brief.role.strip()}\n\n{brief.rules.strip()}\n\n{marks.rule}\n\nWork: {brief.work} attempt {attempt}"
 
 
-def task(brief: Brief, *, earlier: tuple[AttemptRecord, ...], is_anew: bool, failing: str, marks: Marks) -> str:
+def task(
+    brief: Brief,
+    *,
+    earlier: tuple[AttemptRecord, ...],
+    is_anew: bool,
+    failing: str,
+    marks: Marks,
+    remedies: Sequence[str] = (),
+) -> str:
     """The first message of an attempt: what the plan, the tests and the gate say stands between the marks.
 
     ``earlier`` are the closed attempts at this phase, of which nothing is left in the files if it ``is_anew``;
-    ``failing`` is what is red at the moment, if anything.
+    ``failing`` is what is red at the moment, if anything, and ``remedies`` what mends it. Tests that the last attempt
+    broke come before everything else.
     """
-    parts = [brief.task, marks.around(brief.stated, source=brief.source)]
+    parts = [*_broken(earlier, is_anew=is_anew, marks=marks), brief.task]
+    parts.append(marks.around(brief.stated, source=brief.source))
     if failing:
         when = "What failed then" if is_anew else "What fails now"
         parts.append(f"{when}:\n\n{marks.around(failing, source='tests')}")
-    for attempt in earlier:
+    if remedies:
+        parts.append(f"What mends failures of these kinds:\n{bullets(remedies)}")
+    if len(earlier) > MAX_ATTEMPTS_SHOWN:
+        parts.append(f"{len(earlier) - MAX_ATTEMPTS_SHOWN} attempts before those below were refused too.")
+    for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]:
         reasons = marks.around(bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
         parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
     if earlier:
@@ -76,6 +93,17 @@ def task(brief: Brief, *, earlier: tuple[AttemptRecord, ...], is_anew: bool, fai
         )
         parts.append(f"{here} This is attempt {len(earlier) + 1} at {brief.phase.upper()}.")
     return "\n\n".join(parts)
+
+
+def _broken(earlier: tuple[AttemptRecord, ...], *, is_anew: bool, marks: Marks) -> tuple[str, ...]:
+    """What passed before the phase and did not after the last attempt, if anything."""
+    reasons = earlier[-1].reasons if earlier else ()
+    broken = [reason for reason in reasons if reason.startswith(BREAKAGES)]
+    if not broken:
+        return ()
+    todo = "It was taken back; do not break them again" if is_anew else "Mend that before anything else"
+    shown = marks.around(bullets(broken), source="gate")
+    return (f"The last attempt broke tests that passed before. {todo}:\n{shown}",)
 
 
 def stated(item: WorkItem, *, heading: str) -> str:
@@ -93,10 +121,14 @@ def bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def failures(report: SuiteReport) -> str:
-    """The failing tests of a report with what pytest says of each, for a model to read: keys masked, then capped."""
+def failures(report: SuiteReport, *, rank: Callable[[str], int] = lambda _: 0) -> str:
+    """The failing tests of a report with what pytest says of each, for a model to read: keys masked, then capped.
+
+    ``rank`` takes a node id; the lowest come first.
+    """
     failed = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None]
     failed += [(error.nodeid, error.failure) for error in report.collect_errors]
+    failed.sort(key=lambda known: rank(known[0]))
     shown = []
     for nodeid, failure in failed[:MAX_FAILURES_SHOWN]:
         place = f" at {failure.path}:{failure.line}" if failure.path else ""

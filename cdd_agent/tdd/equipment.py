@@ -1,9 +1,10 @@
 """The tools of one attempt, with the locks of its phase."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from cdd_agent.agent.editing.content import MayWrite
-from cdd_agent.agent.tool import Tool
+from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.agent.tools.blocked import blocked_tool
 from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
@@ -12,11 +13,13 @@ from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.errors import UsageError
 from cdd_agent.evidence.trees import layout_of
+from cdd_agent.model.conversation import JSON
 from cdd_agent.sandbox.port import Access
 from cdd_agent.tdd import briefing
 from cdd_agent.tdd.policy import Phase
 from cdd_agent.tdd.rules.verdict import lock_reason
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.testrun.suite import SuiteRun
 from pytest_tdd_agent.report import summary
 
 MOST_NAMED = 40
@@ -30,8 +33,12 @@ def tools_for(
     off_limits: frozenset[str],
     tests: Collection[str],
     listed: Collection[str] = (),
+    after_writing: tuple[str, ...] = (),
 ) -> tuple[Tool, ...]:
-    """Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, always in that order."""
+    """Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, always in that order.
+
+    The policy may leave Bash out. What Write and Edit answer tells of the tests ``after_writing``, if there are any.
+    """
 
     def run_tests(targets: tuple[str, ...]) -> str:
         for target in targets:
@@ -39,26 +46,47 @@ def tools_for(
         refusal = bench.permission.refusal_of("tests") if bench.permission is not None else None
         if refusal is not None:
             return refusal
-        run = bench.run_suite("tests", targets=targets)
-        if run.report is None:
-            return f"{run.problem}\n{run.output}"
-        count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
-        told = (count or "no test was collected", *run.notices, "", briefing.failures(run.report))
-        return "\n".join(told).rstrip()
+        return _told(bench.run_targets("tests", targets=targets))
 
+    read, *writing = file_tools(
+        bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests, listed=listed)
+    )
+    shell = shell_tool(
+        bench.suite.sandbox,
+        bench.workspace.root,
+        access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
+        permission=bench.permission,
+    )
     return (
-        *file_tools(bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests, listed=listed)),
-        shell_tool(
-            bench.suite.sandbox,
-            bench.workspace.root,
-            access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
-            permission=bench.permission,
-        ),
+        read,
+        *(_tested(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
+        *((shell,) if bench.policy.has_commands else ()),
         *search_tools(bench.workspace),
         run_tests_tool(run_tests),
         completion_tool(),
         blocked_tool(),
     )
+
+
+def _told(run: SuiteRun) -> str:
+    """What a run of tests came to, for the model to read."""
+    if run.report is None:
+        return f"{run.problem}\n{run.output}"
+    count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
+    told = (count or "no test was collected", *run.notices, "", briefing.failures(run.report))
+    return "\n".join(told).rstrip()
+
+
+def _tested(tool: Tool, run_tests: Callable[[], str]) -> Tool:
+    """``tool`` with what the tests say after each of its calls that went well."""
+
+    def run(fields: Mapping[str, JSON]) -> ToolOutput:
+        output = tool.run(fields)
+        if output.is_error:
+            return output
+        return replace(output, text=f"{output.text}\n\nThe tests to pass, run now: {run_tests()}")
+
+    return replace(tool, run=run)
 
 
 def locks_for(

@@ -37,7 +37,7 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
     ref = recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-0")
     snapshot = bench.snapshots.find(ref) or bench.snapshots.take(ref, message=f"before {phase}")
     baseline, path = _baseline(step, snapshot=snapshot, bench=bench)
-    if phase == "green":
+    if phase == "green" and not mends_what_fails(item):
         baseline = _with_the_tests_before(baseline, step=step, bench=bench)
     if phase in ("green", "refactor") and not baseline.tests and not baseline.collect_errors:
         root = bench.suite.root
@@ -55,6 +55,11 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
         baseline_path=path,
         off_limits=recovery.user_files(step, bench=bench),
     )
+
+
+def mends_what_fails(item: WorkItem) -> bool:
+    """Whether the item is to make tests pass that fail before it, rather than tests of its own RED."""
+    return item.phases[0] == "green" and item.kind not in ("docs", "chore")
 
 
 def _listing(bench: Workbench) -> str:
@@ -78,7 +83,8 @@ def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> t
     except ReportError:
         present = recovery.last_checkpoint(step, bench=bench)
         bench.snapshots.restore(snapshot)
-        run = bench.run_suite("all tests as a baseline", keep=path)
+        scope = bench.policy.gate_runs
+        run = bench.run_suite(f"{scope_words(scope)} as a baseline", keep=path, targets=scope)
         if present is not None:
             bench.snapshots.restore(present)
     if run.report is None:
@@ -87,6 +93,11 @@ def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> t
             hint=f"make `{bench.suite.command}` work in {bench.suite.root}",
         )
     return run.report, shown
+
+
+def scope_words(files: tuple[str, ...]) -> str:
+    """What a run of ``files`` is called; none: of all tests."""
+    return "the tests of the targets' files" if files else "all tests"
 
 
 def _with_the_tests_before(baseline: SuiteReport, *, step: StepExecution, bench: Workbench) -> SuiteReport:

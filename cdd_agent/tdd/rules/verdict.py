@@ -1,11 +1,13 @@
 """The verdict on one attempt: first what the changes themselves say, then the gate's rules over the test run. Pure."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules.red import RedVerdict, red_verdict
 from cdd_agent.testrun.suite import PLAIN, PYTEST, Conventions, Layout
+from pytest_tdd_agent.comparison import lies_in
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
@@ -106,6 +108,24 @@ def of_run(
     """
     expects = _expected(item, report, conventions=conventions) if phase == "red" else ()
     return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
+
+
+def of_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
+    """The gate's verdict on the item's tests alone, the only ones that ``report`` tells of."""
+    tests = tuple(case for case in baseline.tests if any(names(target, case.nodeid) for target in item.tests))
+    of_them = replace(baseline, tests=tests, fingerprints=report.fingerprints)
+    alone = tuple(case for case in report.tests if any(names(target, case.nodeid) for target in item.tests))
+    return judge(phase, replace(report, tests=alone), baseline=of_them, targets=item.tests)
+
+
+def names(target: str, nodeid: str) -> bool:
+    """Whether ``target`` is the test or holds it."""
+    return nodeid == target or lies_in(nodeid, target)
+
+
+def concerns(item: WorkItem, nodeid: str) -> bool:
+    """Whether a test, or a file that cannot be collected, is one of the item's or holds one."""
+    return any(names(target, nodeid) or names(nodeid, target) for target in item.tests)
 
 
 def _expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:

@@ -100,3 +100,54 @@ def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
 def test_reasons_are_lines_of_code_and_message() -> None:
     judged = Verdict(phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, message="none"),))
     assert briefing.reason_lines(judged) == ("no_tests: none",)
+
+
+def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None:
+    reasons = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
+    closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
+    brief = BRIEF_FOR(item(), "green")
+    text = briefing.task(brief, earlier=(closed,), is_anew=False, failing="t: x", marks=MARKS)
+    broken = MARKS.around("- broke_others: t::b passed before and fails now", source="gate")
+    assert text.startswith(
+        "The last attempt broke tests that passed before. Mend that before anything else:\n"
+        f"{broken}\n\nCarry out step 1 of the plan."
+    )
+    anew = briefing.task(brief, earlier=(closed,), is_anew=True, failing="t: x", marks=MARKS)
+    assert anew.startswith("The last attempt broke tests that passed before. It was taken back; do not")
+    mended = replace(closed, number=2, reasons=reasons[:1])
+    later = briefing.task(brief, earlier=(closed, mended), is_anew=False, failing="t: x", marks=MARKS)
+    assert later.startswith("Carry out step 1")
+
+
+def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
+    text = briefing.task(
+        BRIEF_FOR(item(), "green"),
+        earlier=(),
+        is_anew=False,
+        failing="t: x",
+        marks=MARKS,
+        remedies=("assertion: look",),
+    )
+    assert text.endswith("</data-kvqtzh>\n\nWhat mends failures of these kinds:\n- assertion: look")
+
+
+def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
+    closed = tuple(
+        AttemptRecord(phase="green", number=number, verdict="closed", reasons=(f"target_failed: try {number}",))
+        for number in range(1, 21)
+    )
+    text = briefing.task(BRIEF_FOR(item(), "green"), earlier=closed, is_anew=False, failing="", marks=MARKS)
+    assert "17 attempts before those below were refused too." in text
+    assert "try 18" in text
+    assert "try 17" not in text
+    assert text.endswith("This is attempt 21 at GREEN.")
+
+
+def test_the_failures_that_matter_most_come_first() -> None:
+    report = replace(REPORT, tests=(failing("t::a"), failing("t::b"), failing("t::c")))
+    shown = briefing.failures(report, rank=lambda nodeid: 0 if nodeid == "t::c" else 1)
+    assert [line.partition(": ")[0] for line in shown.splitlines() if line.startswith("t::")] == [
+        "t::c",
+        "t::a",
+        "t::b",
+    ]

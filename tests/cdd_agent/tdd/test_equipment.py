@@ -130,3 +130,22 @@ def test_a_test_file_that_the_step_names_is_one_whatever_it_is_called(project: P
     fields: dict[str, JSON] = {"file_path": "checks/check_a.py", "content": "def check_a(): assert False\n"}
     assert not red.run(fields).is_error
     assert "locked in GREEN" in green.run({**fields, "content": ""}).text
+
+
+def test_what_is_written_is_answered_with_what_the_tests_say_then(project: Project) -> None:
+    bench = project.bench(ScriptedModel([]))
+    after = ("tests/test_prices.py::test_total",)
+    tools = tools_for("green", bench, off_limits=frozenset(), tests=(), after_writing=after)
+    written = named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"})
+    assert written.text.startswith("Created new.py")
+    assert "The tests to pass, run now: 1 passed" in written.text
+    edit = {"file_path": "prices.py", "old_string": "sum(prices)", "new_string": "0"}
+    assert "1 failed" in named(tools, "Edit").run(edit).text
+    assert "run now" not in named(tools, "Edit").run(edit).text
+
+
+def test_a_policy_can_leave_commands_out(project: Project) -> None:
+    bench = project.bench(ScriptedModel([]))
+    bench = replace(bench, policy=replace(bench.policy, has_commands=False))
+    tools = tools_for("green", bench, off_limits=frozenset(), tests=())
+    assert [tool.spec.name for tool in tools] == [name for name in NAMES if name != "Bash"]
