@@ -1,6 +1,6 @@
 """What an audit says: one claim of a handoff, and whether it holds."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 CLAIMS = {
     "note": "The note is whole, and what it says of phase, gate and result fits together.",
@@ -56,10 +56,3 @@ def false(name: str, told: str) -> Claim:
 def unknown(name: str, told: str) -> Claim:
     """A claim of which nothing can be told."""
     return Claim(name=name, holds=None, told=told)
-
-
-def one_of(claims: tuple[Claim, ...]) -> Claim:
-    """Claims of one name as one: false if any is, else unknown if any is; what is said of it is theirs."""
-    worst = min((claim.holds for claim in claims), key=(False, None, True).index)
-    told = " ".join(claim.told for claim in claims if claim.holds is worst)
-    return replace(claims[0], holds=worst, told=told)

@@ -46,14 +46,17 @@ class Reruns:
     """The runs without what git ignores in the project, if these are given it; None: they are not."""
     has_lent: bool = False
     """Whether there was any such file."""
+    has_tried: bool = False
+    """Whether any run was to be made."""
     has_run: bool = False
-    """Whether any run has come to a report."""
+    """Whether any has come to a report."""
     _known: dict[str, Evidence] = field(default_factory=dict)
     """Tree -> what its tests say."""
 
     def of(self, commit: Commit, *, called: str) -> Evidence:
         """What the tests of this commit say; ``called`` names it to whoever waits for that."""
         if commit.tree not in self._known:
+            self.has_tried = True
             self._known[commit.tree] = self._evidence(commit, called=called)
         return self._known[commit.tree]
 

@@ -48,9 +48,9 @@ class Trials:
         return layout_of(self._repository, self._reruns.suite)
 
     @property
-    def has_run(self) -> bool:
-        """Whether any test run has come to a report."""
-        return "_reruns" in self.__dict__ and self._reruns.has_run
+    def are_vain(self) -> bool:
+        """Whether tests were to be run, and no run has come to a report."""
+        return "_reruns" in self.__dict__ and self._reruns.has_tried and not self._reruns.has_run
 
     def began_red(self, handed: Handed, chain: Chain) -> bool:
         """Whether the tests of a GREEN failed on the commit before it."""
@@ -141,10 +141,7 @@ class Trials:
             kind="feature" if is_feature else "bug",
             phases=PHASES,
             tests=named or ((about.test_file,) if about is not None and about.test_file else ()),
-            sources=(
-                *sources,
-                *sorted(path for path in made if not self._layout.conventions.is_test(path) and path not in sources),
-            ),
+            sources=(*sources, *sorted(path for path in made.difference(sources) if not is_test(path))),
         )
 
     def _files(self, commit: Commit, before: Commit | None) -> frozenset[str]:
