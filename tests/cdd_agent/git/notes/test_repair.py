@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cdd_agent.git.notes.history import history, survey
 from cdd_agent.git.notes.repair import Applied, Repair, apply, plan
@@ -300,6 +301,17 @@ def test_the_notes_of_commits_squashed_into_one_come_together_on_it(repository: 
     assert entry.commit == head(repository)
     assert [(each.phase, each.commit) for each in entry.handoffs] == [("RED", old[0]), ("GREEN", old[1])]
     assert entry.latest.next_phase == "REFACTOR"
+
+
+def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_next(repository: Repository) -> None:
+    red = landed(repository)
+    failed = structs.replace(handoff(red, phase="GREEN"), error="still_red", test_result=None)
+    append_line(repository, red, line=encode(failed))
+    landed(repository, phase="GREEN")
+    rebase(repository, by="true")
+    done = mended(repository)
+    assert [repair.mends for repair in done.repairs] == [True, True]
+    assert [[each.error for each in entry.handoffs] for entry in history(repository)] == [[None], [None, "still_red"]]
 
 
 def test_a_note_follows_the_same_patch_where_the_trailers_are_gone(repository: Repository) -> None:
