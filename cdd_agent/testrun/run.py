@@ -106,7 +106,7 @@ class PytestSuite:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
             notices: tuple[str, ...] = ()
-            if why := self._absent_plugin(private / "report.json", result):
+            if why := _absent_plugin(private / "report.json", result, python=self.interpreter.path):
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
                 notices = (why,)
             notices += result.remarks
@@ -163,15 +163,6 @@ class PytestSuite:
             locked=code_of_tests(self.root),
         )
 
-    def _absent_plugin(self, report: Path, result: Result) -> str | None:
-        """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
-        reason = diagnosis.refusal(result.output)
-        has_run = report.exists() and result.exit_status != _USAGE_ERROR
-        if result.timed_out or has_run or reason is None or not diagnosis.is_absent_plugin(reason):
-            return None
-        what_to_do = diagnosis.advice(reason, self.interpreter.path)
-        return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
-
     def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
         """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
         running = diagnosis.running_in(path.with_suffix(".jsonl"))
@@ -224,6 +215,16 @@ def _no_report(result: Result, running: str, *, python: Path) -> str:
         return f"{_REFUSED}: {reason}; {diagnosis.advice(reason, python)}"
     last = (result.output.strip().splitlines() or ["no output"])[-1]
     return f"{diagnosis.ending(result.exit_status)}{running} and left no report: {last}"
+
+
+def _absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:
+    """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
+    reason = diagnosis.refusal(result.output)
+    has_run = report.exists() and result.exit_status != _USAGE_ERROR
+    if result.timed_out or has_run or reason is None or not diagnosis.is_absent_plugin(reason):
+        return None
+    what_to_do = diagnosis.advice(reason, python)
+    return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
 
 
 Suite = PytestSuite

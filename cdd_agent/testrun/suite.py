@@ -41,7 +41,7 @@ class SuiteRun:
         )
 
 
-def modules_of(sources: Iterable[str]) -> tuple[str, ...]:
+def modules_of(sources: Iterable[str], tests: Iterable[str] = ()) -> tuple[str, ...]:
     """The dotted names under which tests may import Python ``sources``: what RED may find missing.
 
     >>> modules_of(("src/ledger/export.py",))
@@ -70,8 +70,9 @@ class Conventions:
     """As settings and messages call it."""
     is_test: Callable[[str], bool]
     """Whether a file belongs to the tests, or configures how they are run and nothing else."""
-    names_of: Callable[[Iterable[str]], tuple[str, ...]]
-    """Sources -> the names under which tests may use what is in them: what RED may find missing."""
+    names_of: Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]
+    """Sources, and the test files that fail -> the names under which these may use what is in those: what RED may find
+    missing."""
     stands_in: Callable[[str], bool] = stands_in_for_nothing
     """Whether a new file would be loaded in the place of a test tool, or before it."""
     shared: frozenset[str] = frozenset()

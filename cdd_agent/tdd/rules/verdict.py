@@ -132,7 +132,9 @@ def _expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) 
     """What RED may find missing, or raised."""
     failures = [case.failure for case in report.tests if case.failure is not None and item.kind == "bug"]
     raised = (failure.exception for failure in failures if failure.origin == "project")
-    return (*conventions.names_of(item.sources), *raised)
+    failing = [case.file for case in report.tests if case.failure is not None]
+    failing += [error.nodeid for error in report.collect_errors]
+    return (*conventions.names_of(item.sources, dict.fromkeys(failing)), *raised)
 
 
 def red_finding(
