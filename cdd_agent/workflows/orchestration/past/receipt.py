@@ -4,6 +4,7 @@ Its message is the receipt. Its tree holds the run's own files as they were and 
 named that is no commit. Its parents are the commits that went and the work tree of before, so that one ref keeps all.
 """
 
+import contextlib
 import json
 import re
 import tempfile
@@ -20,8 +21,10 @@ from cdd_agent.git.repository import CommitId, Repository, encoded, private_inde
 from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 
-PENDING = "refs/cdd/rollback"
+PENDING = "refs/cdd/rollback/pending"
 """Names the receipt while its way back is gone."""
+PREFIX = "tdd-"
+"""What the names of all runs begin with, which are the tickets of their notes."""
 SCHEMA = 1
 _KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
 _LIMIT_BYTES = 100_000_000
@@ -53,8 +56,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier snapshot that the paths come from, if it has them as they were."""
     by_commit: tuple[str, ...] = ()
     """Those of ``restored`` that come from ``target`` all the same."""
+    undoes: CommitId | None = None
+    """The receipt of the way that this one goes back."""
     refs: dict[str, str] = {}
-    """Ref of a checkpoint -> object."""
+    """Ref of a checkpoint -> object, as they were."""
 
     @property
     def ref(self) -> str:
@@ -64,7 +69,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """The files of a run that are not in git: its state and its reports."""
+    """The files of runs that are not in git: their states and reports."""
 
     state: Files
     reports: Files
@@ -100,20 +105,22 @@ def store(repository: Repository, receipt: Receipt, *, before: RunFiles, after: 
 
 def load(repository: Repository, ref: str) -> Stored | None:
     """The receipt that ``ref`` names, if there is such a ref; raises ``UsageError`` for anything else."""
-    named = repository.git("for-each-ref", "--format=%(objecttype) %(objectname)", ref).split()
-    if not named:
-        return None
-    happened = f"{ref} holds no rollback that this program can read."
-    hint = f"see what it is: git show {ref}; if a later cdd wrote it: pip install --upgrade cdd-agent"
-    if named[0] != "commit":
-        raise UsageError(happened, hint=hint)
+    named = repository.git("for-each-ref", "--format=%(objectname)", ref).split()
+    return read(repository, CommitId(named[0])) if named else None
+
+
+def read(repository: Repository, commit: CommitId) -> Stored:
+    """The receipt in ``commit``; raises ``UsageError`` if that is none."""
     try:
-        told = msgspec.convert(json.loads(repository.git("log", "-1", "--format=%B", named[1])), type=Receipt)
+        told = msgspec.convert(json.loads(repository.git("log", "-1", "--format=%B", commit, "--")), type=Receipt)
+        if told.schema != SCHEMA:
+            raise ValueError(f"schema {told.schema}")
     except (ValueError, RecursionError) as error:
-        raise UsageError(happened, hint=hint) from error
-    if told.schema != SCHEMA:
-        raise UsageError(happened, hint=hint)
-    return Stored(receipt=told, commit=CommitId(named[1]))
+        raise UsageError(
+            f"{commit[:10]} holds no rollback that this program can read.",
+            hint=f"see what it is: git show {commit}; if a later cdd wrote it: pip install --upgrade cdd-agent",
+        ) from error
+    return Stored(receipt=told, commit=commit)
 
 
 def newest(repository: Repository) -> Stored | None:
@@ -127,30 +134,35 @@ def next_number(repository: Repository) -> int:
     return max(_numbers(repository), default=0) + 1
 
 
-def files_of(stored: Stored, repository: Repository, *, when: str) -> Files:
-    """The run's own files as the receipt has them: ``before/state``, ``before/reports`` or ``after/state``."""
-    listed = repository.git("ls-tree", "-r", "-z", stored.commit, "--", when)
+def files_of(commit: CommitId, repository: Repository, *, when: str) -> Files:
+    """The runs' own files as a receipt has them: ``before/state``, ``before/reports`` or ``after/state``."""
+    listed = repository.git("ls-tree", "-r", "-z", "--full-tree", commit, "--", when)
     entries = [entry.partition("\t") for entry in listed.split("\0") if entry]
     blobs = {path.removeprefix(f"{when}/"): about.split()[2] for about, _, path in entries}
     held = contents(repository, set(blobs.values()))
     return {path: held[blob] for path, blob in blobs.items() if blob in held}
 
 
-def read_run(state: Path, reports: Path) -> RunFiles:
-    """The files of a run as they are now."""
+def read_runs(state: Path, reports: Path) -> RunFiles:
+    """The files of all runs as they are now; reports of tickets are not theirs."""
     return RunFiles(state=_read(state), reports=_read(reports))
 
 
-def write_run(folder: Path, files: Files, *, only_missing: bool = False) -> None:
-    """Make ``folder`` hold just ``files``; or give it back those that it lacks."""
+def write_runs(folder: Path, files: Files, *, last: str) -> None:
+    """Make ``folder`` hold just ``files`` of runs, those of the run ``last`` written last: it is the one in work."""
+    for name in sorted(files, key=lambda name: name.startswith(f"{last}/")):
+        write_atomic(folder / name, files[name])
+    for name in _names(folder):
+        if name not in files:
+            (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (folder / name).parent.rmdir()
+
+
+def put_back_reports(folder: Path, files: Files) -> None:
+    """Make the reports ``files`` what they were; others stay."""
     for name, data in files.items():
-        path = folder / name
-        if not (only_missing and path.exists()):
-            write_atomic(path, data)
-    if not only_missing:
-        for name in _names(folder):
-            if name not in files:
-                (folder / name).unlink(missing_ok=True)
+        write_atomic(folder / name, data)
 
 
 def _read(folder: Path) -> Files:
@@ -158,8 +170,8 @@ def _read(folder: Path) -> Files:
 
 
 def _names(folder: Path) -> list[str]:
-    """The ordinary files below ``folder``; links are nobody's of ours."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    """The ordinary files of runs below ``folder``; no link is ours."""
+    found = (path for path in folder.glob(f"{PREFIX}*/**/*") if path.is_file() and not path.is_symlink())
     return sorted(path.relative_to(folder).as_posix() for path in found if not is_leftover(path.name))
 
 
