@@ -7,7 +7,7 @@ only once the user has approved it. No ``.env`` is ever read.
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,45 @@ _NO_LIMIT_AT_NONE = frozenset(
     f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")
 )
 _MAY_BE_NONE = frozenset({"test_reruns", "evidence_timeout_s", "compact_at_percent"}) | _NO_LIMIT_AT_NONE
+
+
+def _require_sense(values: Mapping[str, object]) -> None:
+    """Raise ``ValueError`` for the first number that is too small or too great to mean anything."""
+    for name, value in values.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if not value <= _MOST:
+            raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
+        if value < 0 or (value == 0 and name not in _MAY_BE_NONE):
+            least = "at least 0" if name in _MAY_BE_NONE else "above 0"
+            raise ValueError(f"{name} must be {least}, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreenSettings:
+    """What a user can turn of GREEN on its own, section ``green``."""
+
+    max_iterations: int = 20
+    """Attempts, before what was done is taken back or kept in part."""
+    test_timeout_s: float = 120.0
+    """Of one run of tests."""
+    continue_on_partial_success: bool = True
+    """Whether work that mends some of the tests and breaks none is kept once the iterations are used up."""
+    style: Literal["minimal", "standard", "comprehensive"] = "minimal"
+    """How much code the model is asked for."""
+    include_docstrings: bool = True
+    """Of what the model adds."""
+    include_type_hints: bool = True
+    run_after_each_file: bool = True
+    """Whether the answer to each Write and Edit tells what the tests to pass say then."""
+    run_specific_test_first: bool = True
+    """Whether an iteration is judged by the tests to pass alone first, and by all only if those pass."""
+    full_suite_on_completion: bool = True
+    """Whether all tests judge; else only the files of the tests to pass."""
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for a number that would mean nothing ever happens."""
+        _require_sense(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +124,12 @@ class Settings:
     """What a person is asked about once: commands that are not known to be harmless, or writing and testing too."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the prompt."""
+    green: GreenSettings = GreenSettings()
+    """Of ``cdd green``."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for a number that would mean nothing ever happens."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int | float):
-                continue
-            if not value <= _MOST:
-                raise ValueError(f"{field.name} must be at most {_MOST}, not {value!s:.20}")
-            if value < 0 or (value == 0 and field.name not in _MAY_BE_NONE):
-                least = "at least 0" if field.name in _MAY_BE_NONE else "above 0"
-                raise ValueError(f"{field.name} must be {least}, not {value}")
+        _require_sense(asdict(self))
 
 
 def private_folder(project: Path) -> Path:
@@ -212,10 +245,19 @@ def _known(content: object) -> dict[str, Any]:
     """``content`` if it is a mapping of settings that exist; raises ``ValueError`` otherwise."""
     if not isinstance(content, dict):
         raise ValueError("expected `name: value` lines")
-    unknown = sorted(set(content) - set(asdict(Settings())), key=str)
-    if unknown:
-        raise ValueError(f"unknown setting {unknown[0]!r}")
+    _require_known(content, asdict(Settings()))
+    section = content.get("green")
+    if isinstance(section, dict):
+        _require_known(section, asdict(GreenSettings()), inside="green.")
     return content
+
+
+def _require_known(given: dict[Any, Any], known: dict[str, Any], *, inside: str = "") -> None:
+    """Raise ``ValueError`` for the first key that is not ``known``."""
+    unknown = sorted(set(given) - set(known), key=str)
+    if unknown:
+        there = f"; in it there are {', '.join(known)}" if inside else ""
+        raise ValueError(f"unknown setting {inside + str(unknown[0])!r}{there}")
 
 
 def _from_variable(settings: Settings, name: str, *, variable: str, value: str) -> Settings:

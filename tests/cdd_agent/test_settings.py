@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.settings import CONFIG_FILE, Settings, offered, private_folder
+from cdd_agent.settings import CONFIG_FILE, GreenSettings, Settings, offered, private_folder
 from cdd_agent.settings import load as load_if
 from tests.fakes.approval import Answers
 
@@ -51,6 +51,11 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
         ("test_timeout_s: .nan\n", "test_timeout_s must be at most 1000000000, not nan"),
         ("model: a\nmax_turns: 3\nmodel: b\n", "line 3: the key 'model' is there twice"),
         ("refactor: sometimes\n", "refactor"),
+        ("green:\n  max_iteration: 3\n", "green.max_iteration"),
+        ("green:\n  max_iterations: 0\n", "max_iterations must be above 0"),
+        ("green:\n  style: baroque\n", "green.style"),
+        ("green:\n  run_after_each_file: 1\n", "green.run_after_each_file"),
+        ("green: all\n", "green"),
         ("- model\n", "name: value"),
         ("model: [\n", "line"),
         ("base_url: http://elsewhere\n", "base_url"),
@@ -135,7 +140,7 @@ def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
         *("model", "max_tokens", "max_attempts", "max_turns", "max_calls_per_turn", "max_drafts", "refactor"),
         *("test_timeout_s", "test_reruns", "evidence_timeout_s"),
         *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
-        *("compact_at_percent", "edit_format", "approvals", "editing_mode"),
+        *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
     }
 
 
@@ -219,3 +224,10 @@ def test_folders_without_end_in_the_private_one_are_an_error_with_what_to_do(tmp
     with pytest.raises(UsageError, match="nested more than 20 deep") as caught:
         private_folder(tmp_path)
     assert "ls -R" in caught.value.hint
+
+
+def test_the_section_of_green_has_settings_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 2\ngreen:\n  max_iterations: 5\n  style: standard\n  include_docstrings: false\n")
+    settings = load(tmp_path, environment={"CDD_MAX_RETRIES": "7"})
+    assert settings.max_attempts == 7
+    assert settings.green == GreenSettings(max_iterations=5, style="standard", include_docstrings=False)
