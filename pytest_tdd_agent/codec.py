@@ -79,6 +79,8 @@ def _head(report: SuiteReport) -> dict[str, object]:
         "signs": [{"code": sign.code, "nodeid": sign.nodeid, "message": sign.message} for sign in report.signs],
         "fingerprints": dict(report.fingerprints),
         "sandbox": report.sandbox,
+        "framework": report.framework,
+        "structured": report.structured,
     }
 
 
@@ -251,6 +253,8 @@ def from_json(value: object) -> SuiteReport:
         audited=document.get("audited", False).flag(),
         signs=tuple(_sign(sign) for sign in document.get("signs", []).items()),
         sandbox=document.get("sandbox", "").text(),
+        framework=document.get("framework", "pytest").text(),
+        structured=document.get("structured", True).flag(),
     )
     for name, count in summary(report).items():
         if counts[name].integer() != count:

@@ -120,8 +120,8 @@ class Comparison:
 
 
 def lies_in(nodeid: str, target: str) -> bool:
-    """Say whether a node id is of what a target holds: parameters of a function, a class, a file or a folder."""
-    return nodeid.startswith((target + "[", target + "::", target.rstrip("/") + "/"))
+    """Say whether a node id is of what a target holds: parameters of a function, a class, a group, a file, a folder."""
+    return nodeid.startswith((target + "[", target + "::", target + " > ", target.rstrip("/") + "/"))
 
 
 def function_of(nodeid: str) -> str:

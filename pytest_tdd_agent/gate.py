@@ -15,6 +15,7 @@ from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, V
 CODES = {
     "run_incomplete": "The run ended before every collected test had run, so nothing it says counts.",
     "baseline_incomplete": "The run that made the baseline ended early, so there is nothing to compare with.",
+    "unstructured": "The tests were run by a command that tells no results of single tests, only its exit status.",
     "baseline_missing": "The gate compares with a baseline, and none was given.",
     "tampered": "The audit saw something bend what tests come to, and did not see it in the baseline.",
     "no_tests": "No test ran that the gate could judge.",
@@ -57,16 +58,48 @@ def judge(
     baseline: SuiteReport | None = None,
     targets: Sequence[str] = (),
     expects: Sequence[str] = (),
+    accepts_unstructured: bool = False,
 ) -> Verdict:
     """Return the verdict of a gate (one of ``report.PHASES``) over a run.
 
     ``targets`` are node ids, or ids of what holds tests: a function with parameters, a class, a file, a folder.
     ``expects`` are the dotted or plain names whose absence is a right reason to fail in RED.
+    ``accepts_unstructured``: where no test is told apart from another, the exit status decides.
     """
     rules = {"red": _red, "green": _green, "refactor": _refactor}[phase]
     run = Comparison(report, phase=phase, baseline=baseline, targets=targets, expects=expects)
-    reasons = tuple(_unfit(phase, run)) or (*_tampering(run), *rules(run))
+    if not report.structured:
+        reasons = tuple(_by_exit_status(phase, run) if accepts_unstructured else _unstructured())
+    else:
+        reasons = tuple(_unfit(phase, run)) or (*_tampering(run), *rules(run))
     return Verdict(phase=phase, open=not reasons, reasons=reasons)
+
+
+def _unstructured() -> Iterator[Reason]:
+    message = (
+        "The command that runs the tests tells only its exit status, so nobody can say which test failed, or why. Run "
+        "them by a framework whose results can be read, or let the exit status count: accept_unstructured: true."
+    )
+    yield Reason("unstructured", None, message)
+
+
+def _by_exit_status(phase: str, run: Comparison) -> Iterator[Reason]:
+    """What little can be asked of a command that passes or fails as a whole."""
+    has_passed = run.report.exit_status == 0
+    did_pass = run.baseline is None or run.baseline.exit_status == 0
+    if phase == "red" and not did_pass:
+        message = "The tests failed before, so that a failure now shows nothing new. Make them pass first."
+        yield Reason("wrong_reason", None, message)
+    elif phase == "red" and has_passed:
+        message = "The tests pass although nothing has been implemented. Write a test that fails until it is."
+        yield Reason("already_green", None, message)
+    elif phase != "red" and not has_passed:
+        message = f"The tests fail: the command ended with status {run.report.exit_status}. Make them pass."
+        yield Reason("target_failed", None, message)
+    if phase != "red":
+        yield from _protected_changes(run)
+    elif run.baseline is not None:
+        yield from _new_shadows(run.baseline, run.report)
 
 
 def _tampering(run: Comparison) -> Iterator[Reason]:

@@ -143,6 +143,10 @@ class SuiteReport:
     signs: tuple[Sign, ...] = ()
     sandbox: str = ""
     """What the tests were shut into, as the program says that ran pytest; empty if it says nothing."""
+    framework: str = "pytest"
+    """What ran the tests; of another one than pytest, ``python`` and ``pytest`` are empty."""
+    structured: bool = True
+    """There is a result for each test; otherwise nothing but ``exit_status`` is known."""
 
 
 def summary(report: SuiteReport) -> dict[str, int]:

@@ -543,3 +543,43 @@ def test_red_asks_for_a_baseline_or_targets_where_nothing_says_which_tests_are_n
     assert red(report, baseline=None) == ["baseline_missing"]
     assert red(report, NEW, baseline=None) == []
     assert red(run(case(NEW, "failed")), baseline=None) == []
+
+
+def unstructured(exit_status: int) -> SuiteReport:
+    return replace(run(), exit_status=exit_status, structured=False, framework="make")
+
+
+@pytest.mark.parametrize("phase", ["red", "green", "refactor"])
+def test_a_command_that_only_passes_or_fails_closes_every_gate_and_the_reason_says_why(phase: str) -> None:
+    verdict = judge(phase, unstructured(1 if phase == "red" else 0), baseline=unstructured(0))
+    assert [reason.code for reason in verdict.reasons] == ["unstructured"]
+    assert "accept_unstructured" in verdict.reasons[0].message
+
+
+@pytest.mark.parametrize(
+    ("phase", "before", "now", "codes"),
+    [
+        ("red", 0, 2, []),
+        ("red", 0, 0, ["already_green"]),
+        ("red", 2, 2, ["wrong_reason"]),
+        ("green", 2, 0, []),
+        ("green", 2, 2, ["target_failed"]),
+        ("refactor", 0, 0, []),
+        ("refactor", 0, 2, ["target_failed"]),
+    ],
+)
+def test_where_the_user_lets_it_count_the_exit_status_decides(
+    phase: str, before: int, now: int, codes: list[str]
+) -> None:
+    verdict = judge(phase, unstructured(now), baseline=unstructured(before), accepts_unstructured=True)
+    assert [reason.code for reason in verdict.reasons] == codes
+
+
+def test_without_results_of_tests_a_changed_test_file_still_closes_green() -> None:
+    before = replace(unstructured(2), fingerprints={"test/a.sh": "0" * 64})
+    verdict = judge("green", unstructured(0), baseline=before, accepts_unstructured=True)
+    assert [reason.code for reason in verdict.reasons] == ["protected_changed"]
+
+
+def test_a_group_of_titles_is_a_target_that_holds_the_tests_below_it() -> None:
+    assert red(run(case(OLD), case("sum.test.js::sum > adds", "failed")), "sum.test.js::sum") == []
