@@ -38,6 +38,7 @@ from cdd_agent.testrun.approved import approved_interpreter
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Trust
+from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -292,6 +293,16 @@ class Composition:
             reports=settings.private_folder(adapters.root) / "reports" / name,
             emit=adapters.emit,
             memory=self.memory(),
+        )
+
+    def auditor(self) -> Auditor:
+        """Whoever holds handoff notes against history and tests."""
+        adapters = self.adapters
+        return Auditor(
+            repository=adapters.repository,
+            suite=lambda: adapters.suite,
+            reports=settings.private_folder(adapters.root) / "reports",
+            emit=adapters.emit,
         )
 
     def review(self, ticket: Ticket) -> Review:

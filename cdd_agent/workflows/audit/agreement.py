@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from cdd_agent.work.handoff import Handoff
+from cdd_agent.work.handoff import GateSummary, Handoff
 from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
 from cdd_agent.workflows.audit.placement import Chain, Handed, Standing
 from cdd_agent.workflows.audit.span import Commit
@@ -38,8 +38,11 @@ def _contradictions(handoff: Handoff) -> Iterator[str]:
         return
     if gate.phase != handoff.phase.lower():
         yield f"Its phase is {handoff.phase}, and its gate is that of {gate.phase.upper()}."
+    if handoff.phase == "RED" and handoff.test_result == "PASS":
+        yield from _contradictions_of_covered(handoff, gate)
+        return
     if gate.open:
-        yield from _contradictions_of_open(handoff)
+        yield from _contradictions_of_open(handoff, gate)
         return
     if handoff.error is None or handoff.error_details is None or not gate.reasons:
         yield "Its gate is closed, and it names no error."
@@ -49,27 +52,33 @@ def _contradictions(handoff: Handoff) -> Iterator[str]:
         yield f"Its gate is closed, and its result is {handoff.test_result}."
 
 
-def _contradictions_of_open(handoff: Handoff) -> Iterator[str]:
+def _contradictions_of_covered(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
+    """The same where RED's tests passed at once: its gate stays closed, and that is no error."""
+    if gate.open or not all(reason.startswith("already_green:") for reason in gate.reasons) or not gate.reasons:
+        yield "Its tests passed, and its gate does not say that they passed at once."
+    if handoff.error is not None or handoff.error_details is not None:
+        yield "Its tests passed, and it names an error."
+    if handoff.next_phase == "GREEN":
+        yield "Its tests passed at once, and it goes on to GREEN."
+
+
+def _contradictions_of_open(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
     """The same where the gate is open."""
     if handoff.error is not None or handoff.error_details is not None:
         yield "Its gate is open, and it names an error."
-    expected = {"PLAN": (None,), "RED": ("FAIL", "PASS")}.get(handoff.phase, ("PASS",))
-    if handoff.test_result not in expected:
-        wanted = " or ".join(str(each) for each in expected)
-        yield f"{handoff.phase} hands over with the result {wanted}, and here it is {handoff.test_result}."
-    is_covered = handoff.phase == "RED" and handoff.test_result == "PASS"
-    if handoff.gate is not None and handoff.gate.reasons and not is_covered:
+    expected = {"PLAN": None, "RED": "FAIL"}.get(handoff.phase, "PASS")
+    if handoff.test_result != expected:
+        yield f"{handoff.phase} hands over with the result {expected}, and here it is {handoff.test_result}."
+    if gate.reasons:
         yield "Its gate is open, and has reasons to be closed."
-    if is_covered and handoff.next_phase == "GREEN":
-        yield "Its tests passed at once, and it goes on to GREEN."
-    if handoff.phase == "RED" and handoff.test_result == "FAIL" and handoff.next_phase != "GREEN":
+    if handoff.phase == "RED" and handoff.next_phase != "GREEN":
         yield f"Its tests failed, and it goes on to {handoff.next_phase}."
 
 
 def _contradictions_of_place(handed: Handed, handoff: Handoff) -> Iterator[str]:
     """What in a note speaks against where it is."""
     gate = handoff.gate
-    if handed.standing is Standing.OWN and gate is not None and not gate.open:
+    if handed.standing is Standing.OWN and gate is not None and not gate.open and not handed.is_covered:
         yield "Its gate is closed, and the commit was made all the same."
     if handed.standing is Standing.LATER and handed.phase == "refactor" and gate is not None and gate.report_sha256:
         yield "It changed nothing, and names the report of a test run."

@@ -175,15 +175,16 @@ def _standing(handoff: Handoff, commit: Commit, *, has_base: bool, owner: Commit
     """How a handoff stands to the commit that its note is on."""
     if handoff.id in commit.trailers["Handoff-Id"]:
         return Standing.OWN
-    if handoff.gate is not None and not handoff.gate.open:
-        return Standing.CLOSED if has_base or commit.is_rewritten else Standing.MISPLACED
+    is_known = has_base or commit.is_rewritten
+    is_covered = handoff.phase == "RED" and handoff.test_result == "PASS"
+    if handoff.gate is not None and not handoff.gate.open and not is_covered:
+        return Standing.CLOSED if is_known else Standing.MISPLACED
     if owner is not None:
         return Standing.MISPLACED
-    is_known = has_base or commit.is_rewritten
     same_cycle = handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers["Cycle"]
     if handoff.phase == "REFACTOR" and commit.trailers["Handoff-Id"]:
         return Standing.LATER if is_known and same_cycle else Standing.MISPLACED
-    if handoff.phase == "RED" and handoff.test_result == "PASS" and is_known:
+    if is_covered and is_known:
         return Standing.LATER
     if is_known and not commit.trailers["Handoff-Id"]:
         return Standing.ADOPTED

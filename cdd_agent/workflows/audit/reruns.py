@@ -117,7 +117,7 @@ def _on_its_own(copy: Suite, *, original: Suite) -> Suite:
         return copy
     places = [copy.root / path.resolve().relative_to(root) for path in sources]
     with_src = [folder for place in places for folder in (place / "src", place) if folder.is_dir()]
-    return replace(copy, sandbox=_Ahead(copy.sandbox, tuple(dict.fromkeys(with_src))))
+    return copy.shut_in(_Ahead(copy.sandbox, tuple(dict.fromkeys(with_src))))
 
 
 def _is_source(path: Path, root: Path) -> bool:

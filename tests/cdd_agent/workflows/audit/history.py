@@ -67,6 +67,9 @@ class Remembered:
     def within(self, timeout_s: float) -> "Remembered":
         return self
 
+    def shut_in(self, sandbox: Sandbox) -> "Remembered":
+        return replace(self, suite=self.suite.shut_in(sandbox))
+
     def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         return self.suite.access(locked=locked, tests_too=tests_too)
 
@@ -90,7 +93,7 @@ class History:
     def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[Audited, ...]:
         """What an audit says."""
         bench = self.project.bench(ScriptedModel([]))
-        known = Remembered(suite=bench.suite, known=KNOWN)
+        known: Suite = Remembered(suite=bench.suite, known=KNOWN)
         auditor = Auditor(
             repository=self.project.repository,
             suite=lambda: suite or known,

@@ -1,0 +1,78 @@
+"""What an audit found: a table of handoffs and claims, and below it what does not hold."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.sitting import Sitting
+from cdd_agent.workflows.audit.claim import CLAIMS, Audited, Claim
+
+_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
+_SHORT = 8
+
+
+def audit(sitting: Sitting, argument: str) -> None:
+    """Hold the handoff notes of a range against history and tests."""
+    sitting.screen.say("reading notes")
+    show_audit(sitting.crew.auditor().run(argument or "HEAD"), screen=sitting.screen)
+
+
+def show_audit(audited: Sequence[Audited], *, screen: Screen) -> None:
+    """Every handoff with its claims, what does not hold or cannot be told, and what it all comes to."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("ticket", "cycle", "phase", "commit", *CLAIMS):
+        table.add_column(heading, overflow="fold")
+    for each in audited:
+        table.add_row(*_place(each), *(_mark(each, name, screen=screen) for name in CLAIMS))
+    screen.gap()
+    screen.show(table)
+    screen.gap()
+    for each in audited:
+        for claim in each.claims:
+            if not claim.holds:
+                _tell(each, claim, screen=screen)
+    _sum_up(audited, screen=screen)
+
+
+def _place(audited: Audited) -> tuple[str, str, str, str]:
+    """Where a handoff is."""
+    return clean(audited.ticket), str(audited.cycle or ""), audited.phase, audited.commit[:_SHORT]
+
+
+def _mark(audited: Audited, name: str, *, screen: Screen) -> Text:
+    """Whether a claim holds; nothing where it is not made."""
+    claim = next((claim for claim in audited.claims if claim.name == name), None)
+    if claim is None:
+        return Text()
+    symbol, style = _LOOK[claim.holds]
+    return Text(screen.symbols[symbol], style=style)
+
+
+def _tell(audited: Audited, claim: Claim, *, screen: Screen) -> None:
+    """One claim that does not hold, or of which nothing can be told."""
+    symbol, style = _LOOK[claim.holds]
+    of = f"{audited.phase} of {audited.ticket}, cycle {audited.cycle}, " if audited.phase else ""
+    head = Text.assemble((f"{screen.symbols[symbol]} {clean(of)}{audited.commit[:_SHORT]}: {claim.name}: ", style))
+    screen.line(head + clean(claim.told), indent=0, hang=2)
+
+
+def _sum_up(audited: Sequence[Audited], *, screen: Screen) -> None:
+    """How many claims hold."""
+    claims = [claim for each in audited for claim in each.claims]
+    failed, unknown = (sum(claim.holds is holds for claim in claims) for holds in (False, None))
+    handoffs = _count(len(audited), "handoff")
+    if failed:
+        told = f"{handoffs}: {_count(failed, 'claim')} of {len(claims)} {'does' if failed == 1 else 'do'} not hold."
+        screen.line(told, style="bold red", indent=0, hang=2)
+    elif unknown:
+        told = f"{handoffs}: {len(claims) - unknown} of {_count(len(claims), 'claim')} hold, the others cannot be told."
+        screen.line(told, style="bold yellow", indent=0, hang=2)
+    else:
+        screen.line(f"{handoffs}: all {len(claims)} claims hold.", style="bold green", indent=0, hang=2)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
