@@ -9,7 +9,7 @@ from cdd_agent.tdd.rules.red import RedVerdict, red_verdict
 from cdd_agent.testrun.suite import PLAIN, PYTEST, Conventions, Layout
 from pytest_tdd_agent.comparison import lies_in
 from pytest_tdd_agent.gate import judge
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict
 
 
 def named_test_files(item: WorkItem) -> tuple[str, ...]:
@@ -104,10 +104,25 @@ def of_run(
 ) -> Verdict:
     """The gate's verdict on a complete test run.
 
-    In RED, what the item's sources are to bring may be missing; a bug may also show by the exception it raises.
+    In RED, what the item's sources are to bring may be missing; a bug may also show by the exception it raises. In
+    GREEN a test that passed before it is no target, though it lies in a file that is one: failing, it is broken.
     """
     expects = _expected(item, report, conventions=conventions) if phase == "red" else ()
-    return judge(phase, report, baseline=baseline, targets=item.tests, expects=expects)
+    targets = _to_mend(item, report, baseline=baseline) if phase == "green" else item.tests
+    return judge(phase, report, baseline=baseline, targets=targets, expects=expects)
+
+
+def _to_mend(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
+    """The item's targets, each file of which some tests passed before by the node ids of those to mend."""
+    passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
+    failed = {case.nodeid for case in baseline.tests if case.outcome in FAILING} - set(baseline.old_failures)
+    before = {case.nodeid for case in baseline.tests}
+    targets: list[str] = []
+    for target in item.tests:
+        held = [case.nodeid for case in report.tests if "::" not in target and lies_in(case.nodeid, target)]
+        left = [nodeid for nodeid in held if nodeid in failed or nodeid not in before]
+        targets += left if left and not passed.isdisjoint(held) else [target]
+    return tuple(targets)
 
 
 def of_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:

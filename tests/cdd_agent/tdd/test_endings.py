@@ -111,6 +111,34 @@ def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) 
     assert notes(project, "HEAD")[0]["testResult"] == "PASS"
 
 
+def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Project) -> None:
+    first = "from discount import discount, none\n\n\ndef test_none():\n    assert none(100) == 100\n"
+    project.write({TEST_FILE: first.replace("discount, ", ""), "discount.py": "def none(price):\n    return price\n"})
+    project.git("add", ".")
+    project.git("commit", "-qm", "old")
+    both = first + "\n\ndef test_discount():\n    assert discount(100) == 90\n"
+    breaks = f"{CODE}\n\ndef none(price):\n    return 0\n"
+    reads = call("Read", "toolu_R", file_path=TEST_FILE), call("Read", "toolu_S", file_path="discount.py")
+    red_turn, wrong, right = (
+        says(
+            *reads,
+            call("Write", file_path=path, content=content),
+            call("CompleteImplementation", implementation_files=[]),
+        )
+        for path, content in (
+            (TEST_FILE, both),
+            ("discount.py", breaks),
+            ("discount.py", breaks.replace("return 0", "return price")),
+        )
+    )
+    model = ScriptedModel([red_turn, wrong, right, content_as_it_is()])
+    made = project.bench(model)
+    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, is_strict=True)))
+    assert ending.how == "done"
+    assert f"broke_others: {TEST_FILE}::test_none passed before" in str(model.requests[2].messages)
+    assert "Its changes were taken back" in str(model.requests[2].messages)
+
+
 def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_strict(project: Project) -> None:
     project.write(
         {"tests/test_old.py": "from prices import total\n\n\ndef test_total():\n    assert total([1]) == 1\n"}
