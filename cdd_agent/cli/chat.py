@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cdd_agent.journal import Journal
     from cdd_agent.review.review import Review
     from cdd_agent.trust import Offer
+    from cdd_agent.workflows.audit.auditor import Auditor
     from cdd_agent.workflows.conversation.desk import Desk
     from cdd_agent.workflows.conversation.planner import Planner
     from cdd_agent.workflows.conversation.socrates import Socrates
@@ -222,6 +223,9 @@ class _Crew:
 
     def desk(self, ticket: Ticket, *, command: str) -> "Desk":
         return self._project.desk(ticket, command=command)
+
+    def auditor(self) -> "Auditor":
+        return self._project.auditor()
 
     def checks(self) -> "Iterator[Check]":
         from cdd_agent.doctor.checks import examine

@@ -9,6 +9,7 @@ from cdd_agent.doctor.check import Check
 from cdd_agent.repl.standing import Standing
 from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -19,6 +20,11 @@ Agent: TypeAlias = Socrates | Planner | Executor | Review
 
 class Crew(Protocol):
     """Whoever makes the agents; events go to the screen and to the ticket's journal."""
+
+    standing: Standing
+    """What the events have told so far."""
+    transcript: Transcript
+    """Keeps what is said in this sitting."""
 
     @property
     def root(self) -> Path:
@@ -42,16 +48,6 @@ class Crew(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
-        """What the events have told so far."""
-        ...
-
-    @property
-    def transcript(self) -> Transcript:
-        """Keeps what is said in this sitting."""
-        ...
-
-    @property
     def model_name(self) -> str:
         """Who answers."""
         ...
@@ -66,6 +62,10 @@ class Crew(Protocol):
 
     def follow(self, ticket: Ticket) -> None:
         """Write the events from now on to the journal of ``ticket``."""
+        ...
+
+    def auditor(self) -> Auditor:
+        """Whoever audits handoff notes."""
         ...
 
     def checks(self) -> Iterable[Check]:

@@ -23,6 +23,7 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.standing import Standing
 from cdd_agent.review.review import Review
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -107,6 +108,9 @@ class ProjectCrew:
 
     def follow(self, ticket: Ticket) -> None:
         """Nothing is journaled."""
+
+    def auditor(self) -> Auditor:
+        return self._composition.auditor()
 
     def checks(self) -> Iterator[Check]:
         return examine(self._composition.adapters.premises())
