@@ -45,6 +45,9 @@ from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
 from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import ticket_folders
+from cdd_agent.workflows.green.brief import brief_for as brief_for_green
+from cdd_agent.workflows.green.request import Wanted
+from cdd_agent.workflows.green.run import Green
 from cdd_agent.workflows.orchestration import briefs
 from cdd_agent.workflows.orchestration.feature import Feature
 from cdd_agent.workflows.orchestration.orchestrator import RESUME, Orchestrator
@@ -275,6 +278,37 @@ class Composition:
             meter=meter,
             allow_dirty=self._options.allow_dirty,
             is_attended=self._options.attended,
+        )
+
+    def green(self, wanted: Wanted) -> Green:
+        """GREEN on its own, for tests that fail."""
+        adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
+        policy = Policy(
+            max_attempts=own.max_iterations,
+            budget=replace(_budget(limits), max_calls_total=limits.max_calls_per_turn),
+            evidence_timeout_s=limits.evidence_timeout_s,
+            gate_runs=() if own.full_suite_on_completion else wanted.files,
+            targets_first=own.run_specific_test_first,
+            tests_each_write=own.run_after_each_file,
+            has_commands=False,
+            keeps_part=own.continue_on_partial_success,
+        )
+        bench = self.bench(wanted.slug, brief=brief_for_green(Workspace(adapters.root), own), policy=policy)
+        run = wanted.run_of(adapters.root)
+        meter = Meter(
+            adapters.model,
+            clock=adapters.clock,
+            ticket=run.slug,
+            go_on=wanted.ways.go_on,
+            ceilings=Ceilings.of(limits),
+            tally=Tally(history.carried_out(run.state_path)),
+        )
+        return Green(
+            wanted,
+            bench=replace(bench, suite=replace(adapters.suite, timeout_s=own.test_timeout_s)),
+            clock=adapters.clock,
+            allow_dirty=self._options.allow_dirty,
+            meter=meter,
         )
 
     def bench(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Workbench:

@@ -1,6 +1,7 @@
 """One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.editing.whole_files import WholeFiles
@@ -96,6 +97,28 @@ def make_attempt(
         checkpoint=checkpoint.ref,
         finding=finding,
         answer=None if brief.judge is None else run.text[:ANSWER_CAP],
+    )
+
+
+def judge_part(
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, ground: Ground, bench: Workbench
+) -> AttemptRecord:
+    """``attempt`` at GREEN as the gate judges the files as they are by ``item``, a part of what the attempt was for.
+
+    Files and report are kept apart from the attempt's own.
+    """
+    path = recovery.report_path(step, "green-part", bench=bench)
+    judged, report = _judge(item, "green", step=step, keep=path, ground=ground, bench=bench)
+    ref = recovery.checkpoint_ref(item.ticket, step, name="green-part")
+    checkpoint = bench.snapshots.take(ref, message="what is kept of green")
+    if judged.open and report is not None:
+        judged = verdict.joined(judged, _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench))
+    return replace(
+        attempt,
+        verdict="open" if judged.open else "closed",
+        reasons=briefing.reason_lines(judged),
+        report=None if report is None else str(path.relative_to(bench.repository.root)),
+        checkpoint=checkpoint.ref,
     )
 
 

@@ -16,7 +16,16 @@ from cdd_agent.tdd import ground, recovery
 from cdd_agent.tdd.attempt import attempts_at, gave_up, make_attempt
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.handoff import hand_over
-from cdd_agent.tdd.landing import Ledger, Save, do_without, land_phase, take_covered
+from cdd_agent.tdd.landing import (
+    Ledger,
+    Save,
+    do_without,
+    is_partial,
+    keep_part,
+    land_part,
+    land_phase,
+    take_covered,
+)
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules.course import Course, course, trial_of
 from cdd_agent.tdd.rules.red import RedVerdict
@@ -31,8 +40,8 @@ class Ending:
     """How a cycle ended."""
 
     state: RunState
-    how: Literal["done", "covered", "failed", "blocked"]
-    """All phases landed; the new test passed at once; a phase failed; the agent gave up, with a reason."""
+    how: Literal["done", "covered", "part", "failed", "blocked"]
+    """All phases landed; the new test passed at once; GREEN is kept in part; a phase failed; the agent gave up."""
     why: str | None = None
     """In words, unless all phases landed."""
 
@@ -65,7 +74,7 @@ class Cycle:
             recovery.return_to_checkpoint(item.ticket, ledger.step, at=ledger.position, bench=bench)
             recovery.clear_mark(item.ticket, ledger.step, bench=bench)
             raise
-        if ending.how in ("done", "covered") or bench.policy.keeps_landed:
+        if ending.how in ("done", "covered", "part") or bench.policy.keeps_landed:
             recovery.clear_mark(item.ticket, ledger.step, bench=bench)
         return ending
 
@@ -105,6 +114,11 @@ class Cycle:
             if last is not None and last.finding == RedVerdict.ALREADY_GREEN and bench.policy.takes_covered:
                 why = take_covered(item, laid=laid, ledger=ledger, bench=bench)
                 return Ending(state=ledger.state, how="covered", why=why)
+            if last is not None and is_partial(last):
+                told = land_part(item, laid=laid, ledger=ledger, bench=bench)
+                if told is not None:
+                    return Ending(state=ledger.state, how="part", why=told)
+                continue
             if last is not None and last.verdict == "open":
                 if land_phase(item, phase, laid=laid, ledger=ledger, bench=bench):
                     return None
@@ -113,6 +127,8 @@ class Cycle:
             if following is Course.STOP:
                 if do_without(item, phase, laid=laid, ledger=ledger, bench=bench):
                     return None
+                if keep_part(item, phase, laid=laid, ledger=ledger, bench=bench):
+                    continue
                 return self._failed(attempts, laid=laid)
             if following is Course.ROLL_BACK:
                 bench.snapshots.restore(laid.snapshot)

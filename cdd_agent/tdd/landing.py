@@ -1,23 +1,33 @@
-"""How a phase ends: by a commit, by a hook that refuses it, by doing without it, or by a test that passes at once."""
+"""How a phase ends: with a commit of all or of a part, refused by a hook, done without, or covered already."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import GateJudged, Notice
 from cdd_agent.evidence.characterize import notices_changes
+from cdd_agent.evidence.trees import newly_passing
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import attempts_at
+from cdd_agent.tdd.attempt import attempts_at, gave_up, judge_part
+from cdd_agent.tdd.briefing import reason_lines
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.handoff import hand_over, has_hooks, land
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.recovery import Position
+from cdd_agent.tdd.rules.verdict import concerns, of_run
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, record_commit
-from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.codec import ReportError, load
+
+PARTIAL = "PARTIAL"
+"""The finding of an attempt that is kept in part."""
+
+UNFINISHED = frozenset({"target_failed", "target_missing"})
+"""Reasons of an attempt that has done nothing wrong, only not enough."""
 
 HOOK_WORDS_CAP = 2_000
 """Characters of what a commit hook says that are kept as a reason."""
@@ -142,6 +152,71 @@ def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, benc
         suite=bench.suite,
         time_box_s=bench.policy.evidence_timeout_s,
     )
+
+
+def is_partial(attempt: AttemptRecord) -> bool:
+    """Whether what this attempt at GREEN came to is a part of what it was for, which is to be committed."""
+    return attempt.verdict == "open" and attempt.finding == PARTIAL
+
+
+def keep_part(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+    """Whether a GREEN without attempts left is to be kept in part: some of the item's tests pass, and none was broken.
+
+    If so, the files are those of the attempt that mended most, the gate has judged them once more by what it mended,
+    and the last attempt says so.
+    """
+    attempts = attempts_at(phase, ledger.step)
+    last = attempts[-1]
+    if not bench.policy.keeps_part or phase != "green" or gave_up(last) or last.finding == PARTIAL:
+        return False
+    root = bench.repository.root
+    mended = {each.number: _mended(item, each, laid=laid, root=root) for each in attempts}
+    best = max(attempts, key=lambda each: (len(mended[each.number]), each.number))
+    checkpoint = bench.snapshots.find(best.checkpoint or "refs/cdd/none")
+    if not mended[best.number] or checkpoint is None:
+        return False
+    bench.snapshots.restore(checkpoint)
+    part = replace(item, tests=mended[best.number])
+    judged = judge_part(part, last, step=ledger.step, ground=laid, bench=bench)
+    told = f"{len(part.tests)} of the tests to mend pass since attempt {best.number}: {', '.join(part.tests)}"
+    is_open = judged.verdict == "open"
+    bench.emit(GateJudged(phase=phase, attempt=last.number, open=is_open, reasons=judged.reasons, evidence=told))
+    if is_open:
+        whole = of_run(item, phase, report=load(root / str(judged.report)), baseline=laid.baseline)
+        ledger.replace_last(replace(judged, finding=PARTIAL, reasons=reason_lines(whole)))
+    return is_open
+
+
+def _mended(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, root: Path) -> tuple[str, ...]:
+    """The node ids of the item's tests that pass since an attempt; none if it bent results or broke other tests."""
+    codes = {reason.partition(":")[0] for reason in attempt.reasons}
+    if attempt.report is None or not codes <= UNFINISHED:
+        return ()
+    try:
+        report = load(root / attempt.report)
+    except ReportError:
+        return ()
+    return tuple(nodeid for nodeid in newly_passing(report, baseline=laid.baseline) if concerns(item, nodeid))
+
+
+def land_part(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str | None:
+    """Commit a part, its note telling what is left; what it came to, in words.
+
+    None if a commit hook of the user's refuses it, as ``land_phase`` has it.
+    """
+    attempt = attempts_at("green", ledger.step)[-1]
+    paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
+    try:
+        commit = land(item, replace(attempt, verdict="closed"), step=ledger.step, paths=paths, bench=bench)
+    except GateClosed as error:
+        if not has_hooks(bench.repository):
+            raise
+        _close(item, "green", why=error.happened, laid=laid, ledger=ledger, bench=bench)
+        return None
+    _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
+    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)
+    ledger.keep(record_commit(ledger.state, item.number, phase="green", commit=commit))
+    return f"GREEN is kept in part ({commit[:8]}); what is left: {'; '.join(attempt.reasons)}"
 
 
 def _keep_what_hooks_made(

@@ -92,7 +92,7 @@ class AttemptRecord:
     checkpoint: str | None = None
     """Ref of the work tree the attempt left."""
     finding: str | None = None
-    """What RED came to, one of ``tdd.rules.red.RedVerdict``."""
+    """What RED came to, one of ``tdd.rules.red.RedVerdict``; PARTIAL: of a GREEN that is kept in part."""
     answer: str | None = None
     """The agent's last words, where they are what is judged."""
 

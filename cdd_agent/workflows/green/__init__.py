@@ -1,0 +1,1 @@
+"""GREEN on its own: code for tests that fail already."""

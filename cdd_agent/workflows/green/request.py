@@ -1,0 +1,210 @@
+"""What GREEN on its own is asked for: the tests to pass, under a name, in a folder; checked before anything is done."""
+
+import difflib
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cdd_agent.agent.unseen import in_one_line
+from cdd_agent.errors import UsageError
+from cdd_agent.settings import private_folder
+from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.tdd.policy import Kind, WorkItem
+from cdd_agent.tdd.rules.verdict import names
+from cdd_agent.tdd.workbench import Ways
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workspace.files import Workspace
+from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
+from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, failing
+
+LIMIT_BYTES = 100_000
+MOST_TARGETS = 200
+_MOST_NAMED = 5
+_STEM_CHARACTERS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is wanted, as it was settled before the first iteration."""
+
+    targets: tuple[str, ...]
+    """Node ids, files or folders, relative to the project."""
+    title: str
+    """The commit's subject without its prefix."""
+    kind: Kind
+    """``feature`` or ``bug``: whether code is missing or wrong."""
+    spec_id: str
+    request_id: str
+    failing: tuple[str, ...]
+    """Node ids that the targets name and that failed before the first iteration; files that could not be collected."""
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """The files in which the tests to pass are."""
+        return tuple(dict.fromkeys(nodeid.partition("::")[0] for nodeid in self.failing))
+
+    def item(self, slug: str) -> WorkItem:
+        """The request as a cycle takes it."""
+        return WorkItem(
+            ticket=slug,
+            number=1,
+            title=self.title,
+            goal="",
+            kind=self.kind,
+            phases=("green",),
+            tests=self.targets,
+            sources=(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The tests that a user names, and what he says of them."""
+
+    targets: tuple[str, ...]
+    title: str = ""
+    """Empty: made from the targets; the next three likewise."""
+    kind: Kind | None = None
+    spec_id: str = ""
+    request_id: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files and folders of the targets."""
+        return tuple(dict.fromkeys(target.partition("::")[0] for target in self.targets))
+
+    @property
+    def slug(self) -> str:
+        """A name that is the same for the same tests, in whatever order."""
+        stem = re.sub(r"[^a-z0-9]+", "-", Path(self.targets[0].partition("::")[0]).stem.lower()).strip("-")
+        digest = hashlib.sha256("\n".join(sorted(self.targets)).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        return f"green-{stem[:_STEM_CHARACTERS].strip('-') or 'tests'}-{digest}"
+
+    def run_of(self, project: Path) -> Ticket:
+        """Where the run on these tests is kept."""
+        return Ticket(slug=self.slug, folder=private_folder(project) / "green" / self.slug)
+
+    @property
+    def ways(self) -> Ways:
+        """How a person goes on with it."""
+        typed = f"cdd green {' '.join(map(shlex.quote, self.targets))}"
+        return Ways(go_on=typed, anew=f"{typed} --anew")
+
+    def settled(self, report: SuiteReport, *, now: str, head: str) -> Request:
+        """The request, once ``report`` shows that each target fails; raises ``UsageError`` for one that does not."""
+        require_failing(self.targets, report)
+        failures = failures_of(self.targets, report)
+        are_missing = any(kind_inside(failure) in STRUCTURAL for failure in failures.values())
+        identity = hashlib.sha256(f"{self.slug}/{head}/{now}".encode()).hexdigest()[:16]
+        return Request(
+            targets=self.targets,
+            title=in_one_line(self.title) or title_of(tuple(failures)),
+            kind=self.kind or ("feature" if are_missing else "bug"),
+            spec_id=self.spec_id or self.slug,
+            request_id=self.request_id or identity,
+            failing=tuple(failures),
+        )
+
+
+def wanted_in(project: Path, targets: Sequence[str], *, here: Path | None = None) -> tuple[str, ...]:
+    """``targets`` as the tests of the project are called; a path may also be relative to the folder ``here``.
+
+    Raises ``UsageError`` for what is no test file or folder of the project, and for what would be taken as an option.
+    """
+    if not targets:
+        raise UsageError("No test was named.", hint="name those that fail: cdd green tests/test_cart.py::test_total")
+    if len(targets) > MOST_TARGETS:
+        raise UsageError(f"{len(targets)} tests were named; {MOST_TARGETS} are allowed.", hint="name files or folders")
+    return tuple(dict.fromkeys(_located(target, project=project, here=here) for target in targets))
+
+
+def _located(target: str, *, project: Path, here: Path | None) -> str:
+    """One target, its path relative to the project."""
+    if target.startswith(("-", "@")) or "\n" in target or "\0" in target:
+        raise UsageError(f"{target!r} names no test.", hint="name a file or a node id: tests/test_cart.py::test_total")
+    path, colons, inside = target.partition("::")
+    folders = dict.fromkeys((project, here or project))
+    found = next((folder / path for folder in folders if path and (folder / path).exists()), None)
+    if found is None:
+        raise UsageError(f"There is no {path or 'file'} in {project}.", hint=_nearest(path, project))
+    name = os.path.relpath(found, project)
+    Workspace(project).relative(name)
+    return f"{Path(name).as_posix()}{colons}{inside}"
+
+
+def _nearest(path: str, project: Path) -> str:
+    """What to type instead of a path that is not there."""
+    folder = (project / path).parent
+    known = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    near = difflib.get_close_matches(Path(path).name, known, n=1)
+    return f"did you mean {Path(path).with_name(near[0])}?" if near else "name a test file that is there"
+
+
+def failures_of(targets: Sequence[str], report: SuiteReport) -> Mapping[str, Failure]:
+    """What of ``targets`` fails, or keeps them from being collected -> why."""
+    found = {
+        error.nodeid: error.failure
+        for error in report.collect_errors
+        if any(names(target, error.nodeid) or names(error.nodeid, target) for target in targets)
+    }
+    for case in report.tests:
+        if case.outcome in FAILING and case.failure and any(names(target, case.nodeid) for target in targets):
+            found[case.nodeid] = case.failure
+    return found
+
+
+def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
+    """Raise ``UsageError`` unless each of ``targets`` holds a test that fails."""
+    without = [target for target in targets if not failures_of((target,), report)]
+    for target in without:
+        if not any(names(target, case.nodeid) for case in report.tests):
+            known = [case.nodeid for case in report.tests] + list(failing(report))
+            near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "see what is there: pytest --collect-only"
+            raise UsageError(f"{target} names no test that was run.", hint=hint)
+    if without:
+        raise _already_done(without, others=[target for target in targets if target not in without], report=report)
+
+
+def _already_done(without: Sequence[str], *, others: Sequence[str], report: SuiteReport) -> UsageError:
+    """The error for targets that do not fail."""
+    more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
+    ends = {case.outcome for case in report.tests if any(names(target, case.nodeid) for target in without)}
+    passes = "already passes" if len(without) == 1 else "already pass"
+    told = passes if ends == {"passed"} else f"did not fail ({', '.join(sorted(ends))})"
+    again = f"name only those that fail: cdd green {' '.join(map(shlex.quote, others))}"
+    return UsageError(
+        f"{', '.join(without[:_MOST_NAMED])}{more} {told}: GREEN is for tests that fail.\nNothing was touched.",
+        hint=again if others else "write the test first, or change it so that it fails until the behavior is there",
+    )
+
+
+def title_of(failing: Sequence[str]) -> str:
+    """What a commit that makes these tests pass is called."""
+    if len(failing) == 1:
+        return in_one_line(f"make {failing[0].rpartition('::')[2]} pass")
+    files = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in failing))
+    return in_one_line(f"make {len(failing)} tests" + (f" of {files[0]}" if len(files) == 1 else "") + " pass")
+
+
+def keep(run: Ticket, request: Request) -> None:
+    """Write the request down beside the run's state."""
+    write_atomic(_path(run), msgspec.json.encode(request))
+
+
+def kept(run: Ticket) -> Request | None:
+    """The request as it was written down; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(read_ordinary(_path(run), limit_bytes=LIMIT_BYTES), type=Request)
+    except (OSError, msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+def _path(run: Ticket) -> Path:
+    return run.folder / "request.json"

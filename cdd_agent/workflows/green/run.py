@@ -1,0 +1,181 @@
+"""GREEN on its own: one work item of a single phase, gone on with by the same command after any end."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.clock import Clock
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.events import Notice, RunFinished, RunStarted
+from cdd_agent.evidence.trees import layout_of
+from cdd_agent.git import commits
+from cdd_agent.git.states import require_usable
+from cdd_agent.tdd import recovery
+from cdd_agent.tdd.cycle import Cycle
+from cdd_agent.tdd.landing import PARTIAL
+from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work import state as states
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState, Status, StepKey
+from cdd_agent.workflows.green import request as requests
+from cdd_agent.workflows.green.artifact import GreenArtifact
+from cdd_agent.workflows.green.outcome import artifact_of
+from cdd_agent.workflows.green.request import Request, Wanted
+
+NUMBER = 1
+"""Of the only step."""
+
+
+class Green:
+    """Makes the tests that a user names pass."""
+
+    def __init__(
+        self, wanted: Wanted, *, bench: Workbench, clock: Clock, allow_dirty: bool = False, meter: Meter | None = None
+    ) -> None:
+        """Nothing happens before ``run``. Without a ``meter`` round the model it is counted and has no limits."""
+        self.wanted = wanted
+        self.ticket = wanted.run_of(bench.suite.root)
+        self.clock = clock
+        self._allows_dirty = allow_dirty
+        self._meter = meter or Meter(bench.model, clock=clock, ticket=self.ticket.slug, go_on=wanted.ways.go_on)
+        self.bench = replace(bench, model=self._meter, ways=wanted.ways)
+        self._is_metered = False
+        self.state: RunState | None = None
+
+    def run(self, *, anew: bool = False) -> GreenArtifact:
+        """Begin, or go on where the last run was interrupted, until the tests pass or the iterations are used up.
+
+        ``anew``: what an interrupted run has done is taken back first. Raises, before anything is touched,
+        ``UsageError`` if a target does not fail or there are uncommitted changes besides tests, and what is raised
+        where there is no model to ask, no git or no tests.
+        """
+        bench, slug = self.bench, self.ticket.slug
+        started = self.clock.monotonic()
+        require_usable(bench.repository.place)
+        with recovery.alone(bench, self.ticket.folder):
+            request, state = self._gone_on_with(anew=anew) or self._begun()
+            self._save(state)
+            sandbox = bench.suite.sandbox.level
+            bench.emit(RunStarted(workflow="green", ticket=slug, model=bench.model.name, sandbox=sandbox))
+            for remark in (*self._remarks(), *commits.remarks(bench.repository)):
+                bench.emit(Notice(text=remark))
+            try:
+                why = self._carried_out(request)
+            finally:
+                self._meter.pause()
+                self._save(states.finish(self._present, now=self.clock.now()))
+            status, duration = self._present.status, self.clock.monotonic() - started
+            bench.emit(RunFinished(workflow="green", ticket=slug, status=status, duration_s=duration))
+        return artifact_of(request, self._present.execution(NUMBER), why=why, bench=bench)
+
+    @property
+    def _present(self) -> RunState:
+        assert self.state is not None
+        return self.state
+
+    def _carried_out(self, request: Request) -> str | None:
+        """Why not all tests pass, once the cycle has ended and the state says so; None if they do."""
+        self._meter.begin(f"the run {self.ticket.slug}", used=self._present.execution(NUMBER).usage)
+        self._is_metered = True
+        self._meter.check()
+        ending = Cycle(request.item(self.ticket.slug), self._present, bench=self.bench, save=self._save).run()
+        last = ending.state.execution(NUMBER).attempts[-1]
+        why = ending.why
+        if why is None and last.finding == PARTIAL:  # landed, and killed before the state could say so
+            why = f"GREEN is kept in part; what is left: {'; '.join(last.reasons)}"
+        now = self.clock.now()
+        self._save(
+            states.complete_step(ending.state, NUMBER, now=now)
+            if why is None
+            else states.fail_step(ending.state, NUMBER, error=why, now=now)
+        )
+        return why
+
+    def _remarks(self) -> Iterator[str]:
+        """What is judged by less than all tests."""
+        if self.bench.policy.gate_runs:
+            files = ", ".join(self.bench.policy.gate_runs)
+            yield f"Only the tests of {files} judge (full_suite_on_completion is false): no others are run."
+
+    def _gone_on_with(self, *, anew: bool) -> tuple[Request, RunState] | None:
+        """The interrupted run, as it is to be gone on with; None if there is none, or it was taken back."""
+        bench, slug = self.bench, self.ticket.slug
+        known = state_file.load(self.ticket.state_path)
+        self._meter.resume(known.usage if known else states.UsageTotals())
+        self.state = known
+        if known is None or not known.numbers(Status.IN_PROGRESS):
+            return None
+        step = known.execution(NUMBER)
+        commits.require_finished(bench.repository)
+        if anew:
+            recovery.take_back(slug, step, branch=known.branch, why="the run begins anew", bench=bench)
+            return None
+        lost = recovery.lost_checkpoint(step, bench=bench)
+        if lost:
+            raise UsageError(
+                f"The run was begun, and its checkpoint {lost} is not in this repository.\nNothing was touched.",
+                hint=f"begin it anew on what is committed now: {self.wanted.ways.anew}",
+            )
+        if not recovery.is_underway(slug, step, bench=bench):
+            return None
+        request = requests.kept(self.ticket)
+        if request is None or request.targets != self.wanted.targets:
+            raise UsageError(
+                f"What the interrupted run was asked for cannot be read: {self.ticket.folder}.\nNothing was touched.",
+                hint=f"begin it anew: {self.wanted.ways.anew}",
+            )
+        bench.emit(Notice(text=f"Going on with the interrupted run, after {len(step.attempts)} iterations."))
+        return request, known
+
+    def _begun(self) -> tuple[Request, RunState]:
+        """A new run, once its tests are seen to fail; nothing is touched before that."""
+        bench, repository = self.bench, self.bench.repository
+        commits.require_undisturbed(repository, () if self._allows_dirty else tuple(self._in_the_way()))
+        commits.require_identity(repository)
+        head = repository.head()
+        if head is None:
+            raise EnvironmentMissing(
+                "This repository has no commit yet, so there is nothing to go back to.",
+                hint="make one: git commit --allow-empty -m start",
+            )
+        self._meter.check()
+        seen = bench.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
+        if seen.was_refused:
+            raise UsageError(f"The tests cannot be found: {seen.problem}.", hint="name test files, or tests in them")
+        if seen.report is None:
+            raise EnvironmentMissing(
+                f"The tests cannot be run: {seen.problem}.\n{seen.output.strip()[-2000:]}",
+                hint=f"make `{bench.suite.command}` work in {bench.suite.root}",
+            )
+        now = self.clock.now()
+        request = self.wanted.settled(seen.report, now=now, head=head)
+        requests.keep(self.ticket, request)
+        key = StepKey(number=NUMBER, title=request.title, text_sha256="")
+        fresh = RunState(
+            ticket_slug=self.ticket.slug,
+            started_at=now,
+            base_commit=head,
+            branch=repository.branch(),
+            sandbox=bench.suite.sandbox.level,
+            model=bench.model.name,
+            step_executions=states.pending_steps((key,)),
+        )
+        return request, states.start_step(fresh, key, now=now, base_commit=head)
+
+    def _in_the_way(self) -> Iterator[str]:
+        """Uncommitted changes of the user's that are no tests: those are locked and stay as they are anyway."""
+        bench = self.bench
+        layout = layout_of(bench.repository, bench.suite)
+        named = {bench.in_repository(file) for file in self.wanted.files}
+        for path in bench.repository.uncommitted():
+            is_named = any(path == file or path.startswith(f"{file}/") for file in named)
+            if not (is_named or layout.is_test(path) or path in bench.repository.apart()):
+                yield path
+
+    def _save(self, state: RunState) -> None:
+        """Make ``state`` the present one and write it, with what the model has used so far."""
+        state = replace(state, usage=self._meter.ticket)
+        if self._is_metered:
+            state = states.record_usage(state, NUMBER, usage=self._meter.step)
+        state_file.save(self.ticket.state_path, state)
+        self.state = state

@@ -1,0 +1,125 @@
+"""A small real project with tests that fail, and a run of GREEN on them as the program makes it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.model.conversation import Turn
+from cdd_agent.model.port import Model
+from cdd_agent.settings import GreenSettings
+from cdd_agent.tdd.policy import Policy
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState
+from cdd_agent.workflows.green.brief import brief_for
+from cdd_agent.workflows.green.request import Wanted, wanted_in
+from cdd_agent.workflows.green.run import Green
+from tests.fakes.clock import FakeClock
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import QUICK, Project
+
+CART = "class Cart:\n    def __init__(self):\n        self.prices = []\n\n    def total(self):\n        return 0\n"
+MENDED = CART.replace("return 0", "return sum(self.prices)")
+TESTS = """\
+from cart import Cart
+
+
+def test_empty():
+    assert Cart().total() == 0
+
+
+def test_total():
+    cart = Cart()
+    cart.prices += [1, 2]
+    assert cart.total() == 3
+
+
+def test_no_negative_price():
+    cart = Cart()
+    cart.prices.append(-1)
+    try:
+        cart.total()
+    except ValueError:
+        return
+    assert False, "no ValueError"
+"""
+OTHER = "from cart import Cart\n\n\ndef test_is_a_class():\n    assert isinstance(Cart, type)\n"
+FILES: Mapping[str, str] = {
+    "pytest.ini": QUICK,
+    ".gitignore": "__pycache__/\n",
+    "cart.py": CART,
+    "tests/test_cart.py": TESTS,
+    "tests/test_other.py": OTHER,
+}
+TOTAL = "tests/test_cart.py::test_total"
+NEGATIVE = "tests/test_cart.py::test_no_negative_price"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """The project, and runs of GREEN in it."""
+
+    project: Project
+
+    def green(
+        self,
+        targets: Iterable[str] = (TOTAL,),
+        *,
+        model: Model,
+        settings: GreenSettings = GreenSettings(max_iterations=3),
+        allow_dirty: bool = False,
+        evidence_timeout_s: float = 0,
+    ) -> Green:
+        """A run as a new process would make it."""
+        project = self.project
+        wanted = Wanted(targets=wanted_in(project.folder, tuple(targets)))
+        bench = project.bench(model)
+        policy = Policy(
+            max_attempts=settings.max_iterations,
+            budget=Budget(max_turns=4, max_calls_total=10),
+            evidence_timeout_s=evidence_timeout_s,
+            gate_runs=() if settings.full_suite_on_completion else wanted.files,
+            targets_first=settings.run_specific_test_first,
+            tests_each_write=settings.run_after_each_file,
+            has_commands=False,
+            keeps_part=settings.continue_on_partial_success,
+        )
+        bench = replace(
+            bench,
+            policy=policy,
+            brief=brief_for(bench.workspace, settings),
+            reports=project.folder / ".cdd" / "reports" / wanted.slug,
+        )
+        return Green(wanted, bench=bench, clock=FakeClock(), allow_dirty=allow_dirty)
+
+    def saved(self, green: Green) -> RunState:
+        """The state on disk."""
+        state = state_file.load(green.ticket.state_path)
+        assert state is not None
+        return state
+
+
+MakeShop = Callable[[Mapping[str, str]], Shop]
+
+
+@pytest.fixture
+def make_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> MakeShop:
+    def make(files: Mapping[str, str]) -> Shop:
+        return Shop(
+            project=Project.make(tmp_path / "shop", interpreter=interpreter, bytecode=bytecode, files={**FILES, **files})
+        )
+
+    return make
+
+
+@pytest.fixture
+def shop(make_shop: MakeShop) -> Shop:
+    return make_shop({})
+
+
+def plays(*turns: Turn) -> ScriptedModel:
+    """A model that says these turns."""
+    return ScriptedModel(turns)
