@@ -28,7 +28,7 @@ _PYTHON = re.compile(r"(test_\w*|\w+_test)\.py")
 _SETTINGS = frozenset({"conftest.py", "__init__.py"})
 _NAMES = re.compile(
     r"""\b(?:def|func|fn|fun|void|async)\s+(?P<function>\w*test\w*)\s*[(<]"""
-    r"""|\b(?:it|test|specify)(?:\.\w+)*\s*\(\s*(?P<quote>["'`])(?P<words>.{1,300}?)(?P=quote)""",
+    r"""|\b(?:it|test|specify)(?:\.\w+)*(?:\([^()]{0,300}\))?\s*\(\s*(?P<quote>["'`])(?P<words>.{1,300}?)(?P=quote)""",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]+")

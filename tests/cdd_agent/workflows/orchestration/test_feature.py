@@ -1,0 +1,74 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState, Status
+from cdd_agent.workflows.orchestration import feature
+from cdd_agent.workflows.orchestration.feature import slug_of
+
+
+@pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("Calculator with Add/Subtract!", "tdd-calculator-with-add-subtract"),
+        ("Überweisung", "tdd-uberweisung"),
+        ("計算機", "tdd-feature"),
+        ("a" * 200, "tdd-" + "a" * 30),
+        ("../../etc", "tdd-etc"),
+        ("one two three four five six seven eight nine ten", "tdd-one-two-three-four-five-six-seven"),
+    ],
+)
+def test_a_run_is_named_by_its_first_words(text: str, slug: str) -> None:
+    assert slug_of(text) == slug
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "x" * 100_001])
+def test_nothing_and_too_much_are_no_request(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError):
+        feature.new(tmp_path, text)
+
+
+def test_a_request_that_is_kept_is_found_again(tmp_path: Path) -> None:
+    assert feature.latest(tmp_path) is None
+    made = feature.new(tmp_path, "  A calculator\n")
+    assert feature.latest(tmp_path) is None, "nothing is written before it begins"
+    made.keep()
+    assert feature.latest(tmp_path) == made
+    assert made.text == "A calculator"
+
+
+def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> None:
+    first = feature.new(tmp_path, "A calculator")
+    first.keep()
+    with pytest.raises(UsageError, match="tdd-a-calculator is not complete") as caught:
+        feature.new(tmp_path, "A clock")
+    assert "cdd tdd resume" in caught.value.hint
+    done = RunState(ticket_slug=first.slug, started_at="2026-01-31T12:00:00Z", status=Status.COMPLETED)
+    state_file.save(first.state_path, done)
+    assert feature.new(tmp_path, "A calculator").slug == "tdd-a-calculator-2"
+    assert feature.new(tmp_path, "A clock", taken={"tdd-a-clock"}).slug == "tdd-a-clock-2"
+
+
+def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> None:
+    for number, name in enumerate(("tdd-a", "tdd-b", "other"), start=1):
+        made = tmp_path / ".cdd" / "tdd" / name
+        made.mkdir(parents=True)
+        (made / "request.md").write_text(name)
+        os.utime(made / "request.md", (number, number))
+    found = feature.latest(tmp_path)
+    assert found is not None
+    assert found.slug == "tdd-b"
+
+
+def test_a_name_from_a_note_leads_nowhere_else(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        feature.at(tmp_path, "tdd-../../x", text="")
+    assert feature.at(tmp_path, "tdd-x", text="t").folder == tmp_path / ".cdd" / "tdd" / "tdd-x"
+
+
+@pytest.mark.parametrize(("text", "is_fix"), [("Fix the total", True), ("Bug: it adds", True), ("A fixture", False)])
+def test_a_repair_is_asked_for_as_one(tmp_path: Path, text: str, *, is_fix: bool) -> None:
+    assert feature.new(tmp_path, text).is_fix == is_fix
