@@ -52,6 +52,14 @@ def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
+def may_go_back(*, screen: Screen) -> bool:
+    """Whether to go the way back that was just shown, which is no unless the answer is yes.
+
+    Raises ``KeyboardInterrupt`` where no answer comes.
+    """
+    return _says_yes("Go there? [y/N]", screen=screen)
+
+
 def objection(*, screen: Screen) -> str | None:
     """What the developer has against saving the change that was just shown, in their words, which may be none at all.
 

@@ -4,11 +4,11 @@ First of all a ref names the receipt of what will be; it is gone when all is don
 runs' own files and their checkpoints follow, in this order.
 """
 
-
 import msgspec
 
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import refresh_index
+from cdd_agent.git.notes.store import is_there
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd import recovery
@@ -16,7 +16,7 @@ from cdd_agent.work.state import StepExecution
 from cdd_agent.workflows.orchestration.past import receipt as receipts
 from cdd_agent.workflows.orchestration.past.receipt import PENDING, Files, Receipt, Stored
 from cdd_agent.workflows.orchestration.past.rewound import states_in
-from cdd_agent.workflows.orchestration.past.rollback import Site, Way, checkpoints
+from cdd_agent.workflows.orchestration.past.rollback import Site, Way, alone, checkpoints
 
 _BEFORE = "refs/cdd/rollback/before"
 
@@ -32,8 +32,15 @@ def go(site: Site, way: Way) -> Receipt:
 
 
 def is_unfinished(site: Site) -> bool:
-    """Whether a rollback was cut off in its middle."""
-    return bool(site.repository.git("for-each-ref", PENDING))
+    """Whether a rollback was cut off in its middle, or is on its way."""
+    return is_there(site.repository, PENDING)
+
+
+def settle(site: Site) -> None:
+    """Go the rest of the way that was cut off, if one was; raises as ``alone`` does."""
+    if is_unfinished(site):
+        with alone(site):
+            finish(site)
 
 
 def finish(site: Site) -> None:

@@ -20,11 +20,10 @@ from cdd_agent.git.notes.history import contents
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index
 from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
+from cdd_agent.workflows.orchestration.feature import PREFIX
 
 PENDING = "refs/cdd/rollback/pending"
 """Names the receipt while its way back is gone."""
-PREFIX = "tdd-"
-"""What the names of all runs begin with, which are the tickets of their notes."""
 SCHEMA = 1
 _KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
 _LIMIT_BYTES = 100_000_000

@@ -20,11 +20,12 @@ from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
 from cdd_agent.work.hold import holding_repository
 from cdd_agent.work.state import RunState, Status
+from cdd_agent.workflows.orchestration.feature import PREFIX
 from cdd_agent.workflows.orchestration.past import receipt as receipts
 from cdd_agent.workflows.orchestration.past.account import BEGIN
 from cdd_agent.workflows.orchestration.past.destination import find, is_ancestor
 from cdd_agent.workflows.orchestration.past.obstacles import require_free
-from cdd_agent.workflows.orchestration.past.receipt import PREFIX, Files, Receipt, RunFiles
+from cdd_agent.workflows.orchestration.past.receipt import Files, Receipt, RunFiles
 from cdd_agent.workflows.orchestration.past.rewound import rewound, states_in
 
 _CHECKPOINTS = f"refs/cdd/checkpoints/{PREFIX}"
@@ -70,6 +71,12 @@ class Way:
     """How many of the commits that go another repository may have."""
     following: str
     """The phase that ``resume`` goes on with; empty if an undoing leads to where no note is."""
+
+
+def site_of(root: Path, *, emit: Emit) -> Site:
+    """The project at ``root``; raises ``EnvironmentMissing`` where there is no repository."""
+    repository = Repository.find(root)
+    return Site(repository=repository, snapshots=Snapshots(repository), root=root, emit=emit)
 
 
 @contextmanager

@@ -1,0 +1,260 @@
+"""What lies behind a run, shown and gone back to: its history, where it stands, rollback, and notes mended."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from rich.table import Table
+from rich.text import Text
+
+from cdd_agent.clock import SystemClock
+from cdd_agent.errors import UsageError
+from cdd_agent.git.notes import repair
+from cdd_agent.git.notes.history import Damage
+from cdd_agent.git.notes.repair import Applied, Repair
+from cdd_agent.repl.display.clean import clean
+from cdd_agent.repl.display.question import may_go_back
+from cdd_agent.repl.display.screen import Screen
+from cdd_agent.repl.render import Renderer
+from cdd_agent.repl.sitting import Sitting
+from cdd_agent.workflows.orchestration.past.account import HandoffListed, Standing, account, listed, standing
+from cdd_agent.workflows.orchestration.past.going import finish, go, settle
+from cdd_agent.workflows.orchestration.past.rollback import Site, Way, alone, look, look_undo, site_of
+
+Typed: TypeAlias = Callable[[str], str]
+"""Says a command of the shell as it is typed where this is read."""
+
+MOST_ROWS = 20
+"""Of the history, unless more are asked for."""
+_MOST_FILES = 30
+_SHORT = 10
+_STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
+_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
+
+
+def show_history(rows: Sequence[HandoffListed], *, left_out: int, screen: Screen) -> None:
+    """What the phases handed over, newest first; how many are left out."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("cycle", "phase", "result", "retries", "commit"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("test", overflow="fold")
+    if any(row.error for row in rows):
+        table.add_column("error", overflow="fold")
+    ticket = ""
+    for row in rows:
+        if row.ticket != ticket:
+            ticket = row.ticket
+            table.add_row(Text(clean(ticket), style="bold", overflow="ignore"))
+        table.add_row(*_cells(row))
+    screen.show(table)
+    if left_out:
+        screen.line(f"{left_out} earlier ones are not shown; with -n 0 all are.", style="dim", indent=0, hang=2)
+
+
+def _cells(row: HandoffListed) -> tuple[str | Text, ...]:
+    """One phase."""
+    made_up = " (made up from the commit)" if row.reconstructed else ""
+    return (
+        str(row.cycle),
+        row.phase,
+        Text(row.result, style=_STYLES.get(row.result, "dim")),
+        str(row.retries or ""),
+        row.commit[:_SHORT],
+        clean(row.description) + made_up,
+        Text(clean(row.error.partition("\n")[0]), style="red"),
+    )
+
+
+def show_standing(stands: Standing, *, screen: Screen, typed: Typed = str) -> None:
+    """Where the run stands, and what to type next."""
+    last = stands.last
+    total = len(stands.completed) + len(stands.pending)
+    rows = [
+        ("run", last.ticket),
+        ("cycle", f"{last.cycle}, {last.phase}: {last.description}"),
+        ("commit", last.commit[:_SHORT]),
+        ("tests", f"{len(stands.completed)} of {total} of the list are done" if total else "no list is told"),
+    ]
+    if stands.pending:
+        more = f"; and {len(stands.pending) - 3} more" if len(stands.pending) > 3 else ""
+        rows.append(("open", "; ".join(stands.pending[:3]) + more))
+    if last.error:
+        tries = f" after {last.retries + 1} attempts" if last.retries else ""
+        rows.append(("error", f"{last.phase} failed{tries}: {stands.details or last.error}"))
+    if stands.at_work is not None:
+        rows.append(("at work", str(stands.at_work)))
+    rows.append(("next", typed(f"{stands.following}{_phase_after(stands)}")))
+    for name, told in rows:
+        style = "bold red" if name == "error" else ""
+        screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(told), style)), indent=0, hang=9)
+
+
+def _phase_after(stands: Standing) -> str:
+    """What it goes on with, where it goes on by a command."""
+    goes_on = stands.at_work is None and stands.last.following != "COMPLETE"
+    return f"   (goes on with {stands.last.following})" if goes_on else ""
+
+
+def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = str) -> None:
+    """Which notes are not in what was shown, and what mends them."""
+    for damage in damages[:3]:
+        screen.line(f"{screen.symbols['note']} {damage.what}", style="yellow", indent=0, hang=2)
+    if damages:
+        more = f"{len(damages)} things are wrong with the notes." if len(damages) > 3 else ""
+        screen.line(f"{more} See what can be mended: {typed('cdd tdd repair-notes')}".strip(), indent=0, hang=2)
+
+
+def show_way(way: Way, *, screen: Screen) -> None:
+    """What a rollback would do: commits that go and come, files, what follows."""
+    receipt = way.receipt
+    screen.line(f"{receipt.branch}: {receipt.source[:_SHORT]} -> {receipt.target[:_SHORT]}", style="bold", indent=0)
+    for word, style, commits in (("go", "red", way.going), ("come back", "green", way.coming)):
+        if commits:
+            screen.line(f"Commits that {word}, {len(commits)}:", indent=0)
+        for commit, subject in commits[:_MOST_FILES]:
+            screen.line(Text.assemble((commit[:_SHORT], style), f" {clean(subject)}"), indent=2, hang=11)
+        _left_out(len(commits), screen=screen)
+    if way.changes:
+        screen.line(f"Files that change, {len(way.changes)}:", indent=0)
+    for change in way.changes[:_MOST_FILES]:
+        screen.line(f"{_SIGNS[change.kind]} {change.path}", indent=2, hang=2)
+    _left_out(len(way.changes), screen=screen)
+    if receipt.loose:
+        screen.line("Work of the run that is in no commit changes too, and is kept:", indent=0, hang=2)
+        for path in receipt.loose[:_MOST_FILES]:
+            screen.line(path, indent=2, hang=2)
+        _left_out(len(receipt.loose), screen=screen)
+    if way.pushed:
+        told = (
+            f"{_count(way.pushed, 'commit')} of those may be in another repository already: a push will need --force."
+        )
+        screen.line(told, style="yellow", indent=0, hang=2)
+    if way.following and way.following != "COMPLETE":
+        screen.line(f"The run then goes on with {way.following}.", indent=0)
+    screen.line(f"All of it is kept under {receipt.ref}; your own changes and files stay.", indent=0, hang=2)
+
+
+def show_repairs(repairs: Sequence[Repair], *, applied: Applied | None, screen: Screen, typed: Typed = str) -> None:
+    """What is wrong with the notes, what is done about it, and how to go back."""
+    for each in repairs:
+        mark, style = ("tool", "") if each.mends else ("note", "yellow")
+        screen.line(f"{screen.symbols[mark]} {each}", style=style, indent=0, hang=2)
+    if applied is not None:
+        screen.line(str(applied) if repairs or applied.undo else "Nothing is wrong with the notes.", indent=0, hang=2)
+    elif not repairs:
+        screen.line("Nothing is wrong with the notes.", indent=0)
+    elif any(each.mends for each in repairs):
+        told = f"Nothing was changed yet. To do it: {typed('cdd tdd repair-notes --apply')}"
+        screen.line(told, style="bold", indent=0, hang=2)
+
+
+def told_history(site: Site, *, most: int) -> tuple[tuple[HandoffListed, ...], int, tuple[Damage, ...]]:
+    """The newest handoffs, ``most`` of them or, for 0, all; how many more there are; what is wrong with any note."""
+    told = account(site.repository)
+    total = sum(len(entry.handoffs) for entry in told.entries)
+    rows = listed(told.entries, most=most or None)
+    return rows, total - len(rows), told.damages
+
+
+def told_standing(site: Site) -> tuple[Standing, tuple[Damage, ...]]:
+    """Where the run stands, and what is wrong with any note."""
+    told = account(site.repository)
+    return standing(told, locks=site.runs.parent / "locks"), told.damages
+
+
+# At the prompt.
+
+
+def status(sitting: Sitting, _argument: str) -> None:
+    """Where the run stands."""
+    stands, damages = told_standing(_settled(sitting))
+    show_standing(stands, screen=sitting.screen, typed=_typed)
+    show_damages(damages, screen=sitting.screen, typed=_typed)
+
+
+def history(sitting: Sitting, argument: str) -> None:
+    """The phases of the run, newest first: twenty of them, or as many as are asked for."""
+    number = argument.removeprefix("-n").strip()
+    if number and not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise UsageError(f"{argument!r:.50} is no number of rows.", hint="/tdd history -n 50; with 0 all are shown")
+    rows, left_out, damages = told_history(_settled(sitting), most=int(number) if number else MOST_ROWS)
+    show_history(rows, left_out=left_out, screen=sitting.screen)
+    show_damages(damages, screen=sitting.screen, typed=_typed)
+
+
+def rollback(sitting: Sitting, argument: str) -> None:
+    """Go back to a commit of the run, or undo that, after a look at what it means."""
+    if not argument:
+        raise UsageError("Which commit? None was named.", hint="/tdd history shows them; /tdd rollback COMMIT")
+    site = _site(sitting)
+    with alone(site):
+        finish(site)
+        way = look_undo(site) if argument == "--undo" else look(site, argument)
+        show_way(way, screen=sitting.screen)
+        if not may_go_back(screen=sitting.screen):
+            sitting.screen.line("Nothing was changed.", indent=0)
+            return
+        go(site, way)
+    say_done(way, screen=sitting.screen, typed=_typed)
+
+
+def repair_notes(sitting: Sitting, argument: str) -> None:
+    """Say what is wrong with the notes and can be mended; or mend it."""
+    if argument not in ("", "--apply"):
+        raise UsageError(
+            f"{argument!r:.50} means nothing here.", hint="/tdd repair-notes, or /tdd repair-notes --apply"
+        )
+    repository = _settled(sitting).repository
+    if argument:
+        applied = repair.apply(repository, now=SystemClock().now())
+        show_repairs(applied.repairs, applied=applied, screen=sitting.screen, typed=_typed)
+    else:
+        show_repairs(repair.plan(repository), applied=None, screen=sitting.screen, typed=_typed)
+
+
+PAST: Mapping[str, Callable[[Sitting, str], None]] = {
+    "status": status,
+    "history": history,
+    "rollback": rollback,
+    "repair-notes": repair_notes,
+}
+"""The words after ``/tdd`` that are about what lies behind a run."""
+
+
+def say_done(way: Way, *, screen: Screen, typed: Typed = str) -> None:
+    """Where a rollback has led, and what can be typed."""
+    receipt = way.receipt
+    screen.line(f"{receipt.branch} is at {receipt.target[:_SHORT]}.", style="bold", indent=0)
+    if way.following and way.following != "COMPLETE":
+        screen.line(f"Go on with {way.following}: {typed('cdd tdd resume')}", indent=0, hang=2)
+    screen.line(f"If it was a mistake: {typed('cdd tdd rollback --undo')}", indent=0, hang=2)
+
+
+def _typed(command: str) -> str:
+    """``/tdd resume`` for ``cdd tdd resume``."""
+    return command.replace("cdd tdd ", "/tdd ")
+
+
+def _site(sitting: Sitting) -> Site:
+    return site_of(sitting.crew.root, emit=Renderer(sitting.screen).write)
+
+
+def _settled(sitting: Sitting) -> Site:
+    """The project, a rollback that was cut off gone to its end, unless somebody is at work."""
+    return settled(_site(sitting))
+
+
+def settled(site: Site) -> Site:
+    """``site``, a rollback that was cut off gone to its end, unless somebody is at work there."""
+    with contextlib.suppress(UsageError):
+        settle(site)
+    return site
+
+
+def _left_out(count: int, *, screen: Screen) -> None:
+    if count > _MOST_FILES:
+        screen.line(f"and {count - _MOST_FILES} more", indent=2)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
