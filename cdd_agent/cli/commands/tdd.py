@@ -1,5 +1,8 @@
 """``cdd tdd``: a feature, one listed test a cycle, PLAN, RED, GREEN and REFACTOR each with an agent of its own."""
 
+import dataclasses
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -7,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdd_agent.cli.invocation import Invocation, headless
+from cdd_agent.errors import UsageError
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
     from cdd_agent.events import Event
     from cdd_agent.workflows.orchestration.feature import Feature
     from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
+    from cdd_agent.workflows.orchestration.past.rollback import Site
 
 Find = Callable[["Composition"], "Feature"]
 """Says which feature is meant."""
@@ -54,13 +59,134 @@ def resume(invocation: Invocation, /, **given: Any) -> None:
         made.run()
 
 
+@tdd.command(short_help="Show where the run stands.")
+@headless
+@click.pass_obj
+def status(invocation: Invocation, /, **given: Any) -> None:
+    """Show where the run stands that the newest handoff note on this branch tells of, and what to type next."""
+    from cdd_agent.repl.actions import past
+
+    invocation = invocation.with_options(given)
+    stands, damages = past.told_standing(past.settled(_site(invocation)))
+    if invocation.as_json:
+        _print_json("RunStanding", {**dataclasses.asdict(stands), "next": stands.following})
+    else:
+        past.show_standing(stands, screen=invocation.screen)
+    past.show_damages(damages, screen=invocation.screen)
+
+
+@tdd.command(short_help="Show what the phases handed over, newest first.")
+@click.option(
+    "-n", "number", type=click.IntRange(0), default=20, metavar="N", help="How many; 0: all. 20 if not given."
+)
+@headless
+@click.pass_obj
+def history(invocation: Invocation, /, number: int, **given: Any) -> None:
+    """Show the handoff notes on the commits that HEAD comes from, newest first."""
+    from cdd_agent.repl.actions import past
+
+    invocation = invocation.with_options(given)
+    rows, left_out, damages = past.told_history(past.settled(_site(invocation)), most=number)
+    if invocation.as_json:
+        for row in rows:
+            _print_json("HandoffListed", dataclasses.asdict(row))
+    else:
+        past.show_history(rows, left_out=left_out, screen=invocation.screen)
+    past.show_damages(damages, screen=invocation.screen)
+
+
+@tdd.command(short_help="Go back to a commit of the run, or undo that.")
+@click.argument("commit", required=False)
+@click.option("--undo", is_flag=True, help="Bring back what the last rollback took away.")
+@headless
+@click.pass_obj
+def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **given: Any) -> None:
+    """Go back to COMMIT, one of those that `cdd tdd history` shows: branch, files and index.
+
+    What it means is shown and asked about first. All that goes is kept, and so are your own uncommitted changes and
+    files; if they are in the way, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
+    """
+    from cdd_agent.repl.actions import past
+    from cdd_agent.workflows.orchestration.past.going import finish, go
+    from cdd_agent.workflows.orchestration.past.rollback import alone, look, look_undo
+
+    invocation = invocation.with_options(given)
+    if (commit is None) is not undo:
+        happened = "Which commit? None was named." if commit is None else "A commit and --undo do not go together."
+        raise UsageError(
+            happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history shows them"
+        )
+    site = _site(invocation)
+    with alone(site):
+        finish(site)
+        way = look(site, commit) if commit is not None else look_undo(site)
+        if invocation.as_json:
+            _print_json("RollbackPlanned", way.as_told())
+        else:
+            past.show_way(way, screen=invocation.screen)
+        if not _may_go(invocation):
+            invocation.screen.line("Nothing was changed.", indent=0)
+            return
+        go(site, way)
+    if not invocation.as_json:
+        past.say_done(way, screen=invocation.screen)
+
+
+@tdd.command("repair-notes", short_help="Say what is wrong with the handoff notes, or mend it.")
+@click.option("--apply", "applies", is_flag=True, help="Mend what can be mended; the notes as they were are kept.")
+@headless
+@click.pass_obj
+def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> None:
+    """Say what is wrong with the handoff notes and what would be done about it; with --apply, do it."""
+    from cdd_agent.clock import SystemClock
+    from cdd_agent.git.notes import repair
+    from cdd_agent.repl.actions import past
+
+    invocation = invocation.with_options(given)
+    repository = past.settled(_site(invocation)).repository
+    applied = repair.apply(repository, now=SystemClock().now()) if applies else None
+    repairs = repair.plan(repository) if applied is None else applied.repairs
+    if invocation.as_json:
+        for each in repairs:
+            _print_json("NoteRepaired" if applies and each.mends else "NoteDamaged", dataclasses.asdict(each))
+        if applied is not None:
+            _print_json("NotesRepaired", {"backup": applied.backup, "undo": applied.undo})
+    else:
+        past.show_repairs(repairs, applied=applied, screen=invocation.screen)
+
+
+def _site(invocation: Invocation) -> "Site":
+    from cdd_agent.workflows.orchestration.past.rollback import site_of
+
+    return site_of(invocation.options.root(), emit=invocation.sink)
+
+
+def _may_go(invocation: Invocation) -> bool:
+    """Whether the way that was shown is gone; raises ``UsageError`` where nobody can say so."""
+    if invocation.assume_yes:
+        return True
+    if not invocation.is_interactive:
+        raise UsageError("Nobody is there to say yes, and nothing was changed.", hint="the same command with --yes")
+    from cdd_agent.repl.display.question import may_go_back
+
+    return may_go_back(screen=invocation.screen)
+
+
+def _print_json(event: str, fields: dict[str, Any]) -> None:
+    """A line on standard output, of nothing but ASCII, whatever a note says."""
+    sys.stdout.write(json.dumps({"event": event, **fields}).replace("\x7f", "\\u007f") + "\n")
+    sys.stdout.flush()
+
+
 @contextmanager
 def orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
     """The orchestrator on the feature that ``find`` names, the events going to the output and to its journal."""
     from cdd_agent.compose import Composition
     from cdd_agent.journal import Journal, journal_path
     from cdd_agent.repl.render import WAITING
+    from cdd_agent.workflows.orchestration.past.going import settle
 
+    settle(_site(invocation))
     sinks = [invocation.sink]
 
     def emit(event: "Event") -> None:

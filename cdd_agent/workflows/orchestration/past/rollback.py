@@ -70,7 +70,22 @@ class Way:
     pushed: int
     """How many of the commits that go another repository may have."""
     following: str
-    """The phase that ``resume`` goes on with; empty if an undoing leads to where no note is."""
+    """The phase that ``resume`` goes on with; empty where the undone run says so itself."""
+
+    def as_told(self) -> dict[str, object]:
+        """As plain values."""
+        return {
+            "branch": self.receipt.branch,
+            "source": self.receipt.source,
+            "target": self.receipt.target,
+            "going": [{"commit": commit, "subject": subject} for commit, subject in self.going],
+            "coming": [{"commit": commit, "subject": subject} for commit, subject in self.coming],
+            "files": [{"path": change.path, "kind": change.kind} for change in self.changes],
+            "uncommitted": list(self.receipt.loose),
+            "pushed": self.pushed,
+            "kept": self.receipt.ref,
+            "next": self.following,
+        }
 
 
 def site_of(root: Path, *, emit: Emit) -> Site:
