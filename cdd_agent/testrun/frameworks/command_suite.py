@@ -1,0 +1,235 @@
+"""The tests of a project that a command runs: any framework's, its results read into the report that gates judge."""
+
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
+from cdd_agent.testrun.access import access_for, protected_tests
+from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
+from cdd_agent.testrun.frameworks.surroundings import configuration, lent
+from cdd_agent.testrun.frameworks.surroundings.names import names_of
+from cdd_agent.testrun.frameworks.surroundings.tools import MODULES, Tools, modules_in, prepare, tools_for
+from cdd_agent.testrun.suite import Conventions, SuiteRun
+from pytest_tdd_agent.codec import dump
+from pytest_tdd_agent.report import Case, SuiteReport
+
+OUTPUT_CAP_BYTES = 32_000_000
+"""Some frameworks tell their results in nothing but what they print."""
+SHOWN_CHARACTERS = 200_000
+"""Of what was printed, for who reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSuite:
+    """The tests of a project that a command runs; node ids are relative to ``root``."""
+
+    root: Path
+    framework: Framework
+    finding: Finding
+    """How it was found; its command runs in the project's folder."""
+    sandbox: Sandbox
+    timeout_s: float
+    cache: Path | None
+    """Folder of ours for what is compiled, kept between runs. None: everything is compiled anew."""
+    reads: tuple[Path, ...] = ()
+    """What the tests need to read elsewhere."""
+    accepts_exit_status: bool = False
+    """Whether the user lets the exit status count where there are no results of single tests."""
+
+    @property
+    def conventions(self) -> Conventions:
+        """What files and names are called here."""
+        return Conventions(
+            framework=self.framework.name,
+            is_test=self.framework.is_test,
+            names_of=names_of(self.framework.name, self.root),
+            shared=configuration.SHARED,
+            parts=configuration.parts,
+            accepts_exit_status=self.accepts_exit_status,
+        )
+
+    @property
+    def command(self) -> str:
+        """What a person types in the project's folder to run all tests."""
+        return " ".join(lent.shown(part, self.root) for part in self.finding.argv)
+
+    @property
+    def looked_for(self) -> str:
+        """How the framework was found, as the end of "by default ..."."""
+        return f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What commands need to find the same tools; what they compile goes to another folder than the tests'."""
+        return dict(_tools(self, _commands_cache(self)).variables)
+
+    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
+        """The same tests in a copy, compiled from nothing; packages that are installed are lent to it by links."""
+        lent.lend_modules(self.root, copy=root)
+        return replace(
+            self,
+            root=root,
+            finding=replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root)),
+            cache=None,
+            reads=(*self.reads, *modules_in(self.root), *reads),
+        )
+
+    def anew(self) -> "CommandSuite":
+        """The same tests; what was compiled of the project itself before does not take part."""
+        if self.cache is not None:
+            lent.forget_own(self.cache, self.root)
+        return self
+
+    def within(self, timeout_s: float) -> "CommandSuite":
+        """The same tests, with no more time than that."""
+        return replace(self, timeout_s=min(timeout_s, self.timeout_s))
+
+    def shut_in(self, sandbox: Sandbox) -> "CommandSuite":
+        """The same tests, run by another sandbox."""
+        return replace(self, sandbox=sandbox)
+
+    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+        """What a command of the model's may reach."""
+        tests = protected_tests(self.root, self.framework.is_test) if tests_too else ()
+        tools = _tools(self, _commands_cache(self))
+        return _access(self, tools, locked=(*tests, *locked))
+
+    def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
+        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
+        started, began = time.monotonic(), datetime.now(UTC)
+        prints = configuration.fingerprints(self.root, self.conventions)
+        for path in self.framework.stale(self.root):
+            with suppress(OSError):
+                path.unlink()
+        with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
+            results, built = Path(folder).resolve() / "results", Path(folder).resolve() / "built"
+            results.mkdir()
+            built.mkdir()
+            tools = _tools(self, self.cache or built)
+            try:
+                result = _command(self, tools, targets, results=results)
+            except OSError as error:
+                return _ran_nothing(f"{self.finding.argv[0]} cannot be started: {error.strerror or error}", started)
+            ended = Ended(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
+            found = self.framework.read(ended)
+        problem = _problem(self, result, found=found)
+        if problem is not None:
+            return _ran_nothing(problem, started, result=result)
+        duration_s = time.monotonic() - started
+        report = SuiteReport(
+            complete=True,
+            exit_status=result.exit_status,
+            nonce=secrets.token_hex(16),
+            python="",
+            pytest="",
+            rootdir=str(self.root),
+            started_at=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            duration_s=duration_s,
+            tests=_apart(found.tests),
+            collect_errors=found.collect_errors,
+            fingerprints=prints,
+            collected=len(found.tests),
+            sandbox=result.level,
+            framework=self.framework.name,
+            structured=found.is_structured,
+        )
+        if keep is not None:
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            dump(report, keep)
+        return SuiteRun(
+            report=report,
+            problem=None,
+            output=_middle_out(result.output),
+            duration_s=duration_s,
+            notices=result.remarks,
+        )
+
+
+def _command(suite: CommandSuite, tools: Tools, targets: tuple[str, ...], *, results: Path) -> Result:
+    """Run the command to its end; tests and what configures them cannot be changed by what they run."""
+    tests = protected_tests(suite.root, suite.framework.is_test)
+    manifest = (suite.finding.manifest,) if suite.finding.manifest.is_file() else ()
+    program, *words = suite.finding.argv
+    return suite.sandbox.run(
+        Command(
+            argv=(
+                str(suite.root / program) if "/" in program else program,
+                *(*words, *tools.arguments, *suite.framework.arguments(targets, results)),
+            ),
+            cwd=suite.root,
+            access=_access(suite, tools, locked=(*tests, *manifest), writes=(results,)),
+            variables={**tools.variables, **dict(suite.framework.variables)},
+            timeout_s=suite.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES,
+        )
+    )
+
+
+def _tools(suite: CommandSuite, cache: Path) -> Tools:
+    return tools_for(suite.framework.name, suite.finding.argv[0], cache=cache, root=suite.root)
+
+
+def _commands_cache(suite: CommandSuite) -> Path:
+    """Where commands of the model's keep what they compile; never what tests are judged by."""
+    return (suite.cache or Path(tempfile.gettempdir()) / "cdd-build" / "any").with_name("commands")
+
+
+def _access(suite: CommandSuite, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
+    """The project, what the tools need, and nothing that judges: installed packages stay as they are."""
+    prepare(tools)
+    modules = tuple(folder for folder in (suite.root / MODULES,) if folder.is_dir())
+    return access_for(
+        suite.root,
+        tools,
+        read_write=(*tools.writes, *writes),
+        read_only=suite.reads,
+        locked=(*locked, *modules),
+    )
+
+
+def _ran_nothing(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
+    """A run without a report."""
+    return SuiteRun(
+        report=None,
+        problem=problem,
+        output="" if result is None else _middle_out(result.output),
+        duration_s=time.monotonic() - began,
+        notices=() if result is None else result.remarks,
+    )
+
+
+def _problem(suite: CommandSuite, result: Result, *, found: Results) -> str | None:
+    """Why the results cannot be judged, if they cannot."""
+    if result.timed_out:
+        return f"the tests did not end within {suite.timeout_s:g} s"
+    if result.dropped_bytes:
+        return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, so that not all of it could be read"
+    is_silent = found.is_structured and not (found.tests or found.collect_errors)
+    if found.problem is None and is_silent and result.exit_status:
+        last = (result.output.strip().splitlines() or ["no output"])[-1]
+        return f"`{suite.command}` ended with status {result.exit_status} and told of no test: {last[:400]}"
+    return found.problem
+
+
+def _middle_out(output: str) -> str:
+    half = SHOWN_CHARACTERS // 2
+    if len(output) <= SHOWN_CHARACTERS:
+        return output
+    return f"{output[:half]}\n[... {len(output) - SHOWN_CHARACTERS} characters dropped ...]\n{output[-half:]}"
+
+
+def _apart(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """The tests, those of one node id told apart by a number: the last of them must not speak for the others."""
+    seen: dict[str, int] = {}
+    told = []
+    for case in cases:
+        count = seen[case.nodeid] = seen.get(case.nodeid, 0) + 1
+        told.append(case if count == 1 else replace(case, nodeid=f"{case.nodeid} #{count}"))
+    return tuple(told)

@@ -1,0 +1,1 @@
+"""What lies round the tests of a framework: tools on this machine, configuration, names that sources bring."""
