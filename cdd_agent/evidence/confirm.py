@@ -25,7 +25,7 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
     """What speaks against the change, and what could not be checked. Runs are made only if the code looks honest.
 
     Nothing in the work tree, the index or the history is touched. ``emit`` is told when a run begins, and at the end
-    what all of them showed.
+    what all of them showed. Tests and altered code of ours are tried in Python only; the clean copy is for all.
     """
     findings = _looked_at(lambda: Findings(reasons=suspicious_code(request)))
     findings += _looked_at(lambda: special_cases(request))
@@ -37,7 +37,7 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
         with clean_copy(repository, suite, green=request.green, red=request.red) as copy:
             reproduced, passes = _reproduced(copy, bench=bench)
             findings += reproduced
-            if passes and not findings.reasons:
+            if passes and not findings.reasons and bench.is_python:
                 findings += _proven(copy, bench=bench)
     except TimeUp as error:
         findings += Findings(notices=(error.happened,))
@@ -45,6 +45,8 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
         why = error.happened if isinstance(error, GitError) else str(error)
         told = why.strip().partition("\n")[0].rstrip(".")
         findings += Findings(notices=(f"Not checked from outside, as no clean copy could be made: {told}.",))
+    if findings == Findings() and runs.count and not bench.is_python:
+        runs.emit(Notice(text=f"Checked in a clean copy: the tests pass there too ({runs.spent_s():.1f} s)."))
     if findings == Findings() and runs.noticed:
         cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
         told = f"the tests pass there too, and fail with {runs.noticed} altered ({cost})"
@@ -69,9 +71,15 @@ class _Bench:
     repository: Repository
     runs: Runs
 
+    @property
+    def is_python(self) -> bool:
+        """Whether tests and altered code of ours can be tried beside the project's."""
+        return self.suite.conventions.is_python
+
     def selection(self) -> tuple[str, ...]:
-        """What to give pytest so that it runs the targets: functions without their parameters, each once."""
-        return tuple(dict.fromkeys(map(function_of, self.request.targets)))
+        """What to run for the targets: of pytest's, functions without their parameters, each once."""
+        targets = self.request.targets
+        return tuple(dict.fromkeys(map(function_of, targets))) if self.is_python else targets
 
     def failing(self, report: SuiteReport) -> tuple[str, ...]:
         """The targets that do not pass."""
@@ -85,6 +93,10 @@ class _Bench:
 
 def _reproduced(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
     """What the targets, with canaries before and after them, say in the clean copy; whether they pass in it."""
+    if not bench.is_python:
+        report = bench.runs.run(copy, "targets in a clean copy", tests=bench.selection()).report
+        is_failing = report is None or bool(bench.failing(report))
+        return (_failed_in_copy(copy, bench=bench) if is_failing else Findings()), not is_failing
     canaries = plant(copy.root, bench.request.targets)
     if canaries is None:
         return _reproduced_elsewhere(copy, bench=bench)
@@ -137,7 +149,7 @@ def _canaries_live(bench: _Bench) -> bool:
 def _failed_in_copy(copy: Suite, *, bench: _Bench) -> Findings:
     """A refusal if all tests but the targets are in the copy what they were; else the copy lacks something."""
     run = bench.runs.run(copy, "all tests in a clean copy")
-    if run.report is None and not _canaries_live(bench):
+    if run.report is None and not (bench.is_python and _canaries_live(bench)):
         return Findings(notices=(f"The tests cannot be run in a clean copy of what git holds: {run.problem}.",))
     failing = bench.request.targets if run.report is None else bench.failing(run.report)
     lost = () if run.report is None else bench.lost(run.report)

@@ -39,7 +39,8 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
     baseline, path = _baseline(step, snapshot=snapshot, bench=bench)
     if phase == "green" and not mends_what_fails(item):
         baseline = _with_the_tests_before(baseline, step=step, bench=bench)
-    if phase in ("green", "refactor") and not baseline.tests and not baseline.collect_errors:
+    has_none = baseline.structured and not baseline.tests and not baseline.collect_errors
+    if phase in ("green", "refactor") and has_none:
         root = bench.suite.root
         raise EnvironmentMissing(
             f"No tests found: {bench.suite.conventions.framework} in {root} has none (by default "

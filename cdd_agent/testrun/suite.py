@@ -81,8 +81,6 @@ class Conventions:
     """Folder -> digests of those parts in it, by keys that begin with the file's name."""
     is_python: bool = False
     """Whether the change can be looked at as Python, and tests of ours can be put beside the project's."""
-    is_structured: bool = True
-    """Whether there is a result for each test."""
     accepts_exit_status: bool = False
     """Whether the user lets the command's exit status stand for results that there are not."""
 

@@ -109,7 +109,14 @@ def of_run(
     """
     expects = _expected(item, report, conventions=conventions) if phase == "red" else ()
     targets = _to_mend(item, report, baseline=baseline) if phase == "green" else item.tests
-    return judge(phase, report, baseline=baseline, targets=targets, expects=expects)
+    return judge(
+        phase,
+        report,
+        baseline=baseline,
+        targets=targets,
+        expects=expects,
+        accepts_unstructured=conventions.accepts_exit_status,
+    )
 
 
 def _to_mend(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
