@@ -569,7 +569,7 @@ def test_a_command_that_only_passes_or_fails_closes_every_gate_and_the_reason_sa
     ],
 )
 def test_where_the_user_lets_it_count_the_exit_status_decides(
-    phase: str, before: int, now: int, codes: list[str]
+    phase: str, *, before: int, now: int, codes: list[str]
 ) -> None:
     verdict = judge(phase, unstructured(now), baseline=unstructured(before), accepts_unstructured=True)
     assert [reason.code for reason in verdict.reasons] == codes
