@@ -26,7 +26,10 @@ Typed: TypeAlias = Callable[[str], str]
 
 MOST_ROWS = 20
 """Of the history, unless more are asked for."""
+_MOST_LAID_OUT = 200
 _MOST_FILES = 30
+_HEADINGS: Mapping[str, int] = {"cycle": 5, "phase": 8, "result": 6, "retries": 7, "commit": 10}
+"""Of a history, with the width of what stands below."""
 _SHORT = 10
 _STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
 _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
@@ -34,21 +37,39 @@ _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 
 def show_history(rows: Sequence[HandoffListed], *, left_out: int, screen: Screen) -> None:
     """What the phases handed over, newest first; how many are left out."""
+    if len(rows) > _MOST_LAID_OUT:
+        screen.show(_lines(rows), wrap=False)
+    else:
+        screen.show(_table(rows))
+    if left_out:
+        screen.line(f"{left_out} earlier ones are not shown; with -n 0 all are.", style="dim", indent=0, hang=2)
+
+
+def _table(rows: Sequence[HandoffListed]) -> Table:
+    """The rows, folded at the width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("cycle", "phase", "result", "retries", "commit"):
+    for heading in _HEADINGS:
         table.add_column(heading, no_wrap=True)
     table.add_column("test", overflow="fold")
     if any(row.error for row in rows):
         table.add_column("error", overflow="fold")
-    ticket = ""
-    for row in rows:
-        if row.ticket != ticket:
-            ticket = row.ticket
-            table.add_row(Text(clean(ticket), style="bold", overflow="ignore"))
+    for number, row in enumerate(rows):
+        if number == 0 or row.ticket != rows[number - 1].ticket:
+            table.add_row("", "", "", "", "", Text(clean(row.ticket), style="bold"))
         table.add_row(*_cells(row))
-    screen.show(table)
-    if left_out:
-        screen.line(f"{left_out} earlier ones are not shown; with -n 0 all are.", style="dim", indent=0, hang=2)
+    return table
+
+
+def _lines(rows: Sequence[HandoffListed]) -> Text:
+    """The same as lines of any length, for more rows than anybody looks at; a table of thousands takes seconds."""
+    lines = ["  ".join(f"{heading:<{width}}" for heading, width in _HEADINGS.items()) + "  test"]
+    for number, row in enumerate(rows):
+        if number == 0 or row.ticket != rows[number - 1].ticket:
+            lines.append(" " * (sum(_HEADINGS.values()) + 2 * len(_HEADINGS)) + clean(row.ticket))
+        told = [each if isinstance(each, str) else each.plain for each in _cells(row)]
+        placed = (f"{cell:<{width}}" for cell, width in zip(told, _HEADINGS.values(), strict=False))
+        lines.append("  ".join((*placed, *told[len(_HEADINGS) :])).rstrip())
+    return Text("\n".join(lines))
 
 
 def _cells(row: HandoffListed) -> tuple[str | Text, ...]:

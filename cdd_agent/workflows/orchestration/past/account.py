@@ -14,6 +14,7 @@ from cdd_agent.git.notes.history import Damage, Entry, survey
 from cdd_agent.git.notes.store import REF, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import Holder, holder_of
+from cdd_agent.workflows.orchestration.feature import PREFIX
 
 BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
 RESUME = "cdd tdd resume"
@@ -119,8 +120,17 @@ def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[Handof
 
 
 def standing(told: Account, *, locks: Path) -> Standing:
-    """Where the run stands that made the newest note; ``locks`` is the folder that says who is at work."""
-    newest = told.entries[0]
+    """Where the run stands that made the newest note of one; ``locks`` is the folder that says who is at work.
+
+    Raises ``UsageError`` if all notes are of tickets.
+    """
+    newest = next((entry for entry in told.entries if entry.latest.ticket.startswith(PREFIX)), None)
+    if newest is None:
+        ticket = told.entries[0].latest.ticket
+        raise UsageError(
+            f"No run has left a note here; the newest one is of the ticket {ticket!r:.100}.",
+            hint=f"where that stands: cdd status; begin a run: {BEGIN}",
+        )
     handoff = newest.latest
     details = handoff.error_details
     return Standing(
