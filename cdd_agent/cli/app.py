@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
-from cdd_agent.cli.commands import agents, audit, demo, doctor, schema, tdd, tickets, trust
+from cdd_agent.cli.commands import agents, audit, demo, doctor, green, schema, tdd, tickets, trust
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
@@ -106,7 +106,8 @@ def _require_current_folder() -> None:
 
 for command in (
     *(demo.demo, doctor.doctor, trust.trust, tickets.new),
-    *(agents.spec, agents.plan, agents.exec_, tickets.review, tickets.status, tdd.tdd, audit.audit, schema.schema),
+    *(agents.spec, agents.plan, agents.exec_, tickets.review, tickets.status),
+    *(tdd.tdd, green.green, audit.audit, schema.schema),
 ):
     cdd.add_command(command)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cdd_agent.doctor.check import Check
     from cdd_agent.events import Emit, Event
     from cdd_agent.journal import Journal
+    from cdd_agent.repl.crew import Workshop
     from cdd_agent.review.review import Review
     from cdd_agent.trust import Offer
     from cdd_agent.workflows.audit.auditor import Auditor
@@ -188,6 +189,7 @@ class _Crew:
         self.root = outset.root
         self._outset = outset
         self._project = outset.project
+        self.workshop: Workshop = outset.project
         self._stack = stack
         self._journals: dict[str, Journal] = {}
         self._journal: Journal | None = None

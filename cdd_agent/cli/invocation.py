@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cdd_agent.tickets.ticket import Ticket
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +108,26 @@ class Invocation:
 
         Raises ``UsageError``, and makes no journal, if there is no such ticket.
         """
+        from cdd_agent.tickets.ticket import find
+
+        def found(project: "Composition") -> "tuple[Ticket, Ticket]":
+            ticket = find(project.adapters.root, slug)
+            return ticket, ticket
+
+        with self.journaled(found) as made:
+            yield made
+
+    @contextmanager
+    def journaled(
+        self, find: Callable[["Composition"], tuple[Found, "Ticket"]]
+    ) -> Iterator[tuple["Composition", Found]]:
+        """The project and what ``find`` finds in it, the events going to the output and to the journal it names.
+
+        Makes no journal if ``find`` raises.
+        """
         from cdd_agent.compose import Composition
         from cdd_agent.journal import Journal, journal_path
         from cdd_agent.repl.render import WAITING
-        from cdd_agent.tickets.ticket import find
 
         sinks: list[Emit] = [self.sink]
 
@@ -119,11 +136,11 @@ class Invocation:
                 sink(event)
 
         composition = Composition(self.asking, emit=emit)
-        ticket = find(composition.adapters.root, slug)
-        path = journal_path(composition.adapters.root, slug)
+        found, ticket = find(composition)
+        path = journal_path(composition.adapters.root, ticket.slug)
         with Journal(path, clock=composition.adapters.clock, tell=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
-            yield composition, ticket
+            yield composition, found
 
 
 def drop_output(*, hung_up: bool = False) -> None:

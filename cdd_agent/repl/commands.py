@@ -22,6 +22,7 @@ COMMANDS = (
     Command(name="plan", argument="[SLUG]", help="the Planner writes the plan of a complete spec"),
     Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first"),
     Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve"),
+    Command(name="green", argument="TEST...", help="code for tests that fail already"),
     Command(name="audit", argument="[RANGE]", help="check what handoff notes claim, by running the tests again"),
     Command(name="back", argument="", help="the agent before, its conversation as it was"),
     Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),

@@ -14,12 +14,25 @@ from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
+from cdd_agent.workflows.green.request import Wanted
+from cdd_agent.workflows.green.run import Green
 
 Agent: TypeAlias = Socrates | Planner | Executor | Review
 
 
+class Workshop(Protocol):
+    """Whoever does work at a word that nobody has to listen for."""
+
+    def green(self, wanted: Wanted) -> Green:
+        """GREEN on its own, for tests that fail."""
+        ...
+
+
 class Crew(Protocol):
     """Whoever makes the agents; events go to the screen and to the ticket's journal."""
+
+    workshop: Workshop
+    """What has no conversation."""
 
     standing: Standing
     """What the events have told so far."""

@@ -18,6 +18,7 @@ from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.options import Options
+from cdd_agent.repl.crew import Workshop
 from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.standing import Standing
@@ -77,6 +78,7 @@ class ProjectCrew:
             emit=self._emit,
             environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
         )
+        self.workshop: Workshop = self._composition
         self.transcript = Transcript(project, clock=self._composition.adapters.clock, tell=self._emit)
         self._composition.transcript = self.transcript
 

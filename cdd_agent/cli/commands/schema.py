@@ -6,16 +6,20 @@ import click
 
 from cdd_agent.errors import UsageError
 
-SCHEMAS = {"report": ("pytest_tdd_agent", "report.schema.json")}
+SCHEMAS = {
+    "report": ("pytest_tdd_agent", "report.schema.json"),
+    "green-artifact": ("cdd_agent.workflows.green", "artifact.schema.json"),
+}
 """Name -> the package and the file in it."""
 
 
-@click.command(short_help="Print a JSON Schema: report.")
+@click.command(short_help="Print a JSON Schema: report, green-artifact.")
 @click.argument("name", default="")
 def schema(name: str) -> None:
     """Print the JSON Schema of the document NAME.
 
-    report: what `pytest --tdd-agent` writes; a line of its stream is #/$defs/event there.
+    report: what `pytest --tdd-agent` writes; a line of its stream is #/$defs/event there. green-artifact: what `cdd
+    green --out` writes.
     """
     from importlib.resources import files
 

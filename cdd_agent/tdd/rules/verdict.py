@@ -137,7 +137,7 @@ def of_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: S
     tests = tuple(case for case in baseline.tests if any(names(target, case.nodeid) for target in item.tests))
     of_them = replace(baseline, tests=tests, fingerprints=report.fingerprints)
     alone = tuple(case for case in report.tests if any(names(target, case.nodeid) for target in item.tests))
-    return judge(phase, replace(report, tests=alone), baseline=of_them, targets=item.tests)
+    return of_run(item, phase, report=replace(report, tests=alone), baseline=of_them)
 
 
 def names(target: str, nodeid: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from cdd_agent.bounds import json_source
-from cdd_agent.errors import DocumentError, Problem
+from cdd_agent.errors import DocumentError, GateClosed, Problem
 from pytest_tdd_agent.failure import KINDS
 
 LIMIT_BYTES = 50_000_000
@@ -88,6 +88,15 @@ class GreenArtifact:
     """Whether nothing of the last run failed and something passed."""
     error: str | None = None
     """Why it is not green."""
+
+    def require_green(self, again: str) -> None:
+        """Raise ``GateClosed`` unless all targets pass; ``again`` is the command that tries once more."""
+        if self.error is None:
+            return
+        if self.outcome == "blocked":
+            raise GateClosed(f"{self.error}.", hint=f"change the tests, or what stands in the way, then: {again}")
+        left = "what fails still can be tried again by name" if self.outcome == "partial" else f"try again: {again}"
+        raise GateClosed(f"{self.error}.", hint=left)
 
 
 def problems(artifact: GreenArtifact) -> Iterator[str]:

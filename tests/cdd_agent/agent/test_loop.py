@@ -195,8 +195,8 @@ def test_the_last_tool_call_that_a_run_may_make_ends_it_and_those_after_it_are_n
     model = ScriptedModel([says(call(1), call(2)), says(call(3), call(4)), says("never")])
     ended, conversation, _ = run(model, budget=Budget(max_calls_total=3))
     assert (ended.end, ended.turns) == ("out_of_calls", 2)
-    assert [result.is_error for result in results(conversation)] == [False, True]
-    assert "no tool call is left" in results(conversation)[1].content
+    assert [result.is_error for result in results(conversation)] == [False, False, False, True]
+    assert "no tool call is left" in results(conversation)[3].content
 
 
 def test_three_turns_in_a_row_of_nothing_but_errors_are_stuck() -> None:

@@ -20,8 +20,8 @@ def test_the_schema_is_that_of_the_plugin(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "error: Which schema? None was named.\nhint: cdd schema report\n"),
-        (["plan"], "error: There is no schema 'plan'.\nhint: cdd schema report\n"),
+        ([], "error: Which schema? None was named.\nhint: cdd schema report | green-artifact\n"),
+        (["plan"], "error: There is no schema 'plan'.\nhint: cdd schema report | green-artifact\n"),
         (["reprot"], "error: There is no schema 'reprot'.\nhint: did you mean: cdd schema report\n"),
     ],
 )

@@ -1,0 +1,25 @@
+"""GREEN on its own: code for tests that fail already."""
+
+import shlex
+
+from cdd_agent.errors import UsageError
+from cdd_agent.repl.sitting import Sitting
+from cdd_agent.repl.talk.artifact import show_artifact
+from cdd_agent.workflows.green.request import Wanted, wanted_in
+
+_ANEW = "--anew"
+
+
+def green(sitting: Sitting, argument: str) -> None:
+    """Make the tests that are named pass, or go on with that; whoever listens goes on listening."""
+    try:
+        words = shlex.split(argument)
+    except ValueError as error:
+        raise UsageError(
+            f"The tests cannot be read: {error}.", hint="quote what has spaces: /green 'tests/a b.py'"
+        ) from error
+    wanted = Wanted(targets=wanted_in(sitting.crew.root, [word for word in words if word != _ANEW]))
+    sitting.crew.follow(wanted.run_of(sitting.crew.root))
+    artifact = sitting.crew.workshop.green(wanted).run(anew=_ANEW in words)
+    show_artifact(artifact, screen=sitting.screen)
+    artifact.require_green(wanted.ways.go_on)
