@@ -23,6 +23,7 @@ COMMANDS = (
     Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first"),
     Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve"),
     Command(name="green", argument="TEST...", help="code for tests that fail already"),
+    Command(name="tdd", argument="WORD ...", help="run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
     Command(name="audit", argument="[RANGE]", help="check what handoff notes claim, by running the tests again"),
     Command(name="back", argument="", help="the agent before, its conversation as it was"),
     Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),

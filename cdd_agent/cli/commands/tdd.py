@@ -64,7 +64,7 @@ def resume(invocation: Invocation, /, **given: Any) -> None:
 @click.pass_obj
 def status(invocation: Invocation, /, **given: Any) -> None:
     """Show where the run stands that the newest handoff note on this branch tells of, and what to type next."""
-    from cdd_agent.repl.actions import past
+    from cdd_agent.repl.talk import past
 
     invocation = invocation.with_options(given)
     stands, damages = past.told_standing(past.settled(_site(invocation)))
@@ -83,7 +83,7 @@ def status(invocation: Invocation, /, **given: Any) -> None:
 @click.pass_obj
 def history(invocation: Invocation, /, number: int, **given: Any) -> None:
     """Show the handoff notes on the commits that HEAD comes from, newest first."""
-    from cdd_agent.repl.actions import past
+    from cdd_agent.repl.talk import past
 
     invocation = invocation.with_options(given)
     rows, left_out, damages = past.told_history(past.settled(_site(invocation)), most=number)
@@ -106,7 +106,7 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
     What it means is shown and asked about first. All that goes is kept, and so are your own uncommitted changes and
     files; if they are in the way, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
     """
-    from cdd_agent.repl.actions import past
+    from cdd_agent.repl.talk import past
     from cdd_agent.workflows.orchestration.past.going import finish, go
     from cdd_agent.workflows.orchestration.past.rollback import alone, look, look_undo
 
@@ -140,7 +140,7 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> N
     """Say what is wrong with the handoff notes and what would be done about it; with --apply, do it."""
     from cdd_agent.clock import SystemClock
     from cdd_agent.git.notes import repair
-    from cdd_agent.repl.actions import past
+    from cdd_agent.repl.talk import past
 
     invocation = invocation.with_options(given)
     repository = past.settled(_site(invocation)).repository

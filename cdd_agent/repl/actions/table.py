@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from cdd_agent.repl.actions import agents, audit, figures, green, project, talks
+from cdd_agent.repl.actions import agents, audit, figures, green, project, talks, tdd
 from cdd_agent.repl.sitting import Sitting
 
 Action: TypeAlias = Callable[[Sitting, str], None]
@@ -15,6 +15,7 @@ ACTIONS: Mapping[str, Action] = {
     "exec": agents.open_exec,
     "review": agents.open_review,
     "green": green.green,
+    "tdd": tdd.tdd,
     "audit": audit.audit,
     "back": agents.back,
     "new": project.new,

@@ -1,4 +1,4 @@
-"""What lies behind a run, shown and gone back to: its history, where it stands, rollback, and notes mended."""
+"""What lies behind a run, for people: its history, where it stands, what a rollback would do, and notes mended."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -7,19 +7,14 @@ from typing import TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import repair
 from cdd_agent.git.notes.history import Damage
 from cdd_agent.git.notes.repair import Applied, Repair
 from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.question import may_go_back
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.render import Renderer
-from cdd_agent.repl.sitting import Sitting
 from cdd_agent.workflows.orchestration.past.account import HandoffListed, Standing, account, listed, standing
-from cdd_agent.workflows.orchestration.past.going import finish, go, settle
-from cdd_agent.workflows.orchestration.past.rollback import Site, Way, alone, look, look_undo, site_of
+from cdd_agent.workflows.orchestration.past.going import settle
+from cdd_agent.workflows.orchestration.past.rollback import Site, Way
 
 Typed: TypeAlias = Callable[[str], str]
 """Says a command of the shell as it is typed where this is read."""
@@ -146,9 +141,7 @@ def show_way(way: Way, *, screen: Screen) -> None:
             screen.line(path, indent=2, hang=2)
         _left_out(len(receipt.loose), screen=screen)
     if way.pushed:
-        told = (
-            f"{_count(way.pushed, 'commit')} of those may be in another repository already: a push will need --force."
-        )
+        told = f"{way.pushed} of those commits may be in another repository already: a push will need --force."
         screen.line(told, style="yellow", indent=0, hang=2)
     if way.following and way.following != "COMPLETE":
         screen.line(f"The run then goes on with {way.following}.", indent=0)
@@ -183,65 +176,6 @@ def told_standing(site: Site) -> tuple[Standing, tuple[Damage, ...]]:
     return standing(told, locks=site.runs.parent / "locks"), told.damages
 
 
-# At the prompt.
-
-
-def status(sitting: Sitting, _argument: str) -> None:
-    """Where the run stands."""
-    stands, damages = told_standing(_settled(sitting))
-    show_standing(stands, screen=sitting.screen, typed=_typed)
-    show_damages(damages, screen=sitting.screen, typed=_typed)
-
-
-def history(sitting: Sitting, argument: str) -> None:
-    """The phases of the run, newest first: twenty of them, or as many as are asked for."""
-    number = argument.removeprefix("-n").strip()
-    if number and not (number.isascii() and number.isdigit() and len(number) < 10):
-        raise UsageError(f"{argument!r:.50} is no number of rows.", hint="/tdd history -n 50; with 0 all are shown")
-    rows, left_out, damages = told_history(_settled(sitting), most=int(number) if number else MOST_ROWS)
-    show_history(rows, left_out=left_out, screen=sitting.screen)
-    show_damages(damages, screen=sitting.screen, typed=_typed)
-
-
-def rollback(sitting: Sitting, argument: str) -> None:
-    """Go back to a commit of the run, or undo that, after a look at what it means."""
-    if not argument:
-        raise UsageError("Which commit? None was named.", hint="/tdd history shows them; /tdd rollback COMMIT")
-    site = _site(sitting)
-    with alone(site):
-        finish(site)
-        way = look_undo(site) if argument == "--undo" else look(site, argument)
-        show_way(way, screen=sitting.screen)
-        if not may_go_back(screen=sitting.screen):
-            sitting.screen.line("Nothing was changed.", indent=0)
-            return
-        go(site, way)
-    say_done(way, screen=sitting.screen, typed=_typed)
-
-
-def repair_notes(sitting: Sitting, argument: str) -> None:
-    """Say what is wrong with the notes and can be mended; or mend it."""
-    if argument not in ("", "--apply"):
-        raise UsageError(
-            f"{argument!r:.50} means nothing here.", hint="/tdd repair-notes, or /tdd repair-notes --apply"
-        )
-    repository = _settled(sitting).repository
-    if argument:
-        applied = repair.apply(repository, now=SystemClock().now())
-        show_repairs(applied.repairs, applied=applied, screen=sitting.screen, typed=_typed)
-    else:
-        show_repairs(repair.plan(repository), applied=None, screen=sitting.screen, typed=_typed)
-
-
-PAST: Mapping[str, Callable[[Sitting, str], None]] = {
-    "status": status,
-    "history": history,
-    "rollback": rollback,
-    "repair-notes": repair_notes,
-}
-"""The words after ``/tdd`` that are about what lies behind a run."""
-
-
 def say_done(way: Way, *, screen: Screen, typed: Typed = str) -> None:
     """Where a rollback has led, and what can be typed."""
     receipt = way.receipt
@@ -249,20 +183,6 @@ def say_done(way: Way, *, screen: Screen, typed: Typed = str) -> None:
     if way.following and way.following != "COMPLETE":
         screen.line(f"Go on with {way.following}: {typed('cdd tdd resume')}", indent=0, hang=2)
     screen.line(f"If it was a mistake: {typed('cdd tdd rollback --undo')}", indent=0, hang=2)
-
-
-def _typed(command: str) -> str:
-    """``/tdd resume`` for ``cdd tdd resume``."""
-    return command.replace("cdd tdd ", "/tdd ")
-
-
-def _site(sitting: Sitting) -> Site:
-    return site_of(sitting.crew.root, emit=Renderer(sitting.screen).write)
-
-
-def _settled(sitting: Sitting) -> Site:
-    """The project, a rollback that was cut off gone to its end, unless somebody is at work."""
-    return settled(_site(sitting))
 
 
 def settled(site: Site) -> Site:
@@ -275,7 +195,3 @@ def settled(site: Site) -> Site:
 def _left_out(count: int, *, screen: Screen) -> None:
     if count > _MOST_FILES:
         screen.line(f"and {count - _MOST_FILES} more", indent=2)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
