@@ -63,15 +63,13 @@ def _sum_up(audited: Sequence[Audited], *, screen: Screen) -> None:
     """How many claims hold."""
     claims = [claim for each in audited for claim in each.claims]
     failed, unknown = (sum(claim.holds is holds for claim in claims) for holds in (False, None))
-    handoffs = _count(len(audited), "handoff")
+    told = f"{_count(len(audited), 'handoff')}, {_count(len(claims), 'claim')}: "
     if failed:
-        told = f"{handoffs}: {_count(failed, 'claim')} of {len(claims)} {'does' if failed == 1 else 'do'} not hold."
-        screen.line(told, style="bold red", indent=0, hang=2)
+        screen.line(told + f"{failed} not true.", style="bold red", indent=0, hang=2)
     elif unknown:
-        told = f"{handoffs}: {len(claims) - unknown} of {_count(len(claims), 'claim')} hold, the others cannot be told."
-        screen.line(told, style="bold yellow", indent=0, hang=2)
+        screen.line(told + f"{unknown} cannot be told, the rest true.", style="bold yellow", indent=0, hang=2)
     else:
-        screen.line(f"{handoffs}: all {len(claims)} claims hold.", style="bold green", indent=0, hang=2)
+        screen.line(told + "all true.", style="bold green", indent=0, hang=2)
 
 
 def _count(number: int, word: str) -> str:

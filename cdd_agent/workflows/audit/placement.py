@@ -51,7 +51,10 @@ class Handed:
     phase: str
     """One of ``PHASES``; empty where nothing says."""
     base: str | None
-    """The commit on which the cycle began, by which its id is made; empty: there was none; None: not known."""
+    """The commit on which the cycle began, by which its id is made; empty: there was none; None: not known.
+
+    Not looked for where the commit's trailers have the id and nobody asks of it.
+    """
     why: str = ""
     """What is wrong with a line that cannot be read; or whose handoff it is, if it is misplaced."""
 
@@ -114,7 +117,16 @@ def _on(commit: Commit, note: Note | None, *, span: Span, owners: Mapping[str, C
         known = counted.get((handoff.id, handoff.phase))
         if known is None or (handoff.seq, not handoff.reconstructed) >= (known.seq, not known.reconstructed):
             counted[handoff.id, handoff.phase] = handoff
-    found = [_placed(handoff, commit, span=span, owners=owners) for handoff in counted.values()]
+    found = [
+        _placed(
+            handoff,
+            commit,
+            span=span,
+            owner=owners.get(handoff.id),
+            is_accompanied=any(_cycle(other) == _cycle(handoff) for other in counted.values() if other is not handoff),
+        )
+        for handoff in counted.values()
+    ]
     found.sort(key=lambda each: PHASES.index(_phase(each.phase)))
     spoiled = _spoiled(note)
     present = {handoff.id for handoff in counted.values()}
@@ -153,10 +165,16 @@ def _spoiled(note: Note | None) -> str:
     return ""
 
 
-def _placed(handoff: Handoff, commit: Commit, *, span: Span, owners: Mapping[str, CommitId]) -> Handed:
-    """Where one handoff belongs."""
-    base = _base(handoff, commit, span=span)
-    standing = _standing(handoff, commit, has_base=base is not None, owner=owners.get(handoff.id))
+def _cycle(handoff: Handoff) -> tuple[str, int]:
+    return handoff.ticket, handoff.cycle_number
+
+
+def _placed(handoff: Handoff, commit: Commit, *, span: Span, owner: CommitId | None, is_accompanied: bool) -> Handed:
+    """Where one handoff belongs; ``is_accompanied`` by another one of its cycle on the same commit."""
+    is_own = handoff.id in commit.trailers["Handoff-Id"]
+    base = None if is_own and commit.id not in span.inside else _base(handoff, commit, span=span)
+    is_known = base is not None or commit.is_rewritten
+    standing = _standing(handoff, commit, is_known=is_known, owner=owner, is_accompanied=is_accompanied)
     said = (handoff.ticket, handoff.cycle_number, handoff.phase.lower())
     ticket, cycle, phase = (_trailed(commit, handoff.id) if standing is Standing.OWN else None) or said
     return Handed(
@@ -167,28 +185,32 @@ def _placed(handoff: Handoff, commit: Commit, *, span: Span, owners: Mapping[str
         cycle=cycle,
         phase=phase,
         base=base,
-        why=owners.get(handoff.id, "") if standing is Standing.MISPLACED else "",
+        why=owner or "" if standing is Standing.MISPLACED else "",
     )
 
 
-def _standing(handoff: Handoff, commit: Commit, *, has_base: bool, owner: CommitId | None) -> Standing:
-    """How a handoff stands to the commit that its note is on."""
-    if handoff.id in commit.trailers["Handoff-Id"]:
-        return Standing.OWN
-    is_known = has_base or commit.is_rewritten
+def _standing(
+    handoff: Handoff, commit: Commit, *, is_known: bool, owner: CommitId | None, is_accompanied: bool
+) -> Standing:
+    """How a handoff stands to the commit that its note is on; ``is_known``: its id may well be of this one."""
+    ids, gate = commit.trailers["Handoff-Id"], handoff.gate
     is_covered = handoff.phase == "RED" and handoff.test_result == "PASS"
-    if handoff.gate is not None and not handoff.gate.open and not is_covered:
-        return Standing.CLOSED if is_known else Standing.MISPLACED
+    if handoff.id in ids:
+        return Standing.OWN
+    if not is_known:
+        return Standing.MISPLACED
+    if gate is not None and not gate.open and not is_covered:
+        return Standing.CLOSED
     if owner is not None:
         return Standing.MISPLACED
-    same_cycle = handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers["Cycle"]
-    if handoff.phase == "REFACTOR" and commit.trailers["Handoff-Id"]:
-        return Standing.LATER if is_known and same_cycle else Standing.MISPLACED
-    if is_covered and is_known:
+    if handoff.phase == "REFACTOR" and (ids or gate is None or gate.report_sha256 is None):
+        is_in_trailers = (
+            handoff.ticket in commit.trailers["Ticket"] and str(handoff.cycle_number) in commit.trailers["Cycle"]
+        )
+        return Standing.LATER if is_accompanied or is_in_trailers else Standing.MISPLACED
+    if is_covered:
         return Standing.LATER
-    if is_known and not commit.trailers["Handoff-Id"]:
-        return Standing.ADOPTED
-    return Standing.MISPLACED
+    return Standing.MISPLACED if ids else Standing.ADOPTED
 
 
 def _base(handoff: Handoff, commit: Commit, *, span: Span) -> str | None:

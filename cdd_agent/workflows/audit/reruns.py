@@ -1,8 +1,7 @@
 """Test runs in clean copies of commits: one for each tree, however many claims rest on it."""
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdd_agent.events import Emit, SuiteStarted
@@ -11,10 +10,8 @@ from cdd_agent.evidence.ignored import lend
 from cdd_agent.evidence.trees import entries, layout_of
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
-from cdd_agent.guarded.protected import is_environment
-from cdd_agent.sandbox.port import Command, Result, Sandbox
-from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.workflows.audit.redirection import seeing_itself
 from cdd_agent.workflows.audit.span import Commit
 from pytest_tdd_agent.report import SuiteReport
 
@@ -84,7 +81,10 @@ class Reruns:
                 purpose += ", with what git ignores"
             found = self._digests(commit, copy=copy)
             self.emit(SuiteStarted(purpose=purpose, targets=()))
-            run = _on_its_own(copy, original=self.suite).run()
+            parts = Path(layout_of(self.repository, self.suite).project).parts
+            copied = copy.root.parents[len(parts) - 1] if parts else copy.root
+            with seeing_itself(copy, top=self.repository.root, copied=copied) as itself:
+                run = itself.run()
         self.emit(run.finished(purpose))
         self.has_run = self.has_run or run.report is not None
         return Evidence(
@@ -100,46 +100,3 @@ class Reruns:
         held = entries(self.repository, commit.id)
         tests = {layout.name(path): " ".join(held[path]) for path in held if layout.is_test(path)}
         return {**tests, **layout.conventions.parts(copy.root)}
-
-
-def _on_its_own(copy: Suite, *, original: Suite) -> Suite:
-    """``copy`` with its own sources where what is installed, or PYTHONPATH, leads to those of ``original``.
-
-    An editable install names the folder of the project, whatever the copy holds: the tests of an old commit would
-    judge the product of today.
-    """
-    if not (isinstance(copy, PytestSuite) and isinstance(original, PytestSuite)):
-        return copy
-    root = original.root.resolve()
-    named = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
-    sources = [path for path in (*named, *original.interpreter.reads) if _is_source(path.resolve(), root)]
-    if not sources:
-        return copy
-    places = [copy.root / path.resolve().relative_to(root) for path in sources]
-    with_src = [folder for place in places for folder in (place / "src", place) if folder.is_dir()]
-    return copy.shut_in(_Ahead(copy.sandbox, tuple(dict.fromkeys(with_src))))
-
-
-def _is_source(path: Path, root: Path) -> bool:
-    """Whether a folder is the project's, and no environment in it."""
-    if not path.is_relative_to(root):
-        return False
-    inside = path.relative_to(root).parts
-    folders = (root.joinpath(*inside[:end]) for end in range(1, len(inside) + 1))
-    return not (any(part.endswith("-packages") for part in inside) or any(map(is_environment, folders)))
-
-
-class _Ahead:
-    """A sandbox in which Python looks into some folders first."""
-
-    def __init__(self, sandbox: Sandbox, folders: tuple[Path, ...]) -> None:
-        self.level = sandbox.level
-        self._sandbox = sandbox
-        self._folders = folders
-
-    def run(self, command: Command) -> Result:
-        """Run the program with these folders before all others on Python's path."""
-        entries = [str(folder) for folder in self._folders]
-        entries += filter(None, [command.variables.get("PYTHONPATH", "")])
-        path = os.pathsep.join(entries)
-        return self._sandbox.run(replace(command, variables={**command.variables, "PYTHONPATH": path}))

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 
 from cdd_agent.events import Emit
 from cdd_agent.evidence.trees import entries, layout_of
-from cdd_agent.git.repository import Repository
+from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules.verdict import named_test_files
 from cdd_agent.testrun.suite import Layout, Suite
@@ -122,7 +122,7 @@ class Trials:
         return self._commit(handed.commit.parent)
 
     def _commit(self, name: str | None) -> Commit | None:
-        return next((commit for each, commit in self._span.commits.items() if each == name), None)
+        return self._span.commits.get(CommitId(name or ""))
 
     def _item(self, handed: Handed, chain: Chain) -> WorkItem:
         """The work item as far as note and history tell."""
