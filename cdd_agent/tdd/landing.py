@@ -117,10 +117,14 @@ def do_without(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, be
 
 def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str:
     """End RED with tests that pass at once: they stay if they notice altered code. What became of them, in words."""
-    attempt = attempts_at("red", ledger.step)[-1]
-    stays = _characterizes(item, attempt, laid=laid, bench=bench)
-    kept = attempt.checkpoint if stays else laid.snapshot.ref
-    ledger.replace_last(replace(attempt, verdict="open", checkpoint=kept))
+    last = attempts_at("red", ledger.step)[-1]
+    attempt = replace(last, verdict="closed")  # as the gate said, also after a kill below
+    if last.verdict == "open":
+        stays = last.checkpoint != laid.snapshot.ref
+    else:
+        stays = _characterizes(item, attempt, laid=laid, bench=bench)
+    kept = last.checkpoint if stays else laid.snapshot.ref
+    ledger.replace_last(replace(last, verdict="open", checkpoint=kept))
     if stays:
         paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
         commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from cdd_agent.events import GateJudged, RolledBack
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.policy import Progress, WorkItem
@@ -79,6 +81,7 @@ def test_each_phase_makes_a_commit_where_that_is_wanted(project: Project) -> Non
     assert notes(project, "HEAD")[0]["phase"] == "REFACTOR"
 
 
+VACUOUS = "from discount import discount\n\n\ndef test_it():\n    assert discount(1) or True\n"
 GREEN_AT_ONCE = TEST.replace("def test_discount", "def test_none").replace("discount(100) == 90", "discount(10) == 0")
 
 
@@ -104,11 +107,35 @@ def test_a_test_that_passes_at_once_stays_if_altered_code_fails_it(project: Proj
 
 
 def test_a_test_that_passes_whatever_the_code_does_is_dropped(project: Project) -> None:
-    ending = covered(project, "from discount import discount\n\n\ndef test_it():\n    assert discount(1) or True\n")
+    ending = covered(project, VACUOUS)
     assert ending.how == "covered"
     assert project.log == ["code"]
     assert project.status == ""
     assert notes(project, "HEAD")[0]["testResult"] == "PASS"
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(project: Project, *, stays: bool) -> None:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    test = GREEN_AT_ONCE if stays else VACUOUS
+    made = bench(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    kept: list[RunState] = []
+
+    def save(state: RunState) -> None:
+        kept.append(state)
+        attempts = state.execution(1).attempts
+        if attempts and attempts[-1].verdict == "open" and not state.execution(1).commits:
+            raise SystemExit(-9)
+
+    with pytest.raises(SystemExit):
+        Cycle(item(), project.start(), bench=made, save=save).run()
+    assert run(project, item(), bench=made, state=kept[-1]).how == "covered"
+    assert project.log == (["code", "test: Ten percent off"] if stays else ["code"])
+    assert project.status == ""
+    (note,) = notes(project, "HEAD")
+    assert (note["error"], note["gate"]["open"]) == (None, False)  # type: ignore[index]
 
 
 def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Project) -> None:
