@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes.history import history
+from cdd_agent.git.notes.history import Entry, survey
+from cdd_agent.git.notes.store import NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.rules.red import RedVerdict
@@ -54,9 +55,9 @@ class Recollection:
 def recollect(repository: Repository, *, slug: str | None = None) -> Recollection | None:
     """The run of this name, else the one that was at work last, as far as HEAD's history tells of it.
 
-    Raises ``NotesDamaged`` where notes cannot be read.
+    Raises ``NotesDamaged`` where notes cannot be read; those on commits that are gone are none of this history.
     """
-    entries = {entry.commit: entry for entry in history(repository)}
+    entries = {entry.commit: entry for entry in _entries(repository)}
     if not entries or repository.head() is None:
         return None
     found: list[Handed] = []
@@ -75,6 +76,15 @@ def recollect(repository: Repository, *, slug: str | None = None) -> Recollectio
     if not found or slug is None:
         return None
     return Recollection(slug=slug, text=_text(repository, found), lines=tuple(reversed(found)))
+
+
+def _entries(repository: Repository) -> tuple[Entry, ...]:
+    """All notes that can be read; raises ``NotesDamaged`` for one that cannot."""
+    found = survey(repository)
+    for damage in found.damages:
+        if damage.kind in ("unreadable", "newer"):
+            raise NotesDamaged(damage.what)
+    return found.entries
 
 
 def names_taken(repository: Repository) -> frozenset[str]:

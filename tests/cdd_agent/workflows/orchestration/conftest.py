@@ -1,0 +1,135 @@
+"""Runs of the orchestrator on the small real project, each as a new process would make it."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.agent.limits.ceiling import Ceiling, Ceilings
+from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.model.conversation import Turn
+from cdd_agent.model.port import Model
+from cdd_agent.work import state_file
+from cdd_agent.work.state import RunState
+from cdd_agent.workflows.orchestration import recollection
+from cdd_agent.workflows.orchestration.briefs import brief_for
+from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.orchestrator import RESUME, Orchestrator
+from tests.fakes.clock import FakeClock
+from tests.fakes.model import call, says
+from tests.fakes.project import Project
+
+REQUEST = "A discount for everything"
+SLUG = "tdd-a-discount-for-everything"
+TESTS, SOURCE = "tests/test_discount.py", "discount.py"
+TITLES = ("takes ten percent off", "takes nothing off nothing")
+FIRST = "from discount import discount\n\n\ndef test_ten_percent():\n    assert discount(100) == 90\n"
+SECOND = f"{FIRST}\n\ndef test_nothing():\n    assert discount(0) == 0\n"
+WRONG, RIGHT = (f"def discount(price):\n    return price {way}\n" for way in ("- 10", "* 9 // 10"))
+
+Item = dict[str, str]
+
+
+def plan(number: int, *, titles: tuple[str, ...] = TITLES, done: int | None = None, **chosen: str) -> Turn:
+    """The list agent's turn in a cycle: the list with the tests before ticked, then the choice of the next."""
+    ticked = number - 1 if done is None else done
+    lines = "".join(f"- [{'x' if at < ticked else ' '}] {title}\n" for at, title in enumerate(titles))
+    test: Item | None = None
+    if number <= len(titles):
+        test = {"description": titles[number - 1], "testFile": TESTS, "implFile": SOURCE} | chosen
+    return _turn("test-list.md", lines, said=json.dumps({"currentTest": test}))
+
+
+def writes(path: str, content: str) -> Turn:
+    """A turn that reads a file, writes it and hands it in."""
+    return _turn(path, content)
+
+
+def nothing() -> Turn:
+    """A turn that changes nothing."""
+    return says("It is fine.", call("CompleteImplementation", implementation_files=[]))
+
+
+def gives_up() -> Turn:
+    """A turn that reports a wrong test."""
+    return says(call("ReportBlocked", why="test_is_wrong", reason="ten percent of what?"))
+
+
+def cycle(number: int, *, test: str, code: str) -> list[Turn]:
+    """All turns of a cycle in which nothing goes wrong."""
+    return [plan(number), writes(TESTS, test), writes(SOURCE, code), nothing()]
+
+
+def whole() -> list[Turn]:
+    """All turns of the feature; its second test needs another way to take ten percent off."""
+    return [*cycle(1, test=FIRST, code=WRONG), *cycle(2, test=SECOND, code=RIGHT), plan(3)]
+
+
+def _turn(path: str, content: str, *, said: str = "") -> Turn:
+    return says(
+        *([said] if said else []),
+        call("Read", file_path=path),
+        call("Write", file_path=path, content=content),
+        call("CompleteImplementation", implementation_files=[]),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The project, and how a run is begun or gone on with in it."""
+
+    project: Project
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        return self.project.folder / ".cdd" / "tdd" / SLUG
+
+    @property
+    def state(self) -> RunState:
+        """The state on disk."""
+        state = state_file.load(self.folder / "execution-state.json")
+        assert state is not None
+        return state
+
+    def begin(self, model: Model, *, text: str = REQUEST, calls: int = 0, **options: bool) -> RunState:
+        """Run a new feature."""
+        root, repository = self.project.folder, self.project.repository
+        return self._run(recollection.to_begin(root, repository, text=text), model, calls=calls, **options)
+
+    def resume(self, model: Model, *, calls: int = 0, **options: bool) -> RunState:
+        """Go on with the one there is."""
+        return self._run(
+            recollection.to_resume(self.project.folder, self.project.repository), model, calls=calls, **options
+        )
+
+    def _run(self, feature: Feature, model: Model, *, calls: int, **options: bool) -> RunState:
+        made = self.project.bench(model)
+        policy = replace(
+            made.policy,
+            most_alike=2,
+            is_strict=True,
+            keeps_landed=True,
+            takes_covered=True,
+            commits_nothing=True,
+        )
+        bench = replace(
+            made,
+            policy=policy,
+            brief=brief_for(made.repository, made.workspace),
+            reports=self.project.folder / ".cdd" / "reports" / SLUG,
+        )
+        clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
+        meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)
+        return Orchestrator(feature, bench=bench, clock=clock, meter=meter, **options).run()
+
+    def notes(self, commit: str = "HEAD") -> list[dict[str, object]]:
+        """The lines of the note on a commit."""
+        text = self.project.git("notes", "--ref=tdd-handoffs", "show", commit)
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def runs(project: Project) -> Runs:
+    return Runs(project=project)

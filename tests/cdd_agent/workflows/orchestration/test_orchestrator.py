@@ -1,0 +1,283 @@
+"""A feature through its cycles with a scripted model, real files, git and pytest; and how it is gone on with."""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
+from cdd_agent.events import Notice, RunFinished, StepFinished, StepStarted, TurnEnded
+from cdd_agent.model.conversation import Turn
+from cdd_agent.work.state import Status
+from tests.cdd_agent.workflows.orchestration.conftest import (
+    FIRST,
+    REQUEST,
+    RIGHT,
+    SECOND,
+    SLUG,
+    SOURCE,
+    TESTS,
+    TITLES,
+    Runs,
+    cycle,
+    gives_up,
+    nothing,
+    plan,
+    whole,
+    writes,
+)
+from tests.fakes.model import ScriptedModel, says
+from tests.fakes.project import Project
+
+ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refactor: no changes needed")
+
+
+def model(*turns: Turn | CddError | KeyboardInterrupt) -> ScriptedModel:
+    return ScriptedModel(turns)
+
+
+def covered() -> list[Turn]:
+    """All turns of a feature whose second test passes at once."""
+    return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
+
+
+def test_four_commits_a_cycle_and_one_at_the_end(runs: Runs, project: Project) -> None:
+    scripted = model(*whole())
+    state = runs.begin(scripted)
+    assert (state.status, scripted.queue) == (Status.COMPLETED, [])
+    second = [subject.replace(TITLES[0], TITLES[1]) for subject in ONE]
+    assert project.log[:4] == list(ONE)
+    assert project.log[-1] == "plan: complete, 2 of 2 tests"
+    assert project.status == ""
+    agents = [event.agent for event in project.seen if isinstance(event, TurnEnded)]
+    assert agents[:4] == ["list", "tester", "implementer", "refactorer"]
+    assert second[0] in project.log
+
+
+def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(runs: Runs, project: Project) -> None:
+    scripted = model(*covered())
+    runs.begin(scripted)
+    works = [request.system.splitlines()[-1] for request in scripted.requests]
+    assert works[:5] == [
+        *(f"Work: tdd {SLUG} cycle 1 {phase} attempt 1" for phase in ("plan", "red", "green", "refactor")),
+        f"Work: tdd {SLUG} cycle 2 plan attempt 1",
+    ]
+    assert all(len(request.messages) == 1 for request in scripted.requests)
+    assert all(REQUEST in str(request.messages) for request in scripted.requests)
+    roles = [request.system.split(".")[0] for request in scripted.requests[:4]]
+    assert roles == [f"You are the {name}" for name in ("list agent", "tester", "implementer", "refactorer")]
+
+
+def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(runs: Runs, project: Project) -> None:
+    runs.begin(model(*covered()))
+    commits = project.git("rev-list", "--reverse", "HEAD").split()[1:]
+    told = [note for commit in commits for note in runs.notes(commit)]
+    assert [(note["phase"], note["nextPhase"], note["cycleNumber"]) for note in told] == [
+        ("PLAN", "RED", 1),
+        ("RED", "GREEN", 1),
+        ("GREEN", "REFACTOR", 1),
+        ("REFACTOR", "PLAN", 1),
+        ("PLAN", "RED", 2),
+        ("RED", "PLAN", 2),
+        ("PLAN", "COMPLETE", 3),
+    ]
+    assert [(note["completedTests"], note["pendingTests"]) for note in told] == [
+        *[([], list(TITLES))] * 3,
+        ([TITLES[0]], [TITLES[1]]),
+        ([TITLES[0]], [TITLES[1]]),
+        (list(TITLES), []),
+        (list(TITLES), []),
+    ]
+
+
+def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_done(
+    runs: Runs, project: Project
+) -> None:
+    runs.begin(model(*covered()))
+    assert project.log[4:] == [f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"], "no time to look for mutants"
+    assert (project.folder / TESTS).read_text() == FIRST
+    assert [event.title for event in project.seen if isinstance(event, StepStarted)] == list(TITLES)
+    assert {event.status for event in project.seen if isinstance(event, StepFinished)} == {"completed"}
+
+
+def test_an_answer_that_disagrees_with_the_list_is_told_and_asked_for_again(runs: Runs, project: Project) -> None:
+    early = replace(plan(3), content=(*plan(3, done=1).content[:1], *plan(2).content[1:]))
+    turns = covered()
+    scripted = model(*turns[:4], early, *turns[4:])
+    runs.begin(scripted)
+    assert "list_open: The answer says that all tests are done" in str(scripted.requests[5].messages)
+    assert project.log[-1] == "plan: complete, 2 of 2 tests"
+
+
+def test_a_list_agent_that_writes_more_than_the_list_is_refused(runs: Runs, project: Project) -> None:
+    turns = covered()
+    scripted = model(writes(SOURCE, RIGHT), *turns)
+    runs.begin(scripted)
+    assert project.log[:4] == list(ONE)
+    assert "PLAN writes test-list.md only" in str([e for e in project.seen if getattr(e, "summary", "")])
+
+
+def test_where_nobody_is_there_the_run_ends_and_says_why_in_the_note(runs: Runs, project: Project) -> None:
+    with pytest.raises(GateClosed, match="is aborted in cycle 1") as caught:
+        runs.begin(model(plan(1), writes(TESTS, FIRST), nothing(), nothing()))
+    assert "cdd tdd resume" in caught.value.hint
+    assert project.log == list(ONE[:2])
+    assert project.status == ""
+    landed, failed = runs.notes()
+    assert (landed["phase"], landed["error"]) == ("RED", None)
+    assert (failed["phase"], failed["nextPhase"], failed["retryCount"]) == ("GREEN", "GREEN", 1)
+    assert str(failed["error"]).startswith("no_change: ")
+    assert failed["errorDetails"] == {"type": "no_change", "message": failed["error"]}
+    assert (runs.state.status, runs.state.execution(1).status) == (Status.FAILED, Status.IN_PROGRESS)
+    assert [event.status for event in project.seen if isinstance(event, RunFinished)] == ["failed"]
+
+
+def test_what_failed_is_tried_anew_when_the_run_is_gone_on_with(runs: Runs, project: Project) -> None:
+    turns = covered()
+    with pytest.raises(GateClosed):
+        runs.begin(model(*turns[:2], nothing(), nothing()))
+    scripted = model(*turns[2:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert "green attempt 1" in scripted.requests[0].system
+    assert project.log[:4] == list(ONE)
+
+
+def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(runs: Runs, project: Project) -> None:
+    wrong = FIRST.replace("90", "91")
+    with pytest.raises(GateClosed, match=r"is paused in cycle 1 .*test_is_wrong: ten percent of what\?"):
+        runs.begin(model(plan(1), writes(TESTS, wrong), gives_up()), is_attended=True)
+    assert (runs.state.status, project.status) == (Status.IN_PROGRESS, "")
+    project.write({TESTS: FIRST})
+    with pytest.raises(UsageError, match="Files were changed") as caught:
+        runs.resume(model())
+    assert "cdd tdd resume" in caught.value.hint
+    project.git("commit", "-qam", "ten percent of one hundred")
+    scripted = model(writes(SOURCE, RIGHT), nothing(), *covered()[4:])
+    assert runs.resume(scripted, is_attended=True).status == Status.COMPLETED
+    assert project.log[:5] == [*ONE[:2], "ten percent of one hundred", *ONE[2:]]
+    assert runs.notes("HEAD~3")[0]["phase"] == "GREEN"
+
+
+def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(runs: Runs, project: Project) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(plan(1), writes(TESTS, FIRST), KeyboardInterrupt()))
+    shutil.rmtree(project.folder / ".cdd")
+    wrong = writes(SOURCE, "def discount(price):\n    return price\n")
+    scripted = model(wrong, writes(SOURCE, RIGHT), nothing(), *covered()[4:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert "target_failed" in str(scripted.requests[1].messages)
+    assert project.log[:4] == list(ONE)
+
+
+@pytest.mark.parametrize("landed", range(8))
+def test_the_notes_alone_are_enough_to_go_on_after_any_phase(runs: Runs, project: Project, *, landed: int) -> None:
+    turns: list[Turn | KeyboardInterrupt] = list(covered())
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*turns[:landed], KeyboardInterrupt())) if landed < 7 else _all_but_the_state(runs, project)
+    shutil.rmtree(project.folder / ".cdd")
+    if landed == 0:
+        with pytest.raises(UsageError, match="no run to go on with"):
+            runs.resume(model())
+        return
+    if landed == 7:
+        with pytest.raises(UsageError, match="is complete"):
+            runs.resume(model())
+        return
+    scripted = model(*covered()[landed:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert scripted.queue == []
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
+    assert (runs.folder / "request.md").read_text() == REQUEST
+
+
+def _all_but_the_state(runs: Runs, _project: Project) -> None:
+    runs.begin(model(*covered()))
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(runs: Runs, project: Project, *, at: int) -> None:
+    turns = covered()
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*turns[:at], KeyboardInterrupt()))
+    scripted = model(*turns[at:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert scripted.queue == []
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+
+
+def test_a_limit_ends_the_run_before_the_next_call_and_a_higher_one_goes_on(runs: Runs, project: Project) -> None:
+    turns = covered()
+    with pytest.raises(BudgetSpent) as caught:
+        runs.begin(model(*turns), calls=2)
+    assert caught.value.hint.endswith("cdd tdd resume")
+    assert project.log == list(ONE[:2])
+    assert runs.state.usage.calls == 2
+    runs.resume(model(*turns[2:]), calls=20)
+    assert runs.state.usage.calls == len(turns)
+
+
+def test_a_model_that_cannot_be_asked_is_no_reason_to_ask_another(runs: Runs, project: Project) -> None:
+    gone = ModelError("The model scripted is not available.", hint="name another")
+    with pytest.raises(ModelError) as caught:
+        runs.begin(model(gone))
+    assert caught.value is gone
+    assert project.log == []
+    assert runs.resume(model(*covered())).status == Status.COMPLETED
+
+
+def test_changes_of_the_user_are_refused_and_nothing_is_begun(runs: Runs, project: Project) -> None:
+    project.write({"prices.py": "# mine\n"})
+    with pytest.raises(UsageError, match="uncommitted changes of yours"):
+        runs.begin(model())
+    assert not runs.folder.exists()
+    assert project.log == []
+
+
+def test_changes_that_are_allowed_stay_out_of_every_commit(runs: Runs, project: Project) -> None:
+    project.write({"notes.txt": "mine\n"})
+    runs.begin(model(*covered()), allow_dirty=True)
+    assert project.status == "?? notes.txt"
+    assert len(project.log) == 6
+
+
+def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: Project) -> None:
+    project.git("update-ref", "-d", "HEAD")
+    project.git("rm", "-q", "--cached", "-r", ".")
+    with pytest.raises(EnvironmentMissing, match="no commit yet"):
+        runs.begin(model(), allow_dirty=True)
+
+
+def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, project: Project) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*covered()[:3], KeyboardInterrupt()))
+    project.git("switch", "-qc", "elsewhere", "HEAD~3")
+    project.git("commit", "-q", "--allow-empty", "-m", "mine")
+    with pytest.raises(UsageError, match="no note leads from there") as caught:
+        runs.resume(model())
+    assert "git switch main" in caught.value.hint
+
+
+def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(runs: Runs, project: Project) -> None:
+    turns = covered()
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*turns[:5], KeyboardInterrupt()))
+    project.git("reset", "-q", "--hard", "HEAD~3")
+    scripted = model(*turns[2:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+
+
+def test_a_request_to_fix_makes_fixes(runs: Runs, project: Project) -> None:
+    runs.begin(model(*covered()), text="Fix the discount")
+    assert project.log[2] == f"fix: {TITLES[0]}"
+
+
+def test_an_agent_that_only_talks_comes_to_an_end(runs: Runs, project: Project) -> None:
+    talk: Iterable[Turn] = [says("I would begin with the sum.")] * 2
+    with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
+        runs.begin(model(*talk))
+    assert project.log == []
+    assert runs.notes()[0]["error"] is not None

@@ -1,0 +1,180 @@
+"""A feature from its request to its last test, by replay: four agents, and for each a gate, a commit and a note."""
+
+import json
+import random
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.program import command, environment
+from tests.fakes.project import QUICK
+from tests.stories.calculator import CASES, REQUEST, SLUG, Case, landed, recording
+from tests.stories.conftest import Cdd, git
+
+THREE = (CASES[0], CASES[1], CASES[4])
+"""A wrong RED, a test that passes at once, a GREEN that breaks one, and a list agent that is done too early."""
+
+Note = dict[str, object]
+Make = Callable[[str], Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes a project without code or tests."""
+
+    def made(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "pytest.ini").write_text(QUICK, encoding="ascii")
+        (folder / ".gitignore").write_text("__pycache__/\n", encoding="ascii")
+        for arguments in (
+            ("init", "-q", "-b", "main"),
+            ("config", "user.name", "Ada"),
+            ("config", "user.email", "ada@example.org"),
+            ("add", "-A"),
+            ("commit", "-q", "-m", "start"),
+        ):
+            git(folder, *arguments)
+        return folder
+
+    return made
+
+
+def subjects(folder: Path) -> list[str]:
+    return git(folder, "log", "--reverse", "--format=%s").splitlines()[1:]
+
+
+def notes(folder: Path) -> list[Note]:
+    """What the notes say, oldest first, without what differs from run to run."""
+    found: list[Note] = []
+    for commit in git(folder, "rev-list", "--reverse", "HEAD").split()[1:]:
+        for line in git(folder, "notes", "--ref=tdd-handoffs", "show", commit).splitlines():
+            note = json.loads(line)
+            gate = note.pop("gate")
+            for name in ("id", "commit", "checkpoint"):
+                del note[name]
+            found.append({**note, "open": gate["open"], "reasons": gate["reasons"]})
+    return found
+
+
+def closed(told: str) -> list[tuple[str, str]]:
+    """Phase and first reason of the attempts that a gate refused."""
+    events = [json.loads(line) for line in told.splitlines()]
+    refused = [event for event in events if event["event"] == "GateJudged" and not event["open"]]
+    return [(event["phase"], event["reasons"][0].partition(":")[0]) for event in refused]
+
+
+def check(folder: Path, cases: Sequence[Case]) -> None:
+    """The history, the notes and the list say what was done, and nothing is left over."""
+    assert subjects(folder) == landed(cases)
+    assert git(folder, "status", "--porcelain") == ""
+    said = notes(folder)
+    assert [note["seq"] for note in said] == sorted({int(str(note["seq"])) for note in said})
+    assert (said[-1]["phase"], said[-1]["nextPhase"]) == ("PLAN", "COMPLETE")
+    assert said[-1]["completedTests"] == [case.title for case in cases]
+    assert said[-1]["pendingTests"] == []
+    ends = [note["nextPhase"] for note in said if note["phase"] in ("RED", "REFACTOR")]
+    assert ends.count("PLAN") == len(cases)
+    listed = (folder / "test-list.md").read_text(encoding="utf-8")
+    assert (listed.count("- [x] "), listed.count("[ ]")) == (len(cases), 0)
+    assert listed.count("(covered)") == sum(case.code is None for case in cases)
+    kept = [case for case in cases if not case.is_dropped]
+    assert (folder / "tests" / "test_calculator.py").read_text(encoding="utf-8").count("def test_") == len(kept)
+
+
+def test_three_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
+    folder, turns = make("project"), str(recording(THREE, tmp_path / "turns.json"))
+    done = cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert closed(done.stdout) == [
+        ("red", "wrong_reason"),
+        ("red", "already_green"),
+        ("plan", "list_open"),
+        ("green", "broke_others"),
+    ]
+    check(folder, THREE)
+    first = notes(folder)[:4]
+    assert [(note["phase"], note["nextPhase"], note["testResult"], note["retryCount"]) for note in first] == [
+        ("PLAN", "RED", None, 0),
+        ("RED", "GREEN", "FAIL", 1),
+        ("GREEN", "REFACTOR", "PASS", 0),
+        ("REFACTOR", "PLAN", "PASS", 0),
+    ]
+    assert first[1]["currentTest"] == {
+        "description": "adds two numbers",
+        "testFile": "tests/test_calculator.py",
+        "implFile": "calculator.py",
+    }
+    assert REQUEST in git(folder, "log", "--format=%b", "--grep=^Cycle: 1$", "--grep=^Phase: PLAN$", "--all-match")
+    again = cdd("--replay", turns, "tdd", "resume", "--yes", cwd=folder)
+    assert (again.returncode, f"{SLUG} is complete" in again.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_sixteen_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
+    folder, turns = make("project"), str(recording(CASES, tmp_path / "turns.json"))
+    done = cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    check(folder, CASES)
+    refused = closed(done.stdout)
+    assert [each for each in refused if each != ("red", "already_green")] == [
+        ("red", "wrong_reason"),
+        ("green", "broke_others"),
+        ("red", "source_changed"),
+        ("green", "no_change"),
+        ("green", "protected_changed"),
+        ("plan", "list_open"),
+    ]
+    assert refused.count(("red", "already_green")) == sum(case.code is None for case in CASES)
+
+
+def run_killed(folder: Path, home: Path, *, turns: str, after_s: float | None) -> int:
+    """The exit code of the run, begun or gone on with, and killed after some seconds unless it has ended by then."""
+    begun = any((folder / ".cdd" / "tdd").glob("*/request.md"))
+    process = subprocess.Popen(
+        command("--replay", turns, "--yes", "tdd", *(("resume",) if begun else ("run", REQUEST))),
+        cwd=folder,
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        _, errors = process.communicate(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, errors = process.communicate()
+    is_over = process.returncode == 2 and b"is complete" in errors
+    assert process.returncode in {0, -9} or is_over, errors.decode()
+    return 0 if is_over else process.returncode
+
+
+def killed(folder: Path, home: Path, *, cases: Sequence[Case], moments: Sequence[float]) -> None:
+    """Kill the run after each of ``moments``, and let it come to its end."""
+    turns = str(recording(cases, folder.parent / f"{folder.name}.json"))
+    for moment in moments:
+        run_killed(folder, home, turns=turns, after_s=moment)
+    assert run_killed(folder, home, turns=turns, after_s=None) == 0
+
+
+def test_a_run_that_is_killed_comes_to_the_same_end(make: Make, home: Path) -> None:
+    folder = make("project")
+    killed(folder, home, cases=CASES[:1], moments=[2.0, 4.5])
+    check(folder, CASES[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_random_kills_change_neither_files_nor_notes(make: Make, home: Path, *, seed: int) -> None:
+    whole, folder = make("whole"), make("project")
+    killed(whole, home, cases=THREE, moments=[])
+    chance = random.Random(seed + int(time.time()))
+    moments = [chance.uniform(0.3, 8.0) for _ in range(10)]
+    print(f"killed after {moments}")  # noqa: T201 (shown when the test fails)
+    killed(folder, home, cases=THREE, moments=moments)
+    assert git(folder, "rev-parse", "HEAD^{tree}") == git(whole, "rev-parse", "HEAD^{tree}")
+    assert notes(folder) == notes(whole)
+    assert subjects(folder) == landed(THREE)
+    assert git(folder, "status", "--porcelain") == ""
