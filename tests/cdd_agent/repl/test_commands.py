@@ -40,7 +40,7 @@ def test_the_executor_listens_to_words_and_their_short_forms(words: str, word: s
 def test_a_hint_names_commands_as_they_are_typed_here() -> None:
     assert at_prompt("make it with: cdd new x") == "make it with: /new x"
     assert at_prompt("cdd exec x --retry 2") == "cdd exec x --retry 2"
-    assert at_prompt("cdd audit") == "cdd audit"
+    assert at_prompt("cdd schema") == "cdd schema"
 
 
 def test_help_names_every_command() -> None:

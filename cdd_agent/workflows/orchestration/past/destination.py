@@ -31,7 +31,7 @@ def find(repository: Repository, name: str) -> Destination:
     commit = commit_of(repository, name)
     head = repository.head()
     if head is None or not is_ancestor(repository, commit, of=head):
-        base = _common(repository, commit, head)
+        base = _common(repository, commit, head=head)
         where = repository.branch() or "HEAD"
         raise UsageError(
             f"{commit[:10]} is no part of {where}: a rollback leads to a commit that HEAD comes from.",
@@ -81,7 +81,7 @@ def is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
     return True
 
 
-def _common(repository: Repository, commit: CommitId, head: CommitId | None) -> CommitId | None:
+def _common(repository: Repository, commit: CommitId, *, head: CommitId | None) -> CommitId | None:
     """The newest commit that both hold; None if they have nothing in common."""
     try:
         return None if head is None else CommitId(repository.git("merge-base", commit, head).strip())

@@ -145,13 +145,13 @@ def _begin(site: Site, receipt: Receipt, *, step: StepExecution, before: Files) 
     recovery.hold_ignored(receipt.ticket, step, bench=site)
     start = recovery.checkpoint_ref(receipt.ticket, step, name="start")
     site.snapshots.take(start, message=f"rolled back to {receipt.target[:10]}")
-    old = _begun(before, receipt.ticket, step.step_number)
+    old = _begun(before, receipt.ticket, number=step.step_number)
     folder = site.reports / receipt.ticket
     if old is not None and (report := folder / _baseline(old)).is_file():
         write_atomic(folder / _baseline(start), report.read_bytes())
 
 
-def _begun(before: Files, ticket: str, number: int) -> str | None:
+def _begun(before: Files, ticket: str, *, number: int) -> str | None:
     """The checkpoint that the same cycle began with before."""
     for state in states_in(before):
         if state.ticket_slug == ticket and number in state.step_executions:

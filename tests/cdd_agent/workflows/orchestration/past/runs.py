@@ -162,6 +162,25 @@ class Run:
             self.complete()
 
 
+def begun_in(folder: Path) -> Run:
+    """A run of which nothing has landed, in a new project with one commit."""
+    folder.mkdir()
+    repository = Repository.create(folder)
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    (folder / "README.md").write_text("Calculator\n")
+    (folder / ".gitignore").write_text("*.log\n")
+    commit_paths(repository, "first", paths=["README.md", ".gitignore"])
+    return Run(repository, repository.root)
+
+
+def two_cycles(run: Run) -> Run:
+    """``run`` with two of its cycles completed."""
+    run.cycle(1)
+    run.cycle(2)
+    return run
+
+
 def work_tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
     """Every file but git's and the locks: permissions and content."""
     found: dict[str, tuple[int, bytes | str]] = {}
