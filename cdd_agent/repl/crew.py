@@ -16,6 +16,8 @@ from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green
+from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 
 Agent: TypeAlias = Socrates | Planner | Executor | Review
 
@@ -25,6 +27,10 @@ class Workshop(Protocol):
 
     def green(self, wanted: Wanted) -> Green:
         """GREEN on its own, for tests that fail."""
+        ...
+
+    def orchestrator(self, feature: Feature) -> Orchestrator:
+        """The orchestrator on a feature."""
         ...
 
 

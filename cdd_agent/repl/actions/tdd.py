@@ -10,8 +10,13 @@ from cdd_agent.repl.display.question import may_go_back
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.sitting import Sitting
 from cdd_agent.repl.talk import past
-from cdd_agent.workflows.orchestration.past.going import finish, go
+from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.past.going import finish, go, settle
 from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo, site_of
+from cdd_agent.workflows.orchestration.recollection import to_begin, to_resume
+
+_ALLOW_DIRTY = "--allow-dirty"
 
 
 def tdd(sitting: Sitting, argument: str) -> None:
@@ -23,6 +28,24 @@ def tdd(sitting: Sitting, argument: str) -> None:
         hint = f"did you mean: /tdd {near[0]}" if near else f"/tdd {' | '.join(WORDS)}"
         raise UsageError(f"/tdd does not know {word!r:.50}.", hint=hint)
     action(sitting, rest.strip())
+
+
+def run(sitting: Sitting, argument: str) -> None:
+    """Begin a feature; whoever listens goes on listening."""
+    text, allows_dirty = _without_option(argument)
+    site = _site(sitting)
+    settle(site)
+    _carry_out(sitting, to_begin(site.root, site.repository, text=text), allows_dirty=allows_dirty)
+
+
+def resume(sitting: Sitting, argument: str) -> None:
+    """Go on from the phase after the last one that landed."""
+    rest, allows_dirty = _without_option(argument)
+    if rest:
+        raise UsageError(f"{rest!r:.50} means nothing here.", hint="/tdd resume, or /tdd resume --allow-dirty")
+    site = _site(sitting)
+    settle(site)
+    _carry_out(sitting, to_resume(site.root, site.repository), allows_dirty=allows_dirty)
 
 
 def status(sitting: Sitting, _argument: str) -> None:
@@ -75,12 +98,30 @@ def repair_notes(sitting: Sitting, argument: str) -> None:
 
 
 WORDS: Mapping[str, Callable[[Sitting, str], None]] = {
+    "run": run,
+    "resume": resume,
     "status": status,
     "history": history,
     "rollback": rollback,
     "repair-notes": repair_notes,
 }
 """The words after ``/tdd``, and what they do."""
+
+
+def _carry_out(sitting: Sitting, feature: Feature, *, allows_dirty: bool) -> None:
+    """Run the cycles that are left, the events going to the run's journal too."""
+    sitting.crew.follow(Ticket(slug=feature.slug, folder=feature.folder))
+    orchestrator = sitting.crew.workshop.orchestrator(feature)
+    orchestrator.allows_dirty = orchestrator.allows_dirty or allows_dirty
+    orchestrator.run()
+
+
+def _without_option(argument: str) -> tuple[str, bool]:
+    """What is said besides ``--allow-dirty``, and whether that is said; only at the beginning or the end."""
+    words = argument.split()
+    if _ALLOW_DIRTY not in words[:1] + words[-1:]:
+        return argument, False
+    return argument.removeprefix(_ALLOW_DIRTY).removesuffix(_ALLOW_DIRTY).strip(), True
 
 
 def _typed(command: str) -> str:

@@ -1,8 +1,4 @@
-"""The orchestrator: cycle after cycle, one listed test each, until list, list agent and cycles say that all is done.
-
-What it goes on from after any end is its own state; where that is gone, or other commits follow the last phase, it is
-what the notes tell.
-"""
+"""The orchestrator: cycle after cycle, one listed test each, until list, list agent and cycles say that all is done."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +6,7 @@ from dataclasses import replace
 
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
+from cdd_agent.errors import EnvironmentMissing, GateClosed
 from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.states import require_usable
@@ -24,10 +20,8 @@ from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
 from cdd_agent.workflows.orchestration import briefs, choice
 from cdd_agent.workflows.orchestration.feature import Feature, completed
-from cdd_agent.workflows.orchestration.recollection import rebuilt, recollect
+from cdd_agent.workflows.orchestration.whereabouts import RESUME, taken_up
 
-BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
-RESUME = "cdd tdd resume"
 WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows")
 """How a person goes on with a run."""
 _CHOOSING = "the next test"
@@ -53,7 +47,8 @@ class Orchestrator:
         """
         self.feature = feature
         self.clock = clock
-        self._allows_dirty = allow_dirty
+        self.allows_dirty = allow_dirty
+        """Whether the user's uncommitted changes stay, out of every commit."""
         self._is_attended = is_attended
         self._meter = meter or Meter(bench.model, clock=clock, ticket=feature.slug, go_on=RESUME)
         self.bench = replace(bench, model=self._meter, ways=WAYS)
@@ -81,7 +76,8 @@ class Orchestrator:
             if not self.feature.request_path.exists():
                 self._require_undisturbed()
             self.feature.keep()
-            self._find_state()
+            self.state = taken_up(self.feature, bench=bench, now=self.clock.now())
+            self._meter.resume(self.state.usage)
             slug = self.feature.slug
             sandbox = bench.suite.sandbox.level
             bench.emit(RunStarted(workflow="tdd", ticket=slug, model=bench.model.name, sandbox=sandbox))
@@ -105,60 +101,6 @@ class Orchestrator:
                 "This repository has no commit yet, so there is nothing to go back to.",
                 hint="make one: git commit --allow-empty -m start",
             )
-
-    def _find_state(self) -> None:
-        """Take up the state of the run, or what the notes tell where HEAD is not where the state left it."""
-        known = state_file.load(self.feature.state_path)
-        if known is None or self._is_elsewhere(known):
-            known = self._recollected(known)
-        self.state = known or self.state
-        self._meter.resume(self.state.usage)
-        if self.state.status == Status.COMPLETED:
-            raise UsageError(f"{self.feature.slug} is complete.", hint=f"begin another: {BEGIN}")
-        self._forget_failures()
-        self.state = replace(
-            self.state,
-            status=Status.IN_PROGRESS,
-            completed_at=None,
-            sandbox=self.bench.suite.sandbox.level,
-            model=self.bench.model.name,
-        )
-
-    def _is_elsewhere(self, state: RunState) -> bool:
-        """Whether HEAD is at a commit that the run did not make, and nobody was killed on the way to it."""
-        if not state.step_executions:
-            return False
-        step, slug, bench = _last(state), self.feature.slug, self.bench
-        if bench.repository.head() == recovery.landed_head(step):
-            return False
-        if recovery.killed_at(slug, step, branch=state.branch, bench=bench) is not None:
-            return False
-        return step.status != Status.IN_PROGRESS or not _is_own_head(step, slug=slug, bench=bench)
-
-    def _recollected(self, known: RunState | None) -> RunState | None:
-        """The state that the notes tell of; None if the run has not begun by them."""
-        repository = self.bench.repository
-        told = recollect(repository, slug=self.feature.slug)
-        if told is not None:
-            self.bench.emit(Notice(text=f"Going on from what the notes of {told.slug} tell."))
-            state = rebuilt(told, now=self.clock.now(), bench=self.bench)
-            return replace(state, usage=known.usage) if known else state
-        if known is None or repository.head() == known.base_commit:
-            return None
-        head = str(repository.head())[:10]
-        raise UsageError(
-            f"HEAD is at {head}, and no note leads from there to the run {self.feature.slug}.\nNothing was touched.",
-            hint=f"git switch {known.branch or 'to where it was'}, then: {RESUME}",
-        )
-
-    def _forget_failures(self) -> None:
-        """Give the phase that failed its attempts anew."""
-        if not self.state.step_executions:
-            return
-        step = _last(self.state)
-        if step.error is not None and step.status == Status.IN_PROGRESS:
-            landed = tuple(attempt for attempt in step.attempts if attempt.phase in step.commits)
-            self._keep(replace(step, attempts=landed, error=None))
 
     def _cycle(self) -> None:
         """Run the cycle that comes next, or the rest of the one in progress."""
@@ -208,7 +150,7 @@ class Orchestrator:
         repository = self.bench.repository
         apart = repository.apart()
         theirs = [path for path in repository.uncommitted() if path not in apart]
-        commits.require_undisturbed(repository, () if self._allows_dirty else theirs)
+        commits.require_undisturbed(repository, () if self.allows_dirty else theirs)
 
     def _plan_item(self, step: StepExecution) -> WorkItem:
         """The work of PLAN in a cycle."""
@@ -252,11 +194,6 @@ class Orchestrator:
         self.state = state
 
 
-def _last(state: RunState) -> StepExecution:
-    """The cycle in progress, or the last one."""
-    return state.execution(max(state.step_executions))
-
-
 def _answer(step: StepExecution) -> str:
     """What the list agent said in this cycle."""
     said = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
@@ -266,12 +203,3 @@ def _answer(step: StepExecution) -> str:
 def _is_covered(step: StepExecution) -> bool:
     """Whether the test of this cycle passed at once."""
     return any(each.finding == RedVerdict.ALREADY_GREEN and each.verdict == "open" for each in step.attempts)
-
-
-def _is_own_head(step: StepExecution, *, slug: str, bench: Workbench) -> bool:
-    """Whether HEAD is where the cycle left it, be it in the middle of landing a phase."""
-    try:
-        recovery.require_own_head(slug, step, bench=bench)
-    except UsageError:
-        return False
-    return True

@@ -1,0 +1,55 @@
+"""/tdd run and /tdd resume at the prompt; what lies behind a run is tried elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import ExitCode
+from cdd_agent.testrun.detect import Interpreter
+from tests.cdd_agent.repl.actions.prompt import Prompt
+from tests.cdd_agent.workflows.orchestration.conftest import (
+    FIRST,
+    REQUEST,
+    RIGHT,
+    SECOND,
+    SOURCE,
+    TESTS,
+    cycle,
+    nothing,
+    plan,
+    writes,
+)
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
+
+
+@pytest.fixture
+def small(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
+    return Project.make(tmp_path / "small", interpreter=interpreter, bytecode=bytecode)
+
+
+def test_a_feature_is_begun_stopped_by_a_gate_and_gone_on_with(small: Project) -> None:
+    prompt = Prompt(small.folder, model=ScriptedModel([plan(1), writes(TESTS, FIRST), nothing(), nothing()]))
+    said = prompt.says(f"/tdd run {REQUEST}")
+    assert "GREEN gate closed" in said
+    assert "/tdd resume" in said
+    assert prompt.code == ExitCode.CLOSED
+    again = Prompt(small.folder, model=ScriptedModel([]))
+    assert "is not complete" in again.says("/tdd run Another one")
+    turns = [writes(SOURCE, RIGHT), nothing(), plan(2), writes(TESTS, SECOND), plan(3)]
+    last = Prompt(small.folder, model=ScriptedModel(turns))
+    assert "completed in" in last.says("/tdd resume")
+    assert last.code == ExitCode.DONE
+    assert "complete, 2 of 2 tests" in small.log[-1]
+    assert "is complete" in last.says("/tdd resume")
+
+
+def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
+    small.write({"notes.txt": "mine\n"})
+    one = [*cycle(1, test=FIRST, code=RIGHT)[:1], writes(TESTS, FIRST), nothing(), nothing()]
+    prompt = Prompt(small.folder, model=ScriptedModel(one))
+    assert "uncommitted changes of yours" in prompt.says(f"/tdd run {REQUEST}")
+    assert "GREEN gate closed" in prompt.says(f"/tdd run {REQUEST} --allow-dirty")
+    assert small.status == "?? notes.txt"
+    assert (small.folder / ".cdd/tdd").is_dir()
+    assert "means nothing here" in prompt.says("/tdd resume now")
