@@ -57,10 +57,10 @@ def artifact_of(request: Request, step: StepExecution, *, why: str | None, bench
         components=tuple(components_of(bench.repository, changed, before=step.base_commit, after=commit or "")),
         commit=commit,
         iterations=len(attempts),
-        scope=_scope(request, report, bench=bench),
+        scope=_scope(request, report, has_landed=commit is not None, bench=bench),
         test_results=results,
         passing_tests=results.passed,
-        all_tests_pass=all_pass(results),
+        all_tests_pass=why is None and all_pass(results),
         error=why,
     )
 
@@ -104,11 +104,11 @@ def _last_report(step: StepExecution, *, bench: Workbench) -> SuiteReport | None
     return None
 
 
-def _scope(request: Request, report: SuiteReport | None, *, bench: Workbench) -> Scope:
-    """Which tests a report is about, told from what is in it where a run of the targets may have been the last."""
+def _scope(request: Request, report: SuiteReport | None, *, has_landed: bool, bench: Workbench) -> Scope:
+    """Which tests a report is about; what is not committed may have been refused by its targets alone."""
     told = [case.nodeid for case in report.tests] if report else []
     only_targets = all(any(names(target, nodeid) for target in request.targets) for nodeid in told)
-    if bench.policy.targets_first and only_targets:
+    if bench.policy.targets_first and only_targets and not has_landed:
         return "targets"
     return "target_files" if bench.policy.gate_runs else "all"
 

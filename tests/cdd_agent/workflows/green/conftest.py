@@ -47,13 +47,13 @@ def test_no_negative_price():
     assert False, "no ValueError"
 """
 OTHER = "from cart import Cart\n\n\ndef test_is_a_class():\n    assert isinstance(Cart, type)\n"
-FILES: Mapping[str, str] = {
-    "pytest.ini": QUICK,
-    ".gitignore": "__pycache__/\n",
+BARE: Mapping[str, str] = {"pytest.ini": QUICK, ".gitignore": "__pycache__/\n"}
+CARTS: Mapping[str, str] = {
     "cart.py": CART,
     "tests/test_cart.py": TESTS,
     "tests/test_other.py": OTHER,
 }
+THREE = GreenSettings(max_iterations=3)
 TOTAL = "tests/test_cart.py::test_total"
 NEGATIVE = "tests/test_cart.py::test_no_negative_price"
 
@@ -69,7 +69,7 @@ class Shop:
         targets: Iterable[str] = (TOTAL,),
         *,
         model: Model,
-        settings: GreenSettings = GreenSettings(max_iterations=3),
+        settings: GreenSettings = THREE,
         allow_dirty: bool = False,
         evidence_timeout_s: float = 0,
     ) -> Green:
@@ -109,7 +109,7 @@ MakeShop = Callable[[Mapping[str, str]], Shop]
 def make_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> MakeShop:
     def make(files: Mapping[str, str]) -> Shop:
         return Shop(
-            project=Project.make(tmp_path / "shop", interpreter=interpreter, bytecode=bytecode, files={**FILES, **files})
+            project=Project.make(tmp_path / "shop", interpreter=interpreter, bytecode=bytecode, files={**BARE, **files})
         )
 
     return make
@@ -117,7 +117,7 @@ def make_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Ma
 
 @pytest.fixture
 def shop(make_shop: MakeShop) -> Shop:
-    return make_shop({})
+    return make_shop(CARTS)
 
 
 def plays(*turns: Turn) -> ScriptedModel:

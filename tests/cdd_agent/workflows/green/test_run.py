@@ -1,20 +1,156 @@
-from cdd_agent.events import GateJudged
-from tests.cdd_agent.workflows.green.conftest import MENDED, TOTAL, Shop, plays
-from tests.fakes.project import writes
+import json
+
+import pytest
+
+from cdd_agent.errors import ModelError, UsageError
+from cdd_agent.events import Notice
+from cdd_agent.work.state import Status
+from tests.cdd_agent.workflows.green.conftest import CART, MENDED, TOTAL, MakeShop, Shop, plays
+from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.model import call, says
 
+KNOWN = {"cart.py": CART}
+MENDS = hands_in({"cart.py": MENDED}, known=KNOWN)
+FALLS_SHORT = hands_in({"cart.py": CART.replace("return 0", "return 1")}, known=KNOWN)
 
-def reads_and_writes(path, content):
-    return says(call("Read", file_path=path), call("Write", "w", file_path=path, content=content), call("CompleteImplementation", implementation_files=[]))
 
-
-def test_a_test_that_fails_is_made_to_pass_and_only_the_code_is_committed(shop: Shop) -> None:
+def test_the_test_passes_and_only_the_code_is_committed(shop: Shop) -> None:
     shop.project.write({"tests/test_mine.py": "def test_mine():\n    pass\n"})
-    green = shop.green(model=plays(reads_and_writes("cart.py", MENDED)))
-    artifact = green.run()
-    print(artifact)
-    print(shop.project.seen)
+    artifact = shop.green(model=plays(MENDS)).run()
     assert artifact.error is None
+    assert (artifact.outcome, artifact.iterations, artifact.scope) == ("green", 1, "all")
     assert shop.project.log == ["fix: make test_total pass"]
     assert shop.project.status == "?? tests/test_mine.py"
     assert artifact.implementation_files.edited == ("cart.py",)
+    note = json.loads(shop.project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))
+    assert (note["phase"], note["nextPhase"], note["testResult"]) == ("GREEN", "COMPLETE", "PASS")
+
+
+def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Shop) -> None:
+    test = "from cart import Cart\n\n\ndef test_count():\n    assert Cart().count() == 0\n"
+    shop.project.write({"tests/test_count.py": test})
+    counts = f"{CART}\n    def count(self):\n        return len(self.prices)\n"
+    model = plays(hands_in({"cart.py": counts}, known=KNOWN))
+    assert shop.green(["tests/test_count.py"], model=model, evidence_timeout_s=30).run().error is None
+    assert shop.project.log == ["feat: make test_count pass"]
+    assert shop.project.git("show", "--format=", "--name-only") == "cart.py"
+    assert shop.project.status == "?? tests/test_count.py"
+
+
+def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
+    shop.project.write({"notes.txt": "mine\n"})
+    with pytest.raises(UsageError, match=r"uncommitted changes of yours.*\n  notes.txt\n"):
+        shop.green(model=plays()).run()
+    assert shop.green(model=plays(MENDS), allow_dirty=True).run().error is None
+    assert shop.project.status == "?? notes.txt"
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        (["tests/test_other.py"], "tests/test_other.py already passes"),
+        (["tests/test_cart.py::test_empty", TOTAL], "test_empty already passes"),
+        (["tests/test_cart.py::test_tota"], "names no test that was run"),
+    ],
+)
+def test_what_does_not_fail_is_refused_before_anything_is_done(shop: Shop, targets: list[str], told: str) -> None:
+    model = plays()
+    with pytest.raises(UsageError, match=told):
+        shop.green(targets, model=model).run()
+    assert model.requests == []
+    assert shop.project.status == ""
+
+
+def test_completion_that_is_claimed_only_runs_the_gate(shop: Shop) -> None:
+    claims = says("All tests pass.", call("CompleteImplementation", implementation_files=["cart.py"]))
+    artifact = shop.green(model=plays(claims, FALLS_SHORT, MENDS)).run()
+    assert (artifact.outcome, artifact.iterations) == ("green", 3)
+
+
+def test_the_next_message_says_what_fails_and_what_mends_such_failures(shop: Shop) -> None:
+    model = plays(FALLS_SHORT, MENDS)
+    shop.green(model=model).run()
+    first, second = (str(request.messages[0].content) for request in model.requests)
+    assert "def test_total():" in first
+    assert "assertion (1): the code runs and its result is wrong" in first
+    assert f"{TOTAL}: assertion: assert 1 == 3" in second
+    assert "Attempt 1 was refused by the gate" in second
+    assert model.requests[0].system.endswith(f"Work: green {shop.green(model=model).ticket.slug} attempt 1")
+
+
+def test_a_test_that_is_broken_is_told_first_in_the_next_message(make_shop: MakeShop) -> None:
+    shop = make_shop(
+        {
+            "a.py": "def f(x):\n    return x\n\n\ndef g(x):\n    return f(x)\n",
+            "tests/test_f.py": "from a import f\n\n\ndef test_f():\n    assert f(-1) == 1\n",
+            "tests/test_g.py": "from a import g\n\n\ndef test_g():\n    assert g(-1) == -1\n",
+        }
+    )
+    known = {"a.py": ""}
+    breaks = "def f(x):\n    return abs(x)\n\n\ndef g(x):\n    return f(x)\n"
+    model = plays(
+        hands_in({"a.py": breaks}, known=known),
+        hands_in({"a.py": breaks.replace("return f(x)", "return x")}, known=known),
+    )
+    artifact = shop.green(["tests/test_f.py"], model=model).run()
+    assert (artifact.outcome, artifact.iterations) == ("green", 2)
+    told = str(model.requests[1].messages[0].content)
+    assert told.index("broke tests that passed before") < told.index("Make these tests pass")
+    assert "tests/test_g.py::test_g passed before" in told
+
+
+def test_when_the_iterations_are_used_up_everything_is_as_before(shop: Shop) -> None:
+    model = plays(FALLS_SHORT, hands_in({"cart.py": CART + "\n\nx = 1\n"}, known=KNOWN), FALLS_SHORT)
+    artifact = shop.green(model=model).run()
+    assert (artifact.outcome, artifact.iterations, artifact.commit) == ("failed", 3, None)
+    assert "refused 3 times" in str(artifact.error)
+    assert artifact.test_results.failed == 1
+    assert (shop.project.folder / "cart.py").read_text() == CART
+    assert (shop.project.log, shop.project.status) == ([], "")
+
+
+def test_a_model_that_gives_up_is_not_asked_again_and_nothing_stays(shop: Shop) -> None:
+    gives_up = says(call("ReportBlocked", why="test_is_wrong", reason="1 + 2 is 3 in tests only."))
+    artifact = shop.green(model=plays(gives_up)).run()
+    assert (artifact.outcome, artifact.iterations) == ("blocked", 1)
+    assert "1 + 2 is 3 in tests only." in str(artifact.error)
+    assert shop.project.status == ""
+
+
+def test_an_interrupted_run_is_gone_on_with_by_the_same_command(shop: Shop) -> None:
+    with pytest.raises(ModelError):
+        shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
+    assert shop.project.status == " M cart.py"
+    again = shop.green(model=plays(MENDS))
+    artifact = again.run()
+    assert (artifact.outcome, artifact.iterations) == ("green", 2)
+    assert any(
+        "Going on with the interrupted run" in event.text for event in shop.project.seen if isinstance(event, Notice)
+    )
+    assert shop.saved(again).status == Status.COMPLETED
+
+
+def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
+    with pytest.raises(ModelError):
+        shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
+    artifact = shop.green(model=plays(MENDS)).run(anew=True)
+    assert (artifact.outcome, artifact.iterations) == ("green", 1)
+
+
+def test_changes_made_since_an_interruption_are_told_with_the_command_that_goes_on(shop: Shop) -> None:
+    with pytest.raises(ModelError):
+        shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
+    shop.project.write({"cart.py": "mine = 1\n"})
+    with pytest.raises(UsageError, match="Files were changed") as caught:
+        shop.green(model=plays()).run()
+    assert caught.value.hint.endswith(f"then: cdd green {TOTAL}")
+
+
+def test_a_finished_run_is_no_obstacle_to_another_on_the_same_test(shop: Shop) -> None:
+    assert shop.green(model=plays(MENDS)).run().error is None
+    shop.project.write({"cart.py": CART})
+    shop.project.git("commit", "-qam", "back")
+    again = shop.green(model=plays(MENDS))
+    assert again.run().error is None
+    assert shop.project.log[-1] == "fix: make test_total pass"
+    assert shop.saved(again).execution(1).attempts[0].number == 1

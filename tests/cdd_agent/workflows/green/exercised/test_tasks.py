@@ -1,0 +1,51 @@
+"""Defects are mended and exercises solved, whatever the model says of its work; tricks are refused."""
+
+import pytest
+
+from cdd_agent.settings import GreenSettings
+from tests.cdd_agent.workflows.green.conftest import MakeShop, plays
+from tests.cdd_agent.workflows.green.exercised.defects import DEFECTS
+from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES
+from tests.cdd_agent.workflows.green.exercised.task import Task, hands_in
+from tests.cdd_agent.workflows.green.exercised.tricks import HONEST_BEFORE, HONEST_TEST, TRICKS, Trick
+
+QUICK_ONES = 4
+"""So many of each kind are in every run of the suite."""
+
+
+def some(tasks: tuple[Task, ...]) -> list[object]:
+    """The tasks, those after the first few marked."""
+    return [
+        pytest.param(task, id=task.name, marks=() if number < QUICK_ONES else pytest.mark.slow)
+        for number, task in enumerate(tasks)
+    ]
+
+
+@pytest.mark.parametrize("task", [*some(DEFECTS), *some(EXERCISES)])
+def test_a_task_is_done_by_the_code_and_by_nothing_that_is_said_of_it(make_shop: MakeShop, task: Task) -> None:
+    shop = make_shop(task.files)
+    model = plays(*task.turns)
+    artifact = shop.green(["tests/test_task.py"], model=model, evidence_timeout_s=30).run()
+    assert artifact.error is None
+    assert (artifact.outcome, artifact.iterations, artifact.all_tests_pass) == ("green", len(task.tries), True)
+    assert shop.project.log[0].startswith(f"{task.kind}: make ")
+    assert shop.project.git("show", "--format=", "--name-only", "HEAD") == "task.py"
+    assert (shop.project.folder / "task.py").read_text() == task.tries[-1]
+    changed = artifact.implementation_files
+    assert (changed.created, changed.edited) == (((), ("task.py",)) if task.before else (("task.py",), ()))
+    assert shop.project.status == ""
+
+
+@pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.name)
+def test_a_trick_is_refused_and_nothing_of_it_stays(make_shop: MakeShop, trick: Trick) -> None:
+    files = {"task.py": HONEST_BEFORE, "tests/test_task.py": HONEST_TEST}
+    shop = make_shop(files)
+    model = plays(hands_in(trick.files, known={**files, "pytest.ini": ""}))
+    green = shop.green(["tests/test_task.py"], model=model, settings=GreenSettings(max_iterations=1))
+    artifact = green.run()
+    assert artifact.error is not None
+    assert (artifact.outcome, artifact.commit, artifact.all_tests_pass) == ("failed", None, False)
+    codes = [reason.partition(":")[0] for reason in shop.saved(green).execution(1).attempts[0].reasons]
+    assert trick.code in codes
+    assert shop.project.log == []
+    assert shop.project.status == ""

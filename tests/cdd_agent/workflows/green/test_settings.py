@@ -1,0 +1,144 @@
+"""Each key of the section ``green`` changes what happens."""
+
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.compose import Composition
+from cdd_agent.events import Notice, SuiteStarted
+from cdd_agent.options import Options
+from cdd_agent.settings import GreenSettings
+from cdd_agent.workflows.green.request import Wanted
+from pytest_tdd_agent.report import SuiteReport
+from tests.cdd_agent.workflows.green.conftest import CART, MENDED, NEGATIVE, THREE, TOTAL, Shop, plays
+from tests.cdd_agent.workflows.green.exercised.task import hands_in
+from tests.fakes.approval import approves
+
+KNOWN = {"cart.py": CART}
+MENDS = hands_in({"cart.py": MENDED}, known=KNOWN)
+FALLS_SHORT = hands_in({"cart.py": CART.replace("return 0", "return 1")}, known=KNOWN)
+
+
+def targets_of_runs(shop: Shop) -> list[tuple[str, ...]]:
+    return [event.targets for event in shop.project.seen if isinstance(event, SuiteStarted)]
+
+
+def test_max_iterations(shop: Shop) -> None:
+    settings = replace(THREE, max_iterations=1)
+    assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=settings).run().iterations == 1
+    assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=THREE).run().iterations == 2
+
+
+def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
+    text = (
+        "max_calls_per_turn: 4\ntest_timeout_s: 300\ngreen:\n  max_iterations: 7\n  test_timeout_s: 33\n"
+        "  continue_on_partial_success: false\n  run_after_each_file: false\n  run_specific_test_first: false\n"
+        "  full_suite_on_completion: false\n"
+    )
+    shop.project.write({".cdd/config.yaml": text})
+    project = Composition(Options(project=shop.project.folder, ask=approves), emit=lambda _: None)
+    bench = project.green(Wanted(targets=(TOTAL,))).bench
+    policy = bench.policy
+    assert (policy.max_attempts, policy.budget.max_calls_total) == (7, 4)
+    assert (policy.keeps_part, policy.tests_each_write, policy.targets_first) == (False, False, False)
+    assert policy.gate_runs == ("tests/test_cart.py",)
+    assert getattr(bench.suite, "timeout_s", None) == 33
+
+
+def test_test_timeout_s_ends_a_run_of_tests(shop: Shop) -> None:
+    slow = hands_in({"cart.py": f"import time\n\ntime.sleep(60)\n\n\n{MENDED}"}, known=KNOWN)
+    green = shop.green(model=plays(slow), settings=replace(THREE, max_iterations=1, run_after_each_file=False))
+    green.bench = replace(green.bench, suite=green.bench.suite.within(10))
+    artifact = green.run()
+    assert "did not end within 10 s" in str(artifact.error)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
+    settings = replace(THREE, max_iterations=2, continue_on_partial_success=keeps)
+    artifact = shop.green([TOTAL, NEGATIVE], model=plays(MENDS, FALLS_SHORT), settings=settings).run()
+    assert artifact.iterations == 2
+    assert artifact.error is not None
+    if not keeps:
+        assert (artifact.outcome, artifact.commit, shop.project.log) == ("failed", None, [])
+        return
+    assert (artifact.outcome, artifact.all_tests_pass) == ("partial", False)
+    assert shop.project.log == ["fix: make 2 tests of tests/test_cart.py pass"]
+    assert (shop.project.folder / "cart.py").read_text() == MENDED
+    passing = {detail.name: detail.status for detail in artifact.test_results.test_details}
+    assert (passing[TOTAL], passing[NEGATIVE]) == ("passed", "failed")
+    assert NEGATIVE in artifact.error
+    note = shop.project.git("notes", "--ref=tdd-handoffs", "show", "HEAD")
+    assert '"nextPhase":"GREEN"' in note
+    assert '"open":false' in note
+
+
+def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
+    worse = MENDED.replace("class Cart:", "class Basket:") + "\n\ndef Cart():\n    return Basket()\n"
+    settings = replace(THREE, max_iterations=1)
+    artifact = shop.green(
+        [TOTAL, NEGATIVE], model=plays(hands_in({"cart.py": worse}, known=KNOWN)), settings=settings
+    ).run()
+    assert (artifact.outcome, shop.project.log, shop.project.status) == ("failed", [], "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "untold"),
+    [
+        (GreenSettings(style="minimal"), "simplest code", "careful colleague"),
+        (GreenSettings(style="standard"), "careful colleague", "simplest code that makes"),
+        (GreenSettings(style="comprehensive"), "complete for the behavior", "careful colleague"),
+        (GreenSettings(include_docstrings=True), "Give what you add docstrings", "Write no docstrings"),
+        (GreenSettings(include_docstrings=False), "Write no docstrings", "Give what you add docstrings"),
+        (GreenSettings(include_type_hints=True), "Annotate what you add", "Write no type annotations"),
+        (GreenSettings(include_type_hints=False), "Write no type annotations", "Annotate what you add"),
+    ],
+)
+def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
+    shop: Shop, *, settings: GreenSettings, told: str, untold: str
+) -> None:
+    green = shop.green(model=plays(), settings=settings)
+    item = Wanted(targets=(TOTAL,))
+    brief = green.bench.brief(item.settled(_failing(shop), now="", head="").item(item.slug), "green")
+    assert told in brief.rules
+    assert untold not in brief.rules
+
+
+def _failing(shop: Shop) -> SuiteReport:
+    run = shop.green(model=plays()).bench.suite.run((TOTAL,))
+    assert run.report is not None
+    return run.report
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_run_after_each_file(shop: Shop, *, tells: bool) -> None:
+    settings = replace(THREE, run_after_each_file=tells)
+    reads_and_writes = replace(MENDS, content=MENDS.content[:-1])
+    model = plays(reads_and_writes, replace(MENDS, content=MENDS.content[-1:]))
+    assert shop.green(model=model, settings=settings).run().error is None
+    answers = str(model.requests[1].messages[-1])
+    assert ("The tests to pass, run now: 1 passed" in answers) == tells
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_run_specific_test_first(shop: Shop, *, first: bool) -> None:
+    settings = replace(THREE, run_after_each_file=False, run_specific_test_first=first)
+    assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=settings).run().error is None
+    looked, baseline, *judged = targets_of_runs(shop)
+    assert (looked, baseline) == ((TOTAL,), ())
+    assert judged == ([(TOTAL,), (TOTAL,), ()] if first else [(), ()])
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_full_suite_on_completion(shop: Shop, *, full: bool) -> None:
+    settings = replace(THREE, max_iterations=1, run_after_each_file=False, full_suite_on_completion=full)
+    breaks = MENDED.replace("class Cart:", "class Basket:") + "\n\ndef Cart():\n    return Basket()\n"
+    artifact = shop.green(model=plays(hands_in({"cart.py": breaks}, known=KNOWN)), settings=settings).run()
+    told = [event.text for event in shop.project.seen if isinstance(event, Notice)]
+    is_told = any("Only the tests of tests/test_cart.py judge" in text for text in told)
+    if full:
+        assert (artifact.outcome, is_told) == ("failed", False)
+        assert "broke_others: tests/test_other.py::test_is_a_class" in str(artifact.error)
+    else:
+        assert (artifact.outcome, artifact.scope, is_told) == ("green", "target_files", True)
+        assert {run for run in targets_of_runs(shop)} == {(TOTAL,), ("tests/test_cart.py",)}
