@@ -1,6 +1,7 @@
-"""What an audit found: a table of handoffs and claims, and below it what does not hold."""
+"""What an audit found: a table of handoffs and claims for each ticket, and below it what does not hold."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +23,10 @@ def audit(sitting: Sitting, argument: str) -> None:
 
 def show_audit(audited: Sequence[Audited], *, screen: Screen) -> None:
     """Every handoff with its claims, what does not hold or cannot be told, and what it all comes to."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("ticket", "cycle", "phase", "commit", *CLAIMS):
-        table.add_column(heading, overflow="fold")
-    for each in audited:
-        table.add_row(*_place(each), *(_mark(each, name, screen=screen) for name in CLAIMS))
-    screen.gap()
-    screen.show(table)
+    for ticket, handoffs in groupby(audited, key=lambda each: each.ticket):
+        screen.gap()
+        screen.line(Text(clean(ticket) or "no ticket", style="bold"), indent=0, hang=2)
+        _show_table(tuple(handoffs), screen=screen)
     screen.gap()
     for each in audited:
         for claim in each.claims:
@@ -37,9 +35,15 @@ def show_audit(audited: Sequence[Audited], *, screen: Screen) -> None:
     _sum_up(audited, screen=screen)
 
 
-def _place(audited: Audited) -> tuple[str, str, str, str]:
-    """Where a handoff is."""
-    return clean(audited.ticket), str(audited.cycle or ""), audited.phase, audited.commit[:_SHORT]
+def _show_table(audited: Sequence[Audited], *, screen: Screen) -> None:
+    """The handoffs of one ticket with their claims."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("cycle", "phase", "commit", *CLAIMS):
+        table.add_column(heading, no_wrap=True)
+    for each in audited:
+        marks = (_mark(each, name, screen=screen) for name in CLAIMS)
+        table.add_row(str(each.cycle or ""), each.phase, each.commit[:_SHORT], *marks)
+    screen.show(table)
 
 
 def _mark(audited: Audited, name: str, *, screen: Screen) -> Text:

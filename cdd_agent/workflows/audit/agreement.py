@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from cdd_agent.work.handoff import GateSummary, Handoff
+from cdd_agent.work.handoff import GateSummary, Handoff, sequence
 from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
 from cdd_agent.workflows.audit.placement import Chain, Handed, Standing
 from cdd_agent.workflows.audit.span import Commit
@@ -36,6 +36,8 @@ def _contradictions(handoff: Handoff) -> Iterator[str]:
     if gate is None:
         yield "It has no gate, and is not marked as reconstructed."
         return
+    if handoff.seq != sequence(handoff.phase, cycle=handoff.cycle_number):
+        yield f"Its seq is {handoff.seq}, which is not that of {handoff.phase} in cycle {handoff.cycle_number}."
     if gate.phase != handoff.phase.lower():
         yield f"Its phase is {handoff.phase}, and its gate is that of {gate.phase.upper()}."
     if handoff.phase == "RED" and handoff.test_result == "PASS":

@@ -24,7 +24,7 @@ def git(folder: Path, *arguments: str) -> str:
 def forge(folder: Path) -> str:
     """Edit the note on RED's commit by hand; its id."""
     commit = git(folder, "log", "-1", "--grep=^test:", "--format=%H").strip()
-    text = git(folder, "notes", f"--ref={NOTES}", "show", commit).replace('"cycleNumber":1', '"cycleNumber":7')
+    text = git(folder, "notes", f"--ref={NOTES}", "show", commit).replace('"ticket":"', '"ticket":"not-')
     subprocess.run(
         ["git", "notes", f"--ref={NOTES}", "add", "-f", "-F", "-", commit], cwd=folder, check=True, input=text.encode()
     )
@@ -36,14 +36,16 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
 ) -> None:
     assert run(["--project", str(finished), "audit"]) == 0
     told = capsys.readouterr().out
-    assert f"{SLUG}  1      RED" in told
+    assert f"\n{SLUG}\ncycle  phase" in told
+    assert "\n1      RED" in told
     assert "all true." in told
     assert "✘" not in told
     commit = forge(finished)
     assert run(["--project", str(finished), "audit"]) == 1
     told = capsys.readouterr().out
-    assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says cycle 7, and the commit's trailer says 1." in (
-        " ".join(told.split())
+    assert (
+        f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, and the commit's trailer says {SLUG}."
+        in (" ".join(told.split()))
     )
     assert "1 not true." in told
 

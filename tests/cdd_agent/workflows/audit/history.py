@@ -118,6 +118,10 @@ class History:
         """The newest commit whose subject begins so."""
         return self.project.git("log", "-1", f"--grep=^{prefix}:", "--format=%H")
 
+    def commit_on(self, branch: str, prefix: str) -> str:
+        """The same of another branch than the present one."""
+        return self.project.git("log", "-1", f"--grep=^{prefix}:", "--format=%H", branch)
+
     def lines(self, prefix: str) -> list[Fields]:
         """The note on that commit."""
         told = self.project.git("notes", f"--ref={NOTES}", "show", self.commit(prefix))

@@ -65,7 +65,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
     "another phase": ("feat", put(phase="REFACTOR"), {"note", "commit"}),
     "another phase, as is its gate's": (
         "feat",
-        lambda fields: (fields.update(phase="REFACTOR"), fields["gate"].update(phase="refactor")),
+        lambda fields: (fields.update(phase="REFACTOR", seq=4), fields["gate"].update(phase="refactor")),
         {"commit"},
     ),
     "a closed gate": ("feat", gate(open=False), {"note"}),
@@ -92,7 +92,9 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
         {"run"},
     ),
     "GREEN that failed": ("feat", put(testResult="FAIL"), {"note"}),
-    "another cycle": ("feat", put(cycleNumber=2), {"commit"}),
+    "another cycle": ("feat", put(cycleNumber=2), {"note", "commit"}),
+    "another cycle, with its seq": ("feat", put(cycleNumber=2, seq=7), {"commit"}),
+    "another place among the others": ("feat", put(seq=9), {"note"}),
     "another ticket": ("refactor", put(ticket="sold"), {"commit"}),
     "another id": ("feat", put(id="0123456789abcdef"), {"note", "commit"}),
     "an error": ("refactor", put(error="no: no"), {"note"}),
@@ -272,6 +274,28 @@ def test_a_step_that_only_refactors_and_one_of_documentation_need_no_red(project
     audited = history.audit()
     assert [each.phase for each in audited] == ["REFACTOR", "GREEN"]
     assert {claim.holds for each in audited for claim in each.claims} == {True}
+
+
+def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> None:
+    project.write({TEST_FILE: TEST})
+    project.git("add", TEST_FILE)
+    project.git("commit", "-qm", "a test")
+    work = replace(item(), phases=("green",), tests=(f"{TEST_FILE}::test_discount",))
+    assert carry_out(project, work, green()) == "done"
+    history = History(project=project)
+    (audited,) = history.audit()
+    assert {claim.holds for claim in audited.claims} == {True}
+    assert "its tests failed on the commit before" in str(audited.claims)
+
+
+def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: History) -> None:
+    project = history.project
+    project.git("checkout", "-q", "--detach", "HEAD~3")
+    project.git("cherry-pick", history.commit_on("main", "feat"))
+    project.git("notes", f"--ref={NOTES}", "copy", history.commit_on("main", "feat"), "HEAD")
+    project.git("checkout", "-q", "-B", "main")
+    assert history.wrong() == [("GREEN", "feat", "chain"), ("GREEN", "feat", "run")]
+    assert "passed, says GREEN's report, and does not" in str(checked(history))
 
 
 def test_a_phase_that_was_given_up_and_one_that_changed_nothing_are_honest(project: Project) -> None:

@@ -21,7 +21,7 @@ def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id
     history = History(project=project)
     (audited,) = history.audit()
     assert {claim.holds for claim in audited.claims} == {True}
-    history.forge("docs", lambda fields: fields.update(cycleNumber=2))
+    history.forge("docs", lambda fields: fields.update(cycleNumber=2, seq=7))
     assert standings(project) == [("green", Standing.MISPLACED.name)]
     (audited,) = history.audit()
     assert [(claim.name, claim.holds) for claim in audited.claims] == [("note", True), ("commit", False)]
