@@ -153,8 +153,11 @@ def show_repairs(repairs: Sequence[Repair], *, applied: Applied | None, screen: 
     for each in repairs:
         mark, style = ("tool", "") if each.mends else ("note", "yellow")
         screen.line(f"{screen.symbols[mark]} {each}", style=style, indent=0, hang=2)
-    if applied is not None:
-        screen.line(str(applied) if repairs or applied.undo else "Nothing is wrong with the notes.", indent=0, hang=2)
+    if applied is not None and applied.undo is not None:
+        screen.line("The notes are changed. To go back to how they were:", style="bold", indent=0, hang=2)
+        screen.show(Text(f"  {applied.undo}"), wrap=False)
+    elif applied is not None and repairs:
+        screen.line("The notes are as they were.", indent=0)
     elif not repairs:
         screen.line("Nothing is wrong with the notes.", indent=0)
     elif any(each.mends for each in repairs):

@@ -77,7 +77,7 @@ def _finish(site: Site, stored: Stored) -> None:
     receipts.write_runs(site.runs, after, last=receipt.ticket)
     _put_right_checkpoints(site, stored, after=after)
     repository.git("update-ref", "-d", PENDING, stored.commit)
-    why = "a rollback was undone" if receipt.undoes else "rolled back"
+    why = "the last rollback is undone" if receipt.undoes else f"to {receipt.target[:10]}, as asked for"
     site.emit(RolledBack(checkpoint=receipt.target, kept=receipt.ref, why=why))
 
 

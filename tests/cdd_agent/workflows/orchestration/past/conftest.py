@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cdd_agent.workflows.orchestration.past.runs import Run, begun_in, two_cycles
+from tests.cdd_agent.workflows.orchestration.past.runs import Run, begun_in, copied, two_cycles
 
 
 @pytest.fixture
@@ -13,7 +13,13 @@ def begun(tmp_path: Path) -> Run:
     return begun_in(tmp_path / "project")
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of two cycles; never to be changed."""
+    return two_cycles(begun_in(tmp_path_factory.mktemp("run") / "project"))
+
+
 @pytest.fixture
-def run(begun: Run) -> Run:
+def run(made: Run, tmp_path: Path) -> Run:
     """A run of two cycles."""
-    return two_cycles(begun)
+    return copied(made, tmp_path / "project")

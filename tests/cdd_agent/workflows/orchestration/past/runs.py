@@ -1,6 +1,7 @@
 """A run of two cycles as the cycle leaves it, made without a model: commits, notes, state, reports, checkpoints."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ class Run:
             base_commit=repository.head(),
             branch=repository.branch(),
         )
-        (root / ".cdd" / "tdd" / SLUG).mkdir(parents=True)
+        (root / ".cdd" / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
         (root / ".cdd" / ".gitignore").write_text("*\n!config.yaml\n")
         (root / ".cdd" / "tdd" / SLUG / "request.md").write_text("A calculator.")
 
@@ -179,6 +180,14 @@ def two_cycles(run: Run) -> Run:
     run.cycle(1)
     run.cycle(2)
     return run
+
+
+def copied(run: Run, folder: Path) -> Run:
+    """The same in another folder."""
+    shutil.copytree(run.root, folder, symlinks=True)
+    made = Run(Repository.find(folder), folder.resolve())
+    made.state, made.commits = run.state, dict(run.commits)
+    return made
 
 
 def work_tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
