@@ -134,6 +134,8 @@ def _located(target: str, *, project: Path, here: Path | None) -> str:
     if found is None:
         raise UsageError(f"There is no {path or 'file'} in {project}.", hint=_nearest(path, project))
     name = os.path.relpath(found, project)
+    if name.startswith(os.pardir):
+        raise UsageError(f"{path} lies outside the project {project}.", hint="name test files of the project")
     Workspace(project).relative(name)
     return f"{Path(name).as_posix()}{colons}{inside}"
 

@@ -119,7 +119,7 @@ class Green:
         if not recovery.is_underway(slug, step, bench=bench):
             return None
         request = requests.kept(self.ticket)
-        if request is None or request.targets != self.wanted.targets:
+        if request is None or sorted(request.targets) != sorted(self.wanted.targets):
             raise UsageError(
                 f"What the interrupted run was asked for cannot be read: {self.ticket.folder}.\nNothing was touched.",
                 hint=f"begin it anew: {self.wanted.ways.anew}",

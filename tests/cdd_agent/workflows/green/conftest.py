@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Turn
 from cdd_agent.model.port import Model
 from cdd_agent.settings import GreenSettings
@@ -120,6 +121,6 @@ def shop(make_shop: MakeShop) -> Shop:
     return make_shop(CARTS)
 
 
-def plays(*turns: Turn) -> ScriptedModel:
+def plays(*turns: Turn | CddError) -> ScriptedModel:
     """A model that says these turns."""
     return ScriptedModel(turns)

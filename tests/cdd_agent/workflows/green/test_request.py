@@ -1,0 +1,128 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.workflows.green import request as requests
+from cdd_agent.workflows.green.request import Wanted, require_failing, title_of, wanted_in
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+
+WRONG = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2")
+MISSING = replace(WRONG, kind="missing_module", exception="ModuleNotFoundError", phase="collect")
+REPORT = SuiteReport(
+    complete=True,
+    exit_status=1,
+    nonce="n",
+    python="3.11.7",
+    pytest="9.0",
+    rootdir="/",
+    started_at="2026-01-31T12:00:00Z",
+    duration_s=0.1,
+)
+
+
+def case(nodeid: str, outcome: str = "failed") -> Case:
+    failure = WRONG if outcome == "failed" else None
+    return Case(nodeid=nodeid, outcome=outcome, file="t.py", line=1, duration_s=0.0, failure=failure)
+
+
+SEEN = replace(
+    REPORT,
+    tests=(case("t.py::a"), case("t.py::b", "passed"), case("t.py::c", "skipped")),
+    collect_errors=(CollectError(nodeid="u.py", failure=MISSING),),
+)
+
+
+def test_the_run_has_the_same_name_for_the_same_tests_in_whatever_order() -> None:
+    one, other = (
+        Wanted(targets=targets) for targets in (("tests/test_a.py::x", "b.py"), ("b.py", "tests/test_a.py::x"))
+    )
+    assert one.slug.removeprefix("green-test-a-") == other.slug.removeprefix("green-b-")
+    assert one.slug != Wanted(targets=("tests/test_a.py::y", "b.py")).slug
+
+
+def test_the_commands_that_go_on_can_be_typed() -> None:
+    ways = Wanted(targets=("tests/test_a.py::t[a b]",)).ways
+    assert (ways.go_on, ways.anew) == (
+        "cdd green 'tests/test_a.py::t[a b]'",
+        "cdd green 'tests/test_a.py::t[a b]' --anew",
+    )
+
+
+def test_paths_are_the_project_s_wherever_they_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").touch()
+    assert wanted_in(tmp_path, ["tests/test_a.py::x", "./tests"]) == ("tests/test_a.py::x", "tests")
+    assert wanted_in(tmp_path, ["test_a.py"], here=tmp_path / "tests") == ("tests/test_a.py",)
+    assert wanted_in(tmp_path, [str(tmp_path / "tests" / "test_a.py")]) == ("tests/test_a.py",)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ([], "No test was named"),
+        (["--co"], "'--co' names no test"),
+        (["@args"], "'@args' names no test"),
+        (["tests/test_b.py"], r"There is no tests/test_b.py .*"),
+        (["../other.py"], r"outside the project|There is no"),
+        (["/etc/passwd"], "outside the project"),
+        ([f"t{number}.py" for number in range(300)], "300 tests were named"),
+    ],
+)
+def test_what_is_no_test_of_the_project_is_refused(tmp_path: Path, targets: list[str], told: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").touch()
+    with pytest.raises(UsageError, match=told):
+        wanted_in(tmp_path, targets)
+
+
+def test_a_name_that_is_nearly_right_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_cart.py").touch()
+    with pytest.raises(UsageError) as caught:
+        wanted_in(tmp_path, ["tests/test_crat.py"])
+    assert caught.value.hint == "did you mean tests/test_cart.py?"
+
+
+def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
+    require_failing(("t.py::a", "t.py", "u.py", "u.py::x"), SEEN)
+    for target, told in (
+        ("t.py::b", "t.py::b already passes"),
+        ("t.py::c", r"t.py::c did not fail \(skipped\)"),
+        ("t.py::d", "t.py::d names no test that was run"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            require_failing(("t.py::a", target), SEEN)
+
+
+def test_the_hint_leaves_out_what_does_not_fail() -> None:
+    with pytest.raises(UsageError) as caught:
+        require_failing(("t.py::a", "t.py::b", "u.py"), SEEN)
+    assert caught.value.hint.endswith("cdd green t.py::a u.py")
+
+
+def test_missing_code_is_a_feature_and_wrong_code_a_bug() -> None:
+    assert Wanted(targets=("t.py",)).settled(SEEN, now="n", head="h").kind == "bug"
+    settled = Wanted(targets=("t.py", "u.py")).settled(SEEN, now="n", head="h")
+    assert (settled.kind, settled.failing, settled.test_files) == ("feature", ("u.py", "t.py::a"), ("u.py", "t.py"))
+    assert Wanted(targets=("t.py",), kind="feature").settled(SEEN, now="n", head="h").kind == "feature"
+
+
+def test_a_commit_is_called_by_what_it_makes_pass_unless_a_title_is_given() -> None:
+    assert title_of(["tests/t.py::C::test_x[1]"]) == "make test_x[1] pass"
+    assert title_of(["t.py::a", "t.py::b"]) == "make 2 tests of t.py pass"
+    assert title_of(["t.py::a", "u.py::b"]) == "make 2 tests pass"
+    assert Wanted(targets=("t.py",), title="a\nb").settled(SEEN, now="n", head="h").title == "a b"
+
+
+def test_a_request_is_kept_beside_the_run_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+    wanted = Wanted(targets=("t.py",), spec_id="S-1", request_id="R-1")
+    run = wanted.run_of(tmp_path)
+    assert requests.kept(run) is None
+    settled = wanted.settled(SEEN, now="n", head="h")
+    requests.keep(run, settled)
+    assert requests.kept(run) == settled
+    assert (settled.spec_id, settled.request_id) == ("S-1", "R-1")
+    (run.folder / "request.json").write_text("{")
+    assert requests.kept(run) is None
