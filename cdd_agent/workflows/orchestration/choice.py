@@ -43,7 +43,7 @@ class Choice:
     test_file: str
     """Relative to the project."""
     impl_file: str
-    """Relative to the project."""
+    """Relative to the project; empty if nobody knows any more."""
 
 
 class _Test(msgspec.Struct, rename="camel"):
@@ -95,7 +95,7 @@ def read(words: str) -> Choice | None:
 
 def placed(choice: Choice, relative: Callable[[str], str]) -> Choice:
     """``choice`` with its paths as records name them; raises ``UsageError`` for one outside the project."""
-    test_file, impl_file = relative(choice.test_file), relative(choice.impl_file)
+    test_file, impl_file = (relative(path) if path else "" for path in (choice.test_file, choice.impl_file))
     return Choice(description=choice.description, test_file=test_file, impl_file=impl_file)
 
 

@@ -125,7 +125,7 @@ def _step(number: int, lines: list[Handed], *, now: str, bench: Workbench) -> St
     commits: dict[str, str] = {_PHASES[each.handoff.phase]: str(each.commit) for each in landed}
     title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
     is_over = _is_over(last)
-    answer = _choice(landed, repository=bench.repository)
+    answer = _choice(landed, bench=bench)
     if answer is None and not is_over:
         commits = {}  # which test was chosen, nobody can tell any more: PLAN chooses again
     attempts: list[AttemptRecord] = []
@@ -176,7 +176,7 @@ def _is_covered(handoff: Handoff) -> bool:
     return handoff.phase == "RED" and handoff.next_phase == "PLAN" and handoff.error is None
 
 
-def _choice(landed: Sequence[Handed], *, repository: Repository) -> str | None:
+def _choice(landed: Sequence[Handed], *, bench: Workbench) -> str | None:
     """The answer of PLAN that the notes of its cycle tell of; None if they do not say which test it chose."""
     if not landed:
         return None
@@ -184,18 +184,20 @@ def _choice(landed: Sequence[Handed], *, repository: Repository) -> str | None:
     if first.phase == "PLAN" and first.next_phase == "COMPLETE":
         return choice.written(None)
     named = next((each.handoff for each in landed if each.handoff.current_test.test_file), first)
-    test_file = named.current_test.test_file or _test_file_of(landed, repository=repository)
+    test_file = named.current_test.test_file or _test_file_of(landed, bench=bench)
     if not test_file:
         return None
     test = named.current_test
     return choice.written(Choice(description=test.description, test_file=test_file, impl_file=test.impl_file))
 
 
-def _test_file_of(landed: Iterable[Handed], *, repository: Repository) -> str:
+def _test_file_of(landed: Iterable[Handed], *, bench: Workbench) -> str:
     """The file of the test, by what RED committed; empty if it has not."""
+    inside = bench.in_repository("")
     for each in landed:
         if each.handoff.phase == "RED":
-            changed = [change.path for change in repository.changes(f"{each.commit}^", each.commit)]
+            listed = bench.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
+            changed = [path.removeprefix(inside) for path in listed.split("\0") if path.startswith(inside)]
             return next((path for path in changed if choice.is_test_file(path)), "")
     return ""
 
