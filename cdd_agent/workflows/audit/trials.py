@@ -1,6 +1,7 @@
 """Which commits have to be run, and beside which, so that a handoff's claims about tests can be judged."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 from cdd_agent.events import Emit
@@ -25,6 +26,78 @@ from cdd_agent.workflows.audit.span import Commit, Span
 from pytest_tdd_agent.report import SuiteReport
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What the history tells of a phase."""
+
+    repository: Repository
+    span: Span
+    layout: Layout
+
+    def before(self, handed: Handed, chain: Chain) -> Commit | None:
+        """The commit that a phase is compared with; None if there is none."""
+        earlier = [chain.landed[phase].commit for phase in _earlier(handed.phase) if phase in chain.landed]
+        if handed.standing is Standing.LATER:
+            return handed.commit
+        if earlier and handed.phase != "red":
+            return earlier[-1]
+        if handed.standing is Standing.ADOPTED and (earlier or handed.base):
+            return earlier[-1] if earlier else self._commit(handed.base)
+        return self._commit(handed.commit.parent)
+
+    def _commit(self, name: str | None) -> Commit | None:
+        return self.span.commits.get(CommitId(name or ""))
+
+    def item(self, handed: Handed, chain: Chain) -> WorkItem:
+        """The work item as far as note and history tell."""
+        green, handoff = chain.landed.get("green"), handed.handoff
+        named = (*handoff.pending_tests, *handoff.completed_tests) if handoff is not None else ()
+        about = handoff.current_test if handoff is not None else None
+        made = self.files(green.commit, self.before(green, chain)) if green is not None else frozenset()
+        sources = (about.impl_file,) if about is not None and about.impl_file else ()
+        is_test = self.layout.conventions.is_test
+        is_feature = green is not None and green.commit.subject.startswith("feat:")
+        return WorkItem(
+            ticket=handed.ticket,
+            number=handed.cycle,
+            title=about.description if about is not None else "",
+            goal="",
+            kind="feature" if is_feature else "bug",
+            phases=PHASES,
+            tests=named or ((about.test_file,) if about is not None and about.test_file else ()),
+            sources=(*sources, *sorted(path for path in made.difference(sources) if not is_test(path))),
+        )
+
+    def files(self, commit: Commit, before: Commit | None) -> frozenset[str]:
+        """What differs between two commits, relative to the project."""
+        if before is None:
+            paths = list(entries(self.repository, commit.id))
+        else:
+            paths = [change.path for change in self.repository.changes(before.id, commit.id)]
+        return frozenset(self.layout.name(path) for path in paths)
+
+    def changed_tests(self, handed: Handed, before: Commit) -> frozenset[str]:
+        """What differs of files that the note names as tests, whatever they are called."""
+        handoff = handed.handoff
+        if handoff is None:
+            return frozenset()
+        about = handoff.current_test
+        tests = tuple(filter(None, (about.test_file, *handoff.pending_tests, *handoff.completed_tests)))
+        item = WorkItem(
+            ticket=handed.ticket,
+            number=handed.cycle,
+            title="",
+            goal="",
+            kind="feature",
+            phases=(),
+            tests=tests,
+            sources=(about.impl_file,),
+        )
+        named = named_test_files(item)
+        files = self.files(handed.commit, before)
+        return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in named))
+
+
 class Trials:
     """Has tests run, and judges what they say of handoffs."""
 
@@ -44,8 +117,9 @@ class Trials:
         return self._reruns.lending()
 
     @cached_property
-    def _layout(self) -> Layout:
-        return layout_of(self._repository, self._reruns.suite)
+    def _past(self) -> Past:
+        layout = layout_of(self._repository, self._reruns.suite)
+        return Past(repository=self._repository, span=self._span, layout=layout)
 
     @property
     def are_vain(self) -> bool:
@@ -73,10 +147,10 @@ class Trials:
             if again.holds and self._lending.has_lent:
                 claim = unknown("run", "It is so only with files that git ignores, which nobody else has.")
         yield claim
-        before = self._before(handed, chain)
+        before = self._past.before(handed, chain)
         if handed.phase != "red" and before is not None:
             now, then = self._of(handed.commit, handed), self._of(before, handed)
-            yield of_files(now, then, named=self._changed_tests(handed, before))
+            yield of_files(now, then, named=self._past.changed_tests(handed, before))
 
     def _judged(self, handed: Handed, chain: Chain, *, report: SuiteReport | None, reruns: Reruns) -> Claim:
         """The claim about the run of one phase."""
@@ -93,13 +167,13 @@ class Trials:
 
     def _trial(self, handed: Handed, *, chain: Chain, reruns: Reruns, report: SuiteReport | None) -> Trial:
         """The phase with what its tests say, and those of the commit before it."""
-        before = self._before(handed, chain)
+        before = self._past.before(handed, chain)
         now = self._of(handed.commit, handed, reruns=reruns)
         return Trial(
-            item=self._item(handed, chain),
+            item=self._past.item(handed, chain),
             now=now,
             before=self._of(before, handed, reruns=reruns) if before is not None else None,
-            files=self._files(handed.commit, before),
+            files=self._past.files(handed.commit, before),
             recorded=report,
             knows_sources="green" in chain.landed,
         )
@@ -109,69 +183,6 @@ class Trials:
         place = f"{handed.phase.upper()} of {handed.ticket}, cycle {handed.cycle}"
         called = place if commit.id == handed.commit.id else f"before {place}"
         return (reruns or self._reruns).of(commit, called=called)
-
-    def _before(self, handed: Handed, chain: Chain) -> Commit | None:
-        """The commit that a phase is compared with; None if there is none."""
-        earlier = [chain.landed[phase].commit for phase in _earlier(handed.phase) if phase in chain.landed]
-        if handed.standing is Standing.LATER:
-            return handed.commit
-        if earlier and handed.phase != "red":
-            return earlier[-1]
-        if handed.standing is Standing.ADOPTED and (earlier or handed.base):
-            return earlier[-1] if earlier else self._commit(handed.base)
-        return self._commit(handed.commit.parent)
-
-    def _commit(self, name: str | None) -> Commit | None:
-        return self._span.commits.get(CommitId(name or ""))
-
-    def _item(self, handed: Handed, chain: Chain) -> WorkItem:
-        """The work item as far as note and history tell."""
-        green, handoff = chain.landed.get("green"), handed.handoff
-        named = (*handoff.pending_tests, *handoff.completed_tests) if handoff is not None else ()
-        about = handoff.current_test if handoff is not None else None
-        made = self._files(green.commit, self._before(green, chain)) if green is not None else frozenset()
-        sources = (about.impl_file,) if about is not None and about.impl_file else ()
-        is_test = self._layout.conventions.is_test
-        is_feature = green is not None and green.commit.subject.startswith("feat:")
-        return WorkItem(
-            ticket=handed.ticket,
-            number=handed.cycle,
-            title=about.description if about is not None else "",
-            goal="",
-            kind="feature" if is_feature else "bug",
-            phases=PHASES,
-            tests=named or ((about.test_file,) if about is not None and about.test_file else ()),
-            sources=(*sources, *sorted(path for path in made.difference(sources) if not is_test(path))),
-        )
-
-    def _files(self, commit: Commit, before: Commit | None) -> frozenset[str]:
-        """What differs between two commits, relative to the project."""
-        if before is None:
-            paths = list(entries(self._repository, commit.id))
-        else:
-            paths = [change.path for change in self._repository.changes(before.id, commit.id)]
-        return frozenset(self._layout.name(path) for path in paths)
-
-    def _changed_tests(self, handed: Handed, before: Commit) -> frozenset[str]:
-        """What differs of files that the note names as tests, whatever they are called."""
-        handoff = handed.handoff
-        if handoff is None:
-            return frozenset()
-        about = handoff.current_test
-        tests = tuple(filter(None, (about.test_file, *handoff.pending_tests, *handoff.completed_tests)))
-        item = WorkItem(
-            ticket=handed.ticket,
-            number=handed.cycle,
-            title="",
-            goal="",
-            kind="feature",
-            phases=(),
-            tests=tests,
-            sources=(about.impl_file,),
-        )
-        named = named_test_files(item)
-        files = self._files(handed.commit, before)
-        return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in named))
 
 
 def _earlier(phase: str) -> tuple[Phase, ...]:

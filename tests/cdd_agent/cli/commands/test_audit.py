@@ -43,9 +43,8 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     commit = forge(finished)
     assert run(["--project", str(finished), "audit"]) == 1
     told = capsys.readouterr().out
-    assert (
-        f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, and the commit's trailer says {SLUG}."
-        in (" ".join(told.split()))
+    assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, and" in " ".join(
+        told.split()
     )
     assert "1 not true." in told
 
