@@ -8,7 +8,6 @@ import msgspec
 
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import refresh_index
-from cdd_agent.git.notes.store import is_there
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd import recovery
@@ -33,7 +32,7 @@ def go(site: Site, way: Way) -> Receipt:
 
 def is_unfinished(site: Site) -> bool:
     """Whether a rollback was cut off in its middle, or is on its way."""
-    return is_there(site.repository, PENDING)
+    return bool(site.repository.git("for-each-ref", PENDING))
 
 
 def settle(site: Site) -> None:

@@ -22,8 +22,8 @@ from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
-PENDING = "refs/cdd/rollback/pending"
-"""Names the receipt while its way back is gone."""
+PENDING = "refs/worktree/cdd/rollback"
+"""Names the receipt while its way back is gone; each work tree has one of its own."""
 SCHEMA = 1
 _KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
 _LIMIT_BYTES = 100_000_000

@@ -9,7 +9,7 @@ import pytest
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.workflows.orchestration.past.going import finish, go, is_unfinished
+from cdd_agent.workflows.orchestration.past.going import finish, go, is_unfinished, settle
 from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo
 from tests.cdd_agent.workflows.orchestration.past.runs import Run, history, work_tree
 
@@ -140,6 +140,22 @@ def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
     assert "is left as it is" in told.text
     assert "refs/cdd/abandoned/tdd-calculator/rollback-1" in told.text
     assert site.repository.git("for-each-ref", "refs/cdd/abandoned")
+
+
+def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp_path: Path) -> None:
+    site, _ = cut_off(run)
+    other = tmp_path / "other"
+    site.repository.git("worktree", "add", "--quiet", str(other), "-b", "other", run.commits["red 2"])
+    elsewhere, events = site_at(other.resolve())
+    settle(elsewhere)
+    assert (events, is_unfinished(elsewhere), is_unfinished(site)) == ([], False, True)
+    with alone(elsewhere):
+        go(elsewhere, look(elsewhere, "HEAD~1"))
+    assert elsewhere.repository.head() == run.commits["plan 2"]
+    settle(site)
+    assert not is_unfinished(site)
+    assert site.repository.head() == run.commits["green 1"]
+    assert site.repository.uncommitted() == ()
 
 
 def test_where_nothing_was_cut_off_nothing_is_done(run: Run) -> None:
