@@ -7,9 +7,10 @@ from pathlib import Path
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
 from cdd_agent.git.notes.history import Note, read_notes
-from cdd_agent.git.notes.store import REF, REPAIR, tip
+from cdd_agent.git.notes.store import REF, REPAIR, NotesDamaged, tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.testrun.suite import Suite
+from cdd_agent.work.handoff import is_newer
 from cdd_agent.workflows.audit.agreement import chain_claim, commit_claim, note_claim
 from cdd_agent.workflows.audit.claim import Audited, Claim
 from cdd_agent.workflows.audit.placement import Chain, Handed, chains, place
@@ -39,8 +40,15 @@ class Auditor:
         span = read_span(self._repository, revisions)
         top = tip(self._repository)
         notes = {note.commit: note for note in read_notes(self._repository, top)} if top is not None else {}
-        if not span.inside & notes.keys():
+        inside = [note for commit, note in notes.items() if commit in span.inside]
+        if not inside:
             raise _no_notes(revisions, span=span, are_elsewhere=bool(notes))
+        for note in inside:
+            if any(map(is_newer, note.lines)):
+                raise NotesDamaged(
+                    f"The note on {note.commit} was written by a later version of this program.",
+                    hint="upgrade with: pip install --upgrade cdd-agent",
+                )
         return self._audited(span, notes)
 
     def _audited(self, span: Span, notes: dict[CommitId, Note]) -> tuple[Audited, ...]:

@@ -166,6 +166,14 @@ def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
     assert "cdd tdd repair-notes" in caught.value.hint
 
 
+def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -> None:
+    history.forge("feat", put(v=2))
+    with pytest.raises(NotesDamaged, match="a later version") as caught:
+        history.audit()
+    assert "upgrade" in caught.value.hint
+    assert [each.phase for each in history.audit("HEAD^!")] == ["REFACTOR"]
+
+
 def test_a_project_without_commits_has_nothing_to_audit(tmp_path: Path, project: Project) -> None:
     project.git("checkout", "-q", "--orphan", "new")
     with pytest.raises(EnvironmentMissing, match="no commit"):
