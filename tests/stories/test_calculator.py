@@ -3,7 +3,6 @@
 import json
 import random
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -131,6 +130,20 @@ def test_sixteen_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
     assert refused.count(("red", "already_green")) == sum(case.code is None for case in CASES)
 
 
+@pytest.mark.slow
+def test_a_run_that_is_rolled_back_comes_to_the_same_end(make: Make, cdd: Cdd, tmp_path: Path) -> None:
+    folder, turns = make("project"), str(recording(THREE, tmp_path / "turns.json"))
+    assert cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", cwd=folder).returncode == 0
+    tree, said = git(folder, "rev-parse", "HEAD^{tree}"), notes(folder)
+    for phase, following in (("RED", "GREEN"), ("PLAN", "RED"), ("REFACTOR", "PLAN")):
+        before = git(folder, "log", "-1", f"--grep=^Phase: {phase}$", "--grep=^Cycle: 3$", "--all-match", "--format=%H")
+        back = cdd("tdd", "rollback", before, "--yes", cwd=folder)
+        assert f"goes on with {following}" in back.stdout, back.stderr
+        done = cdd("--replay", turns, "tdd", "resume", "--yes", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert (git(folder, "rev-parse", "HEAD^{tree}"), notes(folder)) == (tree, said)
+
+
 def run_killed(folder: Path, home: Path, *, turns: str, after_s: float | None) -> int:
     """The exit code of the run, begun or gone on with, and killed after some seconds unless it has ended by then."""
     begun = any((folder / ".cdd" / "tdd").glob("*/request.md"))
@@ -166,15 +179,16 @@ def test_a_run_that_is_killed_comes_to_the_same_end(make: Make, home: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_random_kills_change_neither_files_nor_notes(make: Make, home: Path, *, seed: int) -> None:
+@pytest.mark.parametrize(("cases", "kills"), [*[(THREE, 10)] * 3, (CASES, 40)])
+def test_random_kills_change_neither_files_nor_notes(
+    make: Make, home: Path, *, cases: Sequence[Case], kills: int
+) -> None:
     whole, folder = make("whole"), make("project")
-    killed(whole, home, cases=THREE, moments=[])
-    chance = random.Random(seed + int(time.time()))
-    moments = [chance.uniform(0.3, 8.0) for _ in range(10)]
+    killed(whole, home, cases=cases, moments=[])
+    moments = [random.uniform(0.3, 8.0) for _ in range(kills)]
     print(f"killed after {moments}")  # noqa: T201 (shown when the test fails)
-    killed(folder, home, cases=THREE, moments=moments)
+    killed(folder, home, cases=cases, moments=moments)
     assert git(folder, "rev-parse", "HEAD^{tree}") == git(whole, "rev-parse", "HEAD^{tree}")
     assert notes(folder) == notes(whole)
-    assert subjects(folder) == landed(THREE)
+    assert subjects(folder) == landed(cases)
     assert git(folder, "status", "--porcelain") == ""

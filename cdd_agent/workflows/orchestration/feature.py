@@ -56,7 +56,8 @@ class Feature:
 def new(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
     """The feature that ``text`` asks for, under a name that is not ``taken``; nothing is written yet.
 
-    Raises ``UsageError`` for an empty or endless request, and while another one is not complete.
+    The one in work if it asks for the same. Raises ``UsageError`` for an empty or endless request, and while another
+    one is not complete.
     """
     text = text.encode("utf-8", "replace").decode("utf-8").strip()
     if not text or len(text.encode()) > LIMIT_BYTES:
@@ -64,6 +65,8 @@ def new(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
         raise UsageError(happened, hint='say what is wanted: cdd tdd run "a calculator that adds and subtracts"')
     unfinished = latest(root)
     if unfinished is not None and not is_complete(unfinished):
+        if unfinished.text == text:
+            return unfinished
         raise UsageError(
             f"The run {unfinished.slug} is not complete.",
             hint=f"go on with it: cdd tdd resume; or give it up first: rm -r {unfinished.folder}",

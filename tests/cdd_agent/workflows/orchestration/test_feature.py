@@ -46,6 +46,7 @@ def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="tdd-a-calculator is not complete") as caught:
         feature.new(tmp_path, "A clock")
     assert "cdd tdd resume" in caught.value.hint
+    assert feature.new(tmp_path, "A calculator ") == first, "the same command goes on"
     done = RunState(ticket_slug=first.slug, started_at="2026-01-31T12:00:00Z", status=Status.COMPLETED)
     state_file.save(first.state_path, done)
     assert feature.new(tmp_path, "A calculator").slug == "tdd-a-calculator-2"

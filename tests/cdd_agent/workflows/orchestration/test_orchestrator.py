@@ -170,7 +170,9 @@ def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(r
     assert project.log[:4] == list(ONE)
 
 
-@pytest.mark.parametrize("landed", range(8))
+@pytest.mark.parametrize(
+    "landed", [0, 2, 7, *(pytest.param(landed, marks=pytest.mark.slow) for landed in (1, 3, 4, 5, 6))]
+)
 def test_the_notes_alone_are_enough_to_go_on_after_any_phase(runs: Runs, project: Project, *, landed: int) -> None:
     turns: list[Turn | KeyboardInterrupt] = list(covered())
     with pytest.raises(KeyboardInterrupt):
@@ -197,7 +199,7 @@ def _all_but_the_state(runs: Runs, _project: Project) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("at", [1, 3, 5])
+@pytest.mark.parametrize("at", [1, pytest.param(3, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
 def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(runs: Runs, project: Project, *, at: int) -> None:
     turns = covered()
     with pytest.raises(KeyboardInterrupt):
@@ -248,26 +250,6 @@ def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: P
     project.git("rm", "-q", "--cached", "-r", ".")
     with pytest.raises(EnvironmentMissing, match="no commit yet"):
         runs.begin(model(), allow_dirty=True)
-
-
-def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, project: Project) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*covered()[:3], KeyboardInterrupt()))
-    project.git("switch", "-qc", "elsewhere", "HEAD~3")
-    project.git("commit", "-q", "--allow-empty", "-m", "mine")
-    with pytest.raises(UsageError, match="no note leads from there") as caught:
-        runs.resume(model())
-    assert "git switch main" in caught.value.hint
-
-
-def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(runs: Runs, project: Project) -> None:
-    turns = covered()
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*turns[:5], KeyboardInterrupt()))
-    project.git("reset", "-q", "--hard", "HEAD~3")
-    scripted = model(*turns[2:])
-    assert runs.resume(scripted).status == Status.COMPLETED
-    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
 def test_a_request_to_fix_makes_fixes(runs: Runs, project: Project) -> None:

@@ -1,0 +1,74 @@
+"""Where a run is taken up that HEAD has moved away from."""
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.events import Notice
+from cdd_agent.model.conversation import Turn
+from cdd_agent.work.state import Status
+from cdd_agent.workflows.orchestration.feature import new
+from cdd_agent.workflows.orchestration.whereabouts import taken_up
+from tests.cdd_agent.workflows.orchestration.conftest import (
+    FIRST,
+    REQUEST,
+    RIGHT,
+    SECOND,
+    SLUG,
+    TESTS,
+    TITLES,
+    Runs,
+    cycle,
+    plan,
+    writes,
+)
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
+
+ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refactor: no changes needed")
+
+
+def model(*turns: Turn | KeyboardInterrupt) -> ScriptedModel:
+    return ScriptedModel(turns)
+
+
+def covered() -> list[Turn]:
+    """All turns of a feature whose second test passes at once."""
+    return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
+
+
+def test_a_run_of_which_nothing_is_there_begins(project: Project) -> None:
+    feature = new(project.folder, REQUEST)
+    state = taken_up(feature, bench=project.bench(model()), now="2026-01-31T12:00:00Z")
+    assert (state.ticket_slug, state.status, dict(state.step_executions)) == (SLUG, Status.IN_PROGRESS, {})
+
+
+def test_commits_that_follow_a_completed_cycle_are_no_obstacle(runs: Runs, project: Project) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*covered()[:4], KeyboardInterrupt()))
+    project.write({"more.txt": "mine\n"})
+    project.git("add", "more.txt")
+    project.git("commit", "-qm", "mine")
+    scripted = model(*covered()[4:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert project.log == [*ONE, "mine", f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
+
+
+def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, project: Project) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*covered()[:3], KeyboardInterrupt()))
+    project.git("switch", "-qc", "elsewhere", "HEAD~3")
+    project.git("commit", "-q", "--allow-empty", "-m", "mine")
+    with pytest.raises(UsageError, match="no note leads from there") as caught:
+        runs.resume(model())
+    assert "git switch main" in caught.value.hint
+
+
+def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(runs: Runs, project: Project) -> None:
+    turns = covered()
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*turns[:5], KeyboardInterrupt()))
+    project.git("reset", "-q", "--hard", "HEAD~3")
+    scripted = model(*turns[2:])
+    assert runs.resume(scripted).status == Status.COMPLETED
+    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
