@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.program import command, environment
 from tests.fakes.project import QUICK
-from tests.stories.calculator import CASES, REQUEST, SLUG, Case, landed, recording
+from tests.stories.features.calculator import CASES, REQUEST, SLUG, Case, landed, recording
 from tests.stories.conftest import Cdd, git
 
 THREE = (CASES[0], CASES[1], CASES[4])
