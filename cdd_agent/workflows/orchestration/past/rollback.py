@@ -222,15 +222,20 @@ def _loose_in(state: RunState, head: CommitId, *, site: Site) -> tuple[str, ...]
 
 
 def _free(site: Site, receipt: Receipt, *, before: RunFiles, after: Files, following: str) -> Way:
-    """The way of this receipt; raises ``UsageError`` if something of the user's is in it."""
+    """The way of this receipt; raises ``UsageError`` if something of the user's is in it.
+
+    Submodules are other histories: which commit they are to stand at is told, and nothing in them changes.
+    """
     repository = site.repository
     changes = repository.changes(receipt.source, receipt.target)
+    files = {change.path for change in repository.changes(receipt.source, receipt.target, submodules=False)}
+    apart = {change.path for change in changes} - files
     tracked = entries_of(repository, receipt.source).keys()
     going = {change.path for change in changes if change.kind == "deleted"} | set(receipt.loose)
     require_free(
         repository.root,
-        paths=set(receipt.restored),
-        added=[path for path in receipt.restored if path not in tracked],
+        paths=set(receipt.restored) - apart,
+        added=[path for path in receipt.restored if path not in tracked and path not in apart],
         going=going,
         uncommitted=(path for path in repository.uncommitted() if path not in receipt.loose),
     )

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from cdd_agent.errors import CddError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId, Repository
@@ -25,7 +27,9 @@ from cdd_agent.work.handoff import (
     sequence,
 )
 from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepExecution
-from cdd_agent.workflows.orchestration.past.rollback import Site
+from cdd_agent.workflows.orchestration.past.going import go
+from cdd_agent.workflows.orchestration.past.receipt import Receipt
+from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")
@@ -208,3 +212,41 @@ def history(repository: Repository) -> tuple[str, ...]:
         repository.branch() or "",
         repository.git("ls-files", "--stage"),
     )
+
+
+def back(run: Run, name: str) -> Receipt:
+    """Roll back."""
+    with alone(run.site):
+        return go(run.site, look(run.site, name))
+
+
+def undo(run: Run) -> Receipt:
+    """Undo the last rollback."""
+    with alone(run.site):
+        return go(run.site, look_undo(run.site))
+
+
+def refused(run: Run, name: str) -> CddError:
+    """The error, after which everything is as it was."""
+    before = work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")
+    with pytest.raises(CddError) as caught, alone(run.site):
+        look(run.site, name)
+    assert (work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")) == before
+    return caught.value
+
+
+def own_files(run: Run) -> dict[str, object]:
+    """Uncommitted work of every kind: changed, staged, untracked, ignored, private, a link, an empty folder."""
+    (run.root / "README.md").write_bytes(b"mine\r\n\xff")
+    (run.root / "staged.txt").write_text("staged\n")
+    run.repository.git("add", "staged.txt")
+    (run.root / "staged.txt").write_text("and changed\n")
+    (run.root / "new.txt").write_text("untracked\n")
+    (run.root / "private.txt").write_text("secret\n")
+    (run.root / "private.txt").chmod(0o600)
+    (run.root / "link").symlink_to("new.txt")
+    (run.root / "debug.log").write_text("ignored\n")
+    (run.root / "tests" / "mine").mkdir()
+    (run.root / "tests" / "mine" / "notes.txt").write_text("in a folder that goes\n")
+    names = ("README.md", "staged.txt", "new.txt", "private.txt", "link", "debug.log", "tests/mine/notes.txt")
+    return {name: work_tree(run.root)[name] for name in names}
