@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.project import QUICK
-from tests.stories.calculator import CASES, REQUEST, recording
 from tests.stories.conftest import Cdd, git
+from tests.stories.features.calculator import CASES, REQUEST, recording
 
 THREE = (CASES[0], CASES[1], CASES[4])
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tests.fakes.project import QUICK
-from tests.stories.calculator import CASES, REQUEST, recording
 from tests.stories.conftest import Cdd, git
+from tests.stories.features.calculator import CASES, REQUEST, recording
 
 
 def test_back_to_red_and_on_and_what_went_back_again(cdd: Cdd, tmp_path: Path) -> None:

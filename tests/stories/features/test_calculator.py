@@ -10,8 +10,8 @@ import pytest
 
 from tests.fakes.program import command, environment
 from tests.fakes.project import QUICK
-from tests.stories.features.calculator import CASES, REQUEST, SLUG, Case, landed, recording
 from tests.stories.conftest import Cdd, git
+from tests.stories.features.calculator import CASES, REQUEST, SLUG, Case, landed, recording
 
 THREE = (CASES[0], CASES[1], CASES[4])
 """A wrong RED, a test that passes at once, a GREEN that breaks one, and a list agent that is done too early."""
