@@ -114,7 +114,7 @@ class CommandSuite:
             built.mkdir()
             tools = _tools(self, self.cache or built)
             try:
-                result = _command(self, tools, targets, results=results)
+                result = _command(self, tools, targets=targets, results=results)
             except OSError as error:
                 return _ran_nothing(f"{self.finding.argv[0]} cannot be started: {error.strerror or error}", started)
             ended = Ended(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
@@ -152,7 +152,7 @@ class CommandSuite:
         )
 
 
-def _command(suite: CommandSuite, tools: Tools, targets: tuple[str, ...], *, results: Path) -> Result:
+def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
     """Run the command to its end; tests and what configures them cannot be changed by what they run."""
     tests = protected_tests(suite.root, suite.framework.is_test)
     manifest = (suite.finding.manifest,) if suite.finding.manifest.is_file() else ()

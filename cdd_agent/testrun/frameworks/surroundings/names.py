@@ -29,7 +29,7 @@ def names_of(framework: str, root: Path) -> Callable[[Iterable[str], Iterable[st
         return modules_of
 
     def names(sources: Iterable[str], tests: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(rule(root, tuple(sources), tuple(tests))))
+        return tuple(dict.fromkeys(rule(root, tuple(sources), tests=tuple(tests))))
 
     return names
 
@@ -41,7 +41,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _javascript(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def _javascript(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """The file with and without its ending, its name, and what a failing test takes from it by an import."""
     modules = {stem for source in sources if _JS.search(source) for stem in _stems(source)}
     for source in sources:
@@ -62,7 +62,7 @@ def _stems(path: str) -> tuple[str, ...]:
     return (stem, posixpath.dirname(stem)) if posixpath.basename(stem) == "index" and "/" in stem else (stem,)
 
 
-def _rust(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def _rust(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """The module in its crate, or the crate; the module's last name; types that the source has already."""
     for source in sources:
         folder, inside = _crate_of(root, source)
@@ -96,7 +96,7 @@ def _crate_name(folder: Path) -> str:
     return names[0].replace("-", "_") if names else ""
 
 
-def _go(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def _go(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """The package, by its folder and as it is imported; in a test beside a source, every name may be the package's."""
     module = _GO_MODULE.search(_text(root / "go.mod"))
     folders = {posixpath.dirname(source) for source in sources if source.endswith(".go")}
@@ -109,7 +109,7 @@ def _go(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterato
             yield from _WORD.findall(_text(root / test))
 
 
-def _java(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def _java(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """The class, with its package and alone; of Kotlin also what a failing test names, as functions have no class."""
     for source in sources:
         found = _SOURCE_ROOT.match(source)
@@ -122,7 +122,7 @@ def _java(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Itera
                 yield from _WORD.findall(_text(root / test))
 
 
-def _dotnet(root: Path, sources: tuple[str, ...], tests: tuple[str, ...]) -> Iterator[str]:
+def _dotnet(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """The class, with its folders as namespace and alone."""
     for source in sources:
         if source.endswith((".cs", ".fs", ".vb")):
