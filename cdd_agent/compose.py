@@ -34,8 +34,8 @@ from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.approved import approved_interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
+from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.trust import Approvals, Trust
 from cdd_agent.workflows.audit.auditor import Auditor
@@ -95,23 +95,23 @@ class Adapters:
         return repository
 
     @cached_property
-    def suite(self) -> PytestSuite:
+    def suite(self) -> Suite:
         """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
-        limits = self.settings
         sandbox = choose(
             asked_for(self._options.sandbox, environment=self._environment),
             unattended=not self._options.attended,
             tell=lambda text: self.emit(Notice(text=text)),
         )
-        return PytestSuite(
-            root=self.root,
-            interpreter=approved_interpreter(
-                self.root, environment=self._environment, trust=self.trust, sandbox=sandbox
-            ),
-            sandbox=sandbox,
-            timeout_s=limits.test_timeout_s,
-            bytecode=settings.private_folder(self.root) / "bytecode",
-            flaky=limits.test_reruns,
+        return suite_of(
+            Circumstances(
+                root=self.root,
+                environment=self._environment,
+                settings=self.settings,
+                trust=self.trust,
+                sandbox=sandbox,
+                choose=self._options.choose,
+                tell=lambda text: self.emit(Notice(text=text)),
+            )
         )
 
     @cached_property
@@ -306,7 +306,7 @@ class Composition:
         )
         return Green(
             wanted,
-            bench=replace(bench, suite=replace(adapters.suite, timeout_s=own.test_timeout_s)),
+            bench=replace(bench, suite=adapters.suite.within(own.test_timeout_s)),
             clock=adapters.clock,
             allow_dirty=self._options.allow_dirty,
             meter=meter,

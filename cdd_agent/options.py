@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cdd_agent.agent.permission import AskCommand
     from cdd_agent.model.anthropic_api import MayWait
     from cdd_agent.model.secret import Secret
+    from cdd_agent.testrun.frameworks.detection import Choose
     from cdd_agent.trust import Ask
 
 
@@ -34,6 +35,8 @@ class Options:
     """Asks the user, who has seen a change to a spec, what speaks against saving it; None: it is saved."""
     ask_command: "AskCommand | None" = None
     """Asks the user whether a command of the model's may run; None: nobody is there."""
+    choose: "Choose | None" = None
+    """Asks the user which of several is meant; None: nobody is there."""
     sandbox: str | None = None
     """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
     attended: bool = False

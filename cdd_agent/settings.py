@@ -1,7 +1,7 @@
 """The settings of one run: defaults, then ``.cdd/config.yaml``, then the environment, then the command line.
 
-A project's file may set limits and the model's id; it can never name a program, an address or a key, and it counts
-only once the user has approved it. No ``.env`` is ever read.
+A project's file may set limits, the model's id and how tests are run; it can name no other program, no address and no
+key, and it counts only once the user has approved it. No ``.env`` is ever read.
 """
 
 import os
@@ -26,7 +26,7 @@ MAX_SIZE_BYTES = 16_000
 _VARIABLES = {"model": ("CDD_MODEL", "TDD_MODEL"), "max_attempts": ("CDD_MAX_RETRIES", "TDD_MAX_RETRIES")}
 """Setting -> the environment variables that set it, the first one that is there counts."""
 
-_NOT_LOOKED_INTO = frozenset({"bytecode", "worktrees"})
+_NOT_LOOKED_INTO = frozenset({"build", "bytecode", "worktrees"})
 """Folders of ``.cdd`` that hold much; what they hold is written by tests in the sandbox, and by git."""
 
 _DEEPEST = 20
@@ -124,6 +124,12 @@ class Settings:
     """What a person is asked about once: commands that are not known to be harmless, or writing and testing too."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the prompt."""
+    framework: str = ""
+    """What runs the tests, where the files of the project do not say it alone: ``pytest``, ``vitest``, ``cargo`` ..."""
+    test_command: str = ""
+    """The command that runs all tests, in the place of the one that is found."""
+    accept_unstructured: bool = False
+    """Whether the exit status of such a command may decide, where it tells no results of single tests."""
     green: GreenSettings = GreenSettings()
     """Of ``cdd green``."""
 

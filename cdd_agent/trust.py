@@ -21,7 +21,7 @@ import msgspec
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive, read_ordinary, write_atomic
 
-Subject: TypeAlias = Literal["settings", "interpreter", "hooks", "command"]
+Subject: TypeAlias = Literal["settings", "test command", "interpreter", "hooks", "command"]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
@@ -33,15 +33,17 @@ MOST_COMMANDS_KEPT = 500
 _SHOWN = 300
 """Characters of a command that are kept beside its digest, for the user to know it again."""
 
-_SINGULAR = frozenset({"interpreter", "command"})
+_SINGULAR = frozenset({"test command", "interpreter", "command"})
 _NAMES: Mapping[Subject, str] = {
     "settings": "settings",
+    "test command": "test command",
     "interpreter": "interpreter",
     "hooks": "commit hooks",
     "command": "command",
 }
 _WITHOUT: Mapping[Subject, str] = {
     "settings": "the defaults are used instead",
+    "test command": "how tests are run is found out by other files",
     "interpreter": "the tests need another one, named by CDD_PYTHON",
     "hooks": "commits are made without them",
     "command": "it does not run",

@@ -85,7 +85,7 @@ class Invocation:
             return self.options
         if self.options.ask is not None:
             return replace(self.options, attended=True)
-        from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait, objection
+        from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait, objection, one_of
 
         return replace(
             self.options,
@@ -94,6 +94,7 @@ class Invocation:
             ask_command=lambda question: may_run(question, screen=self.screen),
             may_wait=lambda why, wait_s: may_wait(why, wait_s, screen=self.screen),
             objection=lambda: objection(screen=self.screen),
+            choose=lambda question, choices: one_of(question, choices, screen=self.screen),
         )
 
     def project(self) -> "Composition":

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.port import Model
 from cdd_agent.settings import Settings
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.suite import Suite
 from cdd_agent.trust import Approvals
 
 State: TypeAlias = Literal["ok", "note", "missing"]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from cdd_agent.doctor.check import Check, Premises
 from cdd_agent.doctor.collection import collect
@@ -15,6 +15,7 @@ from cdd_agent.model import recorded
 from cdd_agent.model.api.endpoint import Endpoint
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.settings import Settings, offered, private_folder
+from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.trust import NotApproved
 
 
@@ -100,13 +101,20 @@ def _settings(premises: Premises) -> Check:
 
 
 def _interpreter(premises: Premises) -> Check:
-    found = premises.suite().interpreter
+    suite = premises.suite()
+    if not isinstance(suite, PytestSuite):
+        return Check(name="interpreter", state="ok", told=f"tests are run by {suite.looked_for}")
+    found = suite.interpreter
     told = f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})"
     return Check(name="interpreter", state="ok", told=told)
 
 
 def _plugin(premises: Premises, sandbox: Sandbox) -> Check:
-    why_not = try_plugin(replace(premises.suite(), sandbox=sandbox))
+    suite = premises.suite().shut_in(sandbox)
+    if not isinstance(suite, PytestSuite):
+        told = f"not needed: the results of {suite.conventions.framework} are read as it writes them"
+        return Check(name="plugin", state="ok", told=told)
+    why_not = try_plugin(suite)
     if why_not is None:
         told = "a test that passes and one that fails are told apart in the project's interpreter"
         return Check(name="plugin", state="ok", told=told)
@@ -114,7 +122,7 @@ def _plugin(premises: Premises, sandbox: Sandbox) -> Check:
 
 
 def _tests(premises: Premises, sandbox: Sandbox) -> Check:
-    return collect(replace(premises.suite(), sandbox=sandbox))
+    return collect(premises.suite().shut_in(sandbox))
 
 
 def _model(premises: Premises) -> Check:

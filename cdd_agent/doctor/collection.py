@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
-from cdd_agent.doctor.check import Check
-from cdd_agent.testrun.run import Suite
+from cdd_agent.doctor.check import Check, State
+from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import Suite
+from pytest_tdd_agent.report import OUTCOMES, summary
 
 _COLLECTED = re.compile(
     r"(?P<count>\d+) tests? collected(?:.*? / (?P<errors>\d+) errors?)?|(?P<none>no tests collected)"
@@ -12,8 +14,30 @@ _COLLECTED = re.compile(
 _ERRORS = re.compile(r"(\d+) errors? in ")
 
 
+def _ran(suite: Suite) -> Check:
+    """How many tests there are of a framework that has to run them to tell, and that its results can be read."""
+    run = suite.run()
+    if run.report is None:
+        fix = f"see why: {suite.command}"
+        return Check(name="tests", state="missing", told=run.problem or "nothing was run", fix=fix)
+    if not run.report.structured:
+        told = f"{suite.command} tells no results of single tests, only its exit status"
+        fix = "let that count, accept_unstructured: true in .cdd/config.yaml, or name a framework that tells more"
+        state: State = "ok" if suite.conventions.accepts_exit_status else "missing"
+        return Check(name="tests", state=state, told=told, fix="" if state == "ok" else fix)
+    if run.report.collect_errors:
+        files = ", ".join(error.nodeid for error in run.report.collect_errors[:5])
+        fix = f"see what is wrong: {suite.command}"
+        return Check(name="tests", state="missing", told=f"{suite.command} cannot load {files}", fix=fix)
+    count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number and word in OUTCOMES)
+    told = f"{suite.command} runs {len(run.report.tests)}: {count}" if count else f"{suite.command} finds none yet"
+    return Check(name="tests", state="ok" if count else "note", told=told, details=run.notices)
+
+
 def collect(suite: Suite) -> Check:
-    """How many tests there are, or why they cannot be collected."""
+    """How many tests there are, or why they cannot be collected; what cannot collect them runs them."""
+    if not isinstance(suite, PytestSuite):
+        return _ran(suite)
     run = suite.run(("--collect-only", "-q"))
     command = f"{_shown(suite.interpreter.path, suite.root)} -m pytest"
     found = _COLLECTED.search(run.output)

@@ -5,6 +5,7 @@ from cdd_agent.doctor.check import Premises
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git import hooks
 from cdd_agent.testrun import approved
+from cdd_agent.testrun.frameworks import properties
 from cdd_agent.trust import Offer
 
 
@@ -16,6 +17,7 @@ def offers(premises: Premises) -> tuple[Offer, ...]:
         of_hooks = None
     found = (
         settings.offered(premises.root),
+        properties.offered(premises.root),
         approved.offered(premises.root, environment=premises.environment),
         of_hooks,
     )

@@ -41,7 +41,7 @@ class Runs:
             raise self._time_up(purpose)
         self.emit(SuiteStarted(purpose=purpose, targets=tests))
         self.count += 1
-        timed = suite.within(min(left_s, self._patience_s(is_altered)))
+        timed = suite.within(min(suite.timeout_s, left_s, self._patience_s(is_altered)))
         run = timed.run(tests)
         if run.report is None and self.spent_s() >= self.limit_s:
             raise self._time_up(purpose)

@@ -20,20 +20,30 @@ def approved_interpreter(
     other packages, so it has to be named. Raises ``NotApproved`` where nobody can be asked.
     """
 
-    def require(candidate: Candidate) -> None:
-        if not trust.allows(_offer(project, candidate)):
-            raise EnvironmentMissing(
-                f"The project's interpreter {candidate.path} is declined, and tests need one.",
-                hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
-            )
-
     return find_interpreter(
         project,
         environment=_users_own(project, environment),
-        require=require,
+        require=lambda candidate: _require(project, candidate, trust=trust),
         sandbox=sandbox,
         kept_in=trust.approvals.folder,
     )
+
+
+def _require(project: Path, candidate: Candidate, *, trust: Trust) -> None:
+    if not trust.allows(_offer(project, candidate)):
+        raise EnvironmentMissing(
+            f"The project's interpreter {candidate.path} is declined, and tests need one.",
+            hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
+        )
+
+
+def approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
+    """The first interpreter that the rules come to, approved, whether or not it has pytest; None if there is none."""
+    first = next(candidates(project, _users_own(project, environment)), None)
+    if first is None:
+        return None
+    _require(project, first, trust=trust)
+    return first.path
 
 
 def offered(project: Path, *, environment: Mapping[str, str]) -> Offer | None:

@@ -19,6 +19,10 @@ OLDEST_PYTHON = (3, 8)
 OLDEST_PYTEST = (7, 0)
 
 
+class PytestMissing(EnvironmentMissing):
+    """The project's interpreter has no pytest."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
     """A Python that can run the project's tests."""
@@ -76,7 +80,7 @@ def _interpreter(candidate: Candidate, answer: Answer | str) -> Interpreter:
     otherwise = "set CDD_PYTHON to another interpreter"
     if isinstance(answer, str):
         if "No module named 'pytest'" in answer:
-            raise EnvironmentMissing(
+            raise PytestMissing(
                 f"pytest cannot be imported by {named}.", hint=f"{_install(candidate.path)} pytest, or {otherwise}"
             )
         raise EnvironmentMissing(

@@ -83,8 +83,8 @@ class PytestSuite:
         return replace(self, bytecode=None)
 
     def within(self, timeout_s: float) -> "PytestSuite":
-        """The same tests, with no more time than that."""
-        return replace(self, timeout_s=min(timeout_s, self.timeout_s))
+        """The same tests, with so much time for a run."""
+        return replace(self, timeout_s=timeout_s)
 
     def shut_in(self, sandbox: Sandbox) -> "PytestSuite":
         """The same tests, run by another sandbox."""

@@ -148,6 +148,11 @@ class Suite(Protocol):
         ...
 
     @property
+    def timeout_s(self) -> float:
+        """Of one run."""
+        ...
+
+    @property
     def conventions(self) -> Conventions:
         """What files and names are called here."""
         ...
@@ -180,7 +185,7 @@ class Suite(Protocol):
         ...
 
     def within(self, timeout_s: float) -> "Suite":
-        """The same tests, with no more time than that for a run."""
+        """The same tests, with so much time for a run."""
         ...
 
     def shut_in(self, sandbox: Sandbox) -> "Suite":

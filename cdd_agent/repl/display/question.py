@@ -22,6 +22,7 @@ _LEAST_WIDTH = 20
 
 _MEANS: Mapping[Subject, str] = {
     "settings": "This repository brings settings for cdd, in {source}:",
+    "test command": "This repository says how its tests are run, in {source}:",
     "interpreter": "The interpreter that would run the tests lies in the project, {source}:",
     "hooks": "A commit here would run the repository's hooks, with all your rights and in no sandbox, {source}:",
     "command": "The agent wants to run a command:",
@@ -58,6 +59,19 @@ def may_go_back(*, screen: Screen) -> bool:
     Raises ``KeyboardInterrupt`` where no answer comes.
     """
     return _says_yes("Go there? [y/N]", screen=screen)
+
+
+def one_of(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
+    """The number, from 0, of what a person chooses; asked until it is one. Raises ``KeyboardInterrupt`` for none."""
+    screen.gap()
+    screen.line(question, style="bold", indent=0, hang=2)
+    for number, choice in enumerate(choices, start=1):
+        screen.line(f"{number}. {choice}", indent=2, hang=3)
+    forget_typed_ahead()
+    while True:
+        said = screen.ask(f"Which one? [1-{len(choices)}]").strip()
+        if said.isascii() and said.isdigit() and 0 < int(said) <= len(choices):
+            return int(said) - 1
 
 
 def objection(*, screen: Screen) -> str | None:

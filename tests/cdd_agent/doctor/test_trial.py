@@ -1,6 +1,5 @@
 """The plugin, tried."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.doctor.check import Premises
@@ -28,7 +27,7 @@ def test_a_project_s_own_configuration_takes_no_part(premises: Premises) -> None
 
 
 def test_no_report_is_told(premises: Premises) -> None:
-    told = try_plugin(replace(premises.suite(), sandbox=Silent()))
+    told = try_plugin(premises.suite().shut_in(Silent()))
     assert told is not None
     assert "status 3" in told
 

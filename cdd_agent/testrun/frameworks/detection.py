@@ -1,0 +1,247 @@
+"""Which framework runs a project's tests: what the user says, else what the files of the project say. Runs nothing."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun.frameworks.compiled import CARGO, DOTNET, GO, GRADLE, MAVEN, NEXTEST
+from cdd_agent.testrun.frameworks.framework import Finding, Framework
+from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
+from cdd_agent.testrun.frameworks.plain import MAKE, UNITTEST
+from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
+
+PYTEST = "pytest"
+LOOKED_FOR = "a Python project (pyproject.toml, setup.py, pytest.ini, *.py ...)"
+"""What makes a project one of pytest's, in words."""
+COMMAND = replace(MAKE, name="command", looked_for="test_command in .cdd/config.yaml", find=lambda _: None)
+"""Whatever else a person types to run tests: only its exit status is known."""
+FRAMEWORKS = (VITEST, JEST, MOCHA, NODE, NEXTEST, CARGO, GO, MAVEN, GRADLE, DOTNET, UNITTEST, MAKE)
+
+_LAST = frozenset({UNITTEST.name, MAKE.name})
+"""Looked at only where nothing else is found."""
+_DEEPEST = 3
+_MOST_FOLDERS = 2_000
+_PROJECT = (
+    *("pyproject.toml", "setup.py", "setup.cfg", "tox.ini", "noxfile.py", "Pipfile", "requirements.txt"),
+    *("uv.lock", "poetry.lock", "pdm.lock", "hatch.toml", "environment.yml", ".pdm-python"),
+)
+_CONFIGURED = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "conftest.py", "tests/conftest.py")
+_MENTIONS = ("pyproject.toml", "setup.cfg", "tox.ini", "Pipfile", "requirements.txt", "requirements-dev.txt")
+_TEST_FILES = ("test_*.py", "*_test.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "src/*/test_*.py")
+_SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py", "*/*.py")
+_ENVIRONMENTS = (".venv", "venv", "env")
+_WORDS = (
+    (r"(?:.*/)?(?:pytest|py\.test)", PYTEST),
+    (r"(?:.*/)?vitest(?:\.m?js)?", VITEST.name),
+    (r"(?:.*/)?jest(?:\.js)?", JEST.name),
+    (r"(?:.*/)?_?mocha(?:\.js)?", MOCHA.name),
+    (r"nextest", NEXTEST.name),
+    (r"(?:.*/)?cargo", CARGO.name),
+    (r"(?:.*/)?go", GO.name),
+    (r"(?:.*/)?mvnw?", MAVEN.name),
+    (r"(?:.*/)?gradlew?", GRADLE.name),
+    (r"(?:.*/)?dotnet", DOTNET.name),
+    (r"unittest", UNITTEST.name),
+)
+"""Word of a command -> the framework that it runs, the first rule that fits any word."""
+_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
+_SHELL = re.compile(r"[;&|<>$`*?(){}\n]")
+
+Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
+"""Asks a person which of several is meant: a question, what there is to choose from; the number of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What runs the tests."""
+
+    framework: Framework | None
+    """None: pytest."""
+    finding: Finding
+
+    @property
+    def name(self) -> str:
+        """As the setting calls it."""
+        return PYTEST if self.framework is None else self.framework.name
+
+
+def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose | None = None) -> Found:
+    """What runs the tests of the project in ``root``; ``framework`` and ``command`` are what the user says of it.
+
+    Raises ``EnvironmentMissing`` if nothing is found, or several and nobody can be asked; the error says what was
+    looked for, or what to write.
+    """
+    if command:
+        return _of_command(root, command, framework=framework)
+    if framework:
+        return _named(root, framework)
+    found = candidates(root)
+    if not found:
+        raise _nothing(root)
+    if len(found) == 1:
+        return found[0]
+    if choose is None:
+        raise _several(root, found)
+    asked = tuple(f"{each.name}: {each.finding.why}" for each in found)
+    return found[choose("Several test frameworks are found here. Which one runs the tests?", asked)]
+
+
+def candidates(root: Path) -> tuple[Found, ...]:
+    """Every framework that the files in ``root`` speak of, but those that another one stands for."""
+    others = [Found(framework=each, finding=found) for each in FRAMEWORKS if (found := each.find(root))]
+    names = {found.name for found in others}
+    if NEXTEST.name in names:
+        others = [found for found in others if found.name != CARGO.name]
+    first = [found for found in others if found.name not in _LAST]
+    why = _why_pytest(root, is_alone=not first)
+    if why is not None:
+        manifest = next((root / name for name in (*_CONFIGURED, *_PROJECT) if (root / name).is_file()), root)
+        python = Found(framework=None, finding=Finding(manifest=manifest, argv=(PYTEST,), why=why))
+        return (python, *first)
+    return tuple(first) or tuple(others[:1])
+
+
+def _why_pytest(root: Path, *, is_alone: bool) -> str | None:
+    """Why a project's tests are pytest's; a Python file is enough only where no other framework is found."""
+    for name in _CONFIGURED:
+        if (root / name).is_file():
+            return f"there is {name}"
+    for pattern in _TEST_FILES:
+        if found := next(root.glob(pattern), None):
+            return f"there is {found.relative_to(root).as_posix()}"
+    for name in _MENTIONS:
+        if re.search(rb"\bpytest\b", _content(root / name)):
+            return f"{name} names pytest"
+    if is_alone:
+        sources = (path for pattern in _SOURCES for path in root.glob(pattern))
+        own = (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
+        environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
+        for path in (*(root / name for name in _PROJECT), *environments):
+            if path.is_file():
+                return f"there is {path.relative_to(root).as_posix()}"
+        if found := next(own, None):
+            return f"there is {found.relative_to(root).as_posix()}"
+    return None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_ordinary(path, limit_bytes=4_000_000)
+    except OSError:
+        return b""
+
+
+def _of_name(name: str) -> Framework | None:
+    """The framework of a name, None for pytest; raises ``UsageError`` for another word."""
+    known = {each.name: each for each in FRAMEWORKS}
+    if name != PYTEST and name not in known:
+        raise UsageError(f"framework: {name} is none that cdd knows.", hint=f"say one of {', '.join((PYTEST, *known))}")
+    return known.get(name)
+
+
+def _named(root: Path, name: str) -> Found:
+    framework, why = _of_name(name), "the settings say so"
+    if framework is None:
+        return Found(framework=None, finding=Finding(manifest=root, argv=(PYTEST,), why=why))
+    finding = framework.find(root)
+    if finding is None:
+        raise EnvironmentMissing(
+            f"The settings say framework: {name}, and in {root} there is not what it is known by: "
+            f"{framework.looked_for}.",
+            hint="correct framework in .cdd/config.yaml, or say there how the tests are run: test_command: COMMAND",
+        )
+    return Found(framework=framework, finding=replace(finding, why=f"{why}; {finding.why}"))
+
+
+def _of_command(root: Path, command: str, *, framework: str) -> Found:
+    """What a command of the user's runs: by its words if no framework is named; unknown ones tell an exit status."""
+    is_shells = _SHELL.search(command) is not None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"test_command cannot be read: {error}.", hint="quote it as in a shell") from error
+    if not words:
+        raise UsageError("test_command is empty.", hint="write the command that runs all tests")
+    why = "test_command says so"
+    if framework:
+        known = _of_name(framework)
+    elif is_shells:
+        known = COMMAND
+    else:
+        name = _told_by(words)
+        known = None if name == PYTEST else _by_scripts(root, words) if name is None else _of_name(name)
+    argv = tuple(words)
+    if known is UNITTEST:
+        argv = argv[:1]
+    elif is_shells:
+        argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
+    elif words[0] == "npm" and known is not COMMAND and "--" not in words:
+        argv = (*argv, "--")
+    return Found(framework=known, finding=Finding(manifest=root, argv=argv, why=why))
+
+
+def _told_by(words: list[str]) -> str | None:
+    """The framework that a command names."""
+    if "node" in (os.path.basename(word) for word in words) and "--test" in words:
+        return NODE.name
+    for pattern, name in _WORDS:
+        if any(re.fullmatch(pattern, word) for word in words):
+            return name
+    return None
+
+
+def _by_scripts(root: Path, words: list[str]) -> Framework:
+    """What a package manager's script runs, if one framework of JavaScript is found; else nothing but the status."""
+    found = [each for each in (VITEST, JEST, MOCHA, NODE) if words[0] in _SCRIPTS and each.find(root)]
+    return found[0] if len(found) == 1 else COMMAND
+
+
+def _several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
+    shown = "; ".join(f"{each.name} ({each.finding.why})" for each in found)
+    names = " or ".join(f"framework: {each.name}" for each in found)
+    return EnvironmentMissing(
+        f"Several test frameworks are found in {root}, and nobody is there to ask which one is meant: {shown}.",
+        hint=f"write one line into .cdd/config.yaml: {names}",
+    )
+
+
+def _nothing(root: Path) -> EnvironmentMissing:
+    """The error that no framework was found: with where there is one below, or all that was looked for."""
+    below = list(_below(root))
+    if below:
+        shown = ", ".join(f"{folder.relative_to(root)} ({found[0].name})" for folder, found in below[:8])
+        first = below[0][0].relative_to(root)
+        return EnvironmentMissing(
+            f"No test framework is found in {root} itself; there are some in its folders: {shown}.",
+            hint=f"say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
+        )
+    looked_for = "; ".join((LOOKED_FOR, *(f"{each.name}: {each.looked_for}" for each in FRAMEWORKS)))
+    return EnvironmentMissing(
+        f"No test framework is found in {root}. Looked for: {looked_for}.",
+        hint="set one up, or say in .cdd/config.yaml how tests are run: test_command: COMMAND, or framework: NAME",
+    )
+
+
+def _below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
+    """Folders with a framework of their own, those nearest to ``root``; none in what was fetched or built."""
+    level, seen = [root], 0
+    for _ in range(_DEEPEST):
+        inner: list[Path] = []
+        for folder in level:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            inner += [folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS]
+        seen += len(inner)
+        if seen > _MOST_FOLDERS:
+            return
+        hits = [(folder, found) for folder in inner if (found := candidates(folder))]
+        yield from hits
+        if hits:
+            return
+        level = inner

@@ -1,0 +1,94 @@
+"""The suite of a project: what runs its tests is found, approved as far as it needs that, and put into the sandbox."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cdd_agent.errors import UsageError
+from cdd_agent.sandbox.port import Sandbox
+from cdd_agent.settings import Settings, private_folder
+from cdd_agent.testrun.approved import approved_interpreter, approved_python
+from cdd_agent.testrun.detect import PytestMissing
+from cdd_agent.testrun.frameworks import properties
+from cdd_agent.testrun.frameworks.command_suite import CommandSuite
+from cdd_agent.testrun.frameworks.detection import Choose, Found, detect
+from cdd_agent.testrun.frameworks.plain import UNITTEST
+from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import Suite
+from cdd_agent.trust import Trust
+
+IN_PYTHON_ONLY = (
+    "GREEN is checked by its gate and by a second run in a clean copy; tests with a known result, a look at the code "
+    "and altered code are for projects tested by pytest only."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What is known of a project before its tests are looked for."""
+
+    root: Path
+    environment: Mapping[str, str]
+    settings: Settings
+    trust: Trust
+    sandbox: Sandbox
+    choose: Choose | None
+    """None: nobody is there to ask."""
+    tell: Callable[[str], None]
+    """Takes what a person should know."""
+
+
+def suite_of(wanted: Circumstances) -> Suite:
+    """The project's tests, by what the user says, else by what is found; nothing of the repository's is run for it."""
+    limits = wanted.settings
+    told = properties.read(wanted.root, allows=wanted.trust.allows)
+    command = limits.test_command or ("" if limits.framework else told.command)
+    found = detect(wanted.root, framework=limits.framework, command=command, choose=wanted.choose)
+    is_usual = limits.test_timeout_s == Settings().test_timeout_s
+    timeout_s = told.timeout_s if told.timeout_s is not None and is_usual else limits.test_timeout_s
+    if found.framework is None:
+        try:
+            return _pytest(wanted, timeout_s=timeout_s)
+        except PytestMissing:
+            finding = None if limits.framework else UNITTEST.find(wanted.root)
+            if finding is None:
+                raise
+            found = Found(framework=UNITTEST, finding=finding)
+    suite = _by_command(wanted, found, timeout_s=timeout_s)
+    wanted.tell(f"Tests are run by {suite.looked_for}. {IN_PYTHON_ONLY}")
+    return suite
+
+
+def _pytest(wanted: Circumstances, *, timeout_s: float) -> PytestSuite:
+    interpreter = approved_interpreter(
+        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox
+    )
+    return PytestSuite(
+        root=wanted.root,
+        interpreter=interpreter,
+        sandbox=wanted.sandbox,
+        timeout_s=timeout_s,
+        bytecode=private_folder(wanted.root) / "bytecode",
+        flaky=wanted.settings.test_reruns,
+    )
+
+
+def _by_command(wanted: Circumstances, found: Found, *, timeout_s: float) -> CommandSuite:
+    assert found.framework is not None
+    finding = found.finding
+    if found.framework is UNITTEST:
+        python = approved_python(wanted.root, environment=wanted.environment, trust=wanted.trust)
+        if python is None:
+            raise UsageError(
+                "No Python is found that could run the tests.", hint="name one: CDD_PYTHON=/usr/bin/python3"
+            )
+        finding = replace(finding, argv=(str(python), *finding.argv[1:]))
+    return CommandSuite(
+        root=wanted.root,
+        framework=found.framework,
+        finding=finding,
+        sandbox=wanted.sandbox,
+        timeout_s=timeout_s,
+        cache=private_folder(wanted.root) / "build" / found.framework.name,
+        accepts_exit_status=wanted.settings.accept_unstructured,
+    )
