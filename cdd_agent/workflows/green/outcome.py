@@ -70,9 +70,9 @@ def results_of(report: SuiteReport | None) -> Results:
     details: list[Detail] = []
     for case in report.tests if report else ():
         status = _STATUSES[case.outcome]
-        details.append(_detail(case.nodeid, status, case.failure if status in ("failed", "error") else None))
+        details.append(_detail(case.nodeid, status, failure=case.failure if status in ("failed", "error") else None))
     for error in report.collect_errors if report else ():
-        details.append(_detail(error.nodeid, "error", error.failure))
+        details.append(_detail(error.nodeid, "error", failure=error.failure))
     counts = {status: sum(detail.status == status for detail in details) for status in _STATUSES.values()}
     return Results(
         passed=counts["passed"],
@@ -84,7 +84,7 @@ def results_of(report: SuiteReport | None) -> Results:
     )
 
 
-def _detail(name: str, status: Status, failure: Failure | None) -> Detail:
+def _detail(name: str, status: Status, *, failure: Failure | None = None) -> Detail:
     if failure is None:
         return Detail(name=name, status=status)
     message = mask(failure.message).text[:MESSAGE_CAP]
