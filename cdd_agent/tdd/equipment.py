@@ -56,6 +56,7 @@ def tools_for(
         bench.workspace.root,
         access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
         permission=bench.permission,
+        variables=bench.suite.variables,
     )
     return (
         read,

@@ -1,5 +1,6 @@
 """Bash: a command of the model's, run in the sandbox that this run was given."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,11 +28,18 @@ class BashInput:
     timeout_s: Annotated[int, msgspec.Meta(ge=1, le=600, description="seconds until it is ended")] = 120
 
 
-def shell_tool(sandbox: Sandbox, root: Path, *, access: Access, permission: Permission | None = None) -> Tool:
+def shell_tool(
+    sandbox: Sandbox,
+    root: Path,
+    *,
+    access: Access,
+    permission: Permission | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Tool:
     """Bash in ``root``: the command gets the sandbox's few variables, no input, and nothing it starts survives it.
 
     What a command can do is for ``access`` and the sandbox to say, whatever its text; ``permission``, if there is one,
-    says before whether a person has to be asked.
+    says before whether a person has to be asked. ``variables`` are added to its environment.
     """
 
     def run(inputs: BashInput) -> ToolOutput:
@@ -46,7 +54,7 @@ def shell_tool(sandbox: Sandbox, root: Path, *, access: Access, permission: Perm
                     argv=("bash", "-c", inputs.command),
                     cwd=root,
                     access=access,
-                    variables={"PYTHONDONTWRITEBYTECODE": "1"},
+                    variables={"PYTHONDONTWRITEBYTECODE": "1", **(variables or {})},
                     timeout_s=inputs.timeout_s,
                     output_cap=OUTPUT_CAP_BYTES + 2 * _EDGE_BYTES,
                 )
