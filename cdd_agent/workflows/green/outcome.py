@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cdd_agent.git.repository import Repository
 from cdd_agent.guarded.keys import mask
 from cdd_agent.tdd.attempt import attempts_at, gave_up
-from cdd_agent.tdd.landing import PARTIAL
+from cdd_agent.tdd.landing import is_partial
 from cdd_agent.tdd.rules.verdict import names
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import StepExecution
@@ -44,7 +44,7 @@ def artifact_of(request: Request, step: StepExecution, *, why: str | None, bench
     report = _last_report(step, bench=bench)
     results = results_of(report)
     commit = step.commits.get("green")
-    is_partial = bool(attempts) and attempts[-1].finding == PARTIAL
+    is_kept_in_part = bool(attempts) and is_partial(attempts[-1])
     is_blocked = commit is None and bool(attempts) and gave_up(attempts[-1])
     changed = ChangedFiles() if commit is None else files_of(bench.repository, step.base_commit, commit=commit)
     return GreenArtifact(
@@ -52,7 +52,7 @@ def artifact_of(request: Request, step: StepExecution, *, why: str | None, bench
         request_id=request.request_id,
         targets=request.targets,
         test_files=request.test_files,
-        outcome="partial" if is_partial else "green" if why is None else "blocked" if is_blocked else "failed",
+        outcome="partial" if is_kept_in_part else "green" if why is None else "blocked" if is_blocked else "failed",
         implementation_files=changed,
         components=tuple(components_of(bench.repository, changed, before=step.base_commit, after=commit or "")),
         commit=commit,

@@ -12,7 +12,7 @@ from cdd_agent.git import commits
 from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.landing import PARTIAL
+from cdd_agent.tdd.landing import is_partial
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
@@ -81,7 +81,7 @@ class Green:
         ending = Cycle(request.item(self.ticket.slug), self._present, bench=self.bench, save=self._save).run()
         last = ending.state.execution(NUMBER).attempts[-1]
         why = ending.why
-        if why is None and last.finding == PARTIAL:  # landed, and killed before the state could say so
+        if why is None and is_partial(last):  # landed, and killed before the state could say so
             why = f"GREEN is kept in part; what is left: {'; '.join(last.reasons)}"
         now = self.clock.now()
         self._save(
