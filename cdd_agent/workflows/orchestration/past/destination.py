@@ -8,7 +8,7 @@ from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.notes.history import Entry, handoffs, survey
 from cdd_agent.git.repository import CommitId, Repository, resolved
 from cdd_agent.work.handoff import Handoff
-from cdd_agent.workflows.orchestration.feature import PREFIX
+from cdd_agent.workflows.orchestration.past.receipt import RUN
 
 _RELATIVE = re.compile(r"(?P<name>[^~^]+)(?P<steps>(?:[~^]\d{0,6}){1,20})")
 
@@ -44,7 +44,7 @@ def find(repository: Repository, name: str) -> Destination:
             hint=_nearest(repository, commit),
         )
     found = Entry(commit=commit, handoffs=said).latest
-    if not found.ticket.startswith(PREFIX):
+    if not _is_run(found.ticket):
         raise UsageError(
             f"{commit[:10]} belongs to the ticket {found.ticket!r:.100}, which cdd exec carries out.",
             hint="undo a step of it by: cdd exec SLUG --retry N; or go to a commit of: cdd tdd history",
@@ -93,7 +93,7 @@ def _common(repository: Repository, commit: CommitId, *, head: CommitId | None) 
 
 def _nearest(repository: Repository, commit: CommitId | None) -> str:
     """What to type instead: the newest commit of a run at or before ``commit``, else the oldest one after it."""
-    noted = {entry.commit: entry for entry in survey(repository).entries if _is_of_a_run(entry)}
+    noted = {entry.commit: entry for entry in survey(repository).entries if _is_run(entry.latest.ticket)}
     sides = ([f"{commit}"], ["--reverse", f"{commit}..HEAD"]) if commit is not None else (["HEAD"],)
     for span in sides:
         listed = (CommitId(line) for line in repository.git("rev-list", *span).splitlines())
@@ -105,5 +105,6 @@ def _nearest(repository: Repository, commit: CommitId | None) -> str:
     return "see which there are: cdd tdd history"
 
 
-def _is_of_a_run(entry: Entry) -> bool:
-    return entry.latest.ticket.startswith(PREFIX)
+def _is_run(ticket: str) -> bool:
+    """Whether this is the name of a run; whoever can push can write a note with any other."""
+    return re.fullmatch(RUN, ticket) is not None

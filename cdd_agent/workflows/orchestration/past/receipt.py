@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,10 @@ from cdd_agent.workflows.orchestration.feature import PREFIX
 PENDING = "refs/worktree/cdd/rollback"
 """Names the receipt while its way back is gone; each work tree has one of its own."""
 SCHEMA = 1
+RUN = r"tdd-[a-z0-9][a-z0-9-]{0,79}"
+"""The name of a run, as a pattern: it comes from a note, and becomes a part of paths and refs."""
+_Object: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40,64}\Z")]
+_Checkpoint: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^refs/cdd/checkpoints/{PREFIX}(?!.*\.\.)[\w./-]+\Z")]
 _KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
 _LIMIT_BYTES = 100_000_000
 """Of one file of a run."""
@@ -39,7 +43,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
     number: int
     """Counts the ways back in this repository."""
-    ticket: str
+    ticket: Annotated[str, msgspec.Meta(pattern=rf"^{RUN}\Z")]
     branch: str
     source: CommitId
     """Where the branch was."""
@@ -57,7 +61,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Those of ``restored`` that come from ``target`` all the same."""
     undoes: CommitId | None = None
     """The receipt of the way that this one goes back."""
-    refs: dict[str, str] = {}
+    refs: dict[_Checkpoint, _Object] = {}
     """Ref of a checkpoint -> object, as they were."""
 
     @property
@@ -138,6 +142,12 @@ def files_of(commit: CommitId, repository: Repository, *, when: str) -> Files:
     listed = repository.git("ls-tree", "-r", "-z", "--full-tree", commit, "--", when)
     entries = [entry.partition("\t") for entry in listed.split("\0") if entry]
     blobs = {path.removeprefix(f"{when}/"): about.split()[2] for about, _, path in entries}
+    strange = [name for name in blobs if not _is_own(name)]
+    if strange:
+        raise UsageError(
+            f"{commit[:10]} holds {strange[0]!r:.100}, which is no file of a run.",
+            hint=f"see what it is: git show {commit}",
+        )
     held = contents(repository, set(blobs.values()))
     return {path: held[blob] for path, blob in blobs.items() if blob in held}
 
@@ -171,7 +181,14 @@ def _read(folder: Path) -> Files:
 def _names(folder: Path) -> list[str]:
     """The ordinary files of runs below ``folder``; no link is ours."""
     found = (path for path in folder.glob(f"{PREFIX}*/**/*") if path.is_file() and not path.is_symlink())
-    return sorted(path.relative_to(folder).as_posix() for path in found if not is_leftover(path.name))
+    names = (path.relative_to(folder).as_posix() for path in found if not is_leftover(path.name))
+    return sorted(name for name in names if _is_own(name))
+
+
+def _is_own(name: str) -> bool:
+    """Whether a file of this name lies in the folder of a run, wherever that is."""
+    parts = name.split("/")
+    return len(parts) > 1 and re.fullmatch(RUN, parts[0]) is not None and not {"", ".", ".."} & set(parts)
 
 
 def _numbers(repository: Repository) -> dict[int, str]:
