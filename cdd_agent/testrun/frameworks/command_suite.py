@@ -22,6 +22,7 @@ from pytest_tdd_agent.report import Case, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
 """Some frameworks tell their results in nothing but what they print."""
+_COMPILED = frozenset({"cargo", "nextest", "go", "maven", "gradle", "dotnet"})
 SHOWN_CHARACTERS = 200_000
 """Of what was printed, for who reads it."""
 
@@ -119,6 +120,8 @@ class CommandSuite:
                 return _ran_nothing(f"{self.finding.argv[0]} cannot be started: {error.strerror or error}", started)
             ended = Ended(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
             found = self.framework.read(ended)
+            if not result.timed_out and not targets and found.problem is None:
+                found = beside_broken(self, found, folder=Path(folder).resolve())
         problem = _problem(self, result, found=found)
         if problem is not None:
             return _ran_nothing(problem, started, result=result)
@@ -150,6 +153,30 @@ class CommandSuite:
             duration_s=duration_s,
             notices=result.remarks,
         )
+
+
+def beside_broken(suite: CommandSuite, found: Results, *, folder: Path) -> Results:
+    """The results with those of the tests that could not be built because other test files do not compile.
+
+    In a compiled language one such file hides all tests that are built with it: they are run in a copy without it.
+    """
+    broken = [error.nodeid for error in found.collect_errors]
+    if suite.framework.name not in _COMPILED or not broken or not all(map(suite.framework.is_test, broken)):
+        return found
+    copy, results = folder / suite.root.name, folder / "others"
+    lent.copy_without(suite.root, copy, left_out=frozenset(broken))
+    results.mkdir()
+    others = suite.in_copy(copy)
+    tools = _tools(others, (suite.cache or folder).with_name("others"))
+    try:
+        result = _command(others, tools, targets=(), results=results)
+    except OSError:
+        return found
+    ended = Ended(root=copy, results=results, output=result.output, exit_status=result.exit_status)
+    read = suite.framework.read(ended)
+    known = {case.nodeid for case in found.tests}
+    more = () if read.problem is not None else tuple(case for case in read.tests if case.nodeid not in known)
+    return replace(found, tests=(*found.tests, *more))
 
 
 def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:

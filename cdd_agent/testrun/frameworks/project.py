@@ -55,7 +55,7 @@ def suite_of(wanted: Circumstances) -> Suite:
                 raise
             found = Found(framework=UNITTEST, finding=finding)
     suite = _by_command(wanted, found, timeout_s=timeout_s)
-    wanted.tell(f"Tests are run by {suite.looked_for}. {IN_PYTHON_ONLY}")
+    wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
 
 

@@ -11,6 +11,7 @@ from cdd_agent.storage import read_ordinary
 
 _DEEPEST = 4
 _MODULES = "node_modules"
+_COPIED_NOT = frozenset({".git", ".cdd", "target", _MODULES})
 _LEFT_OUT = frozenset({".git", ".cdd", "target", "build", "dist"})
 
 
@@ -23,6 +24,16 @@ def lend_modules(root: Path, *, copy: Path) -> None:
     above = next((folder for folder in root.parents if (folder / _MODULES).is_dir()), None)
     if above is not None and not os.path.lexists(copy / _MODULES) and _is_in_repository(root, above):
         os.symlink((above / _MODULES).resolve(), copy / _MODULES)
+
+
+def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
+    """A copy of a project's files without those ``left_out`` (relative, posix), what was built and what was fetched."""
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        inside = Path(folder).relative_to(root)
+        return {name for name in names if name in _COPIED_NOT or (inside / name).as_posix() in left_out}
+
+    shutil.copytree(root, copy, ignore=ignored, symlinks=True)
 
 
 def _is_in_repository(root: Path, above: Path) -> bool:
