@@ -2,13 +2,15 @@
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
 from cdd_agent.events import Notice, RunFinished, StepFinished, StepStarted, TurnEnded
 from cdd_agent.model.conversation import Turn
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.orchestration.conftest import (
     FIRST,
@@ -42,6 +44,24 @@ def covered() -> list[Turn]:
     return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that came to its end; never to be changed."""
+
+    runs: Runs
+    project: Project
+    model: ScriptedModel
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path) -> Finished:
+    folder = tmp_path_factory.mktemp("finished") / "project"
+    project, scripted = Project.make(folder, interpreter=interpreter, bytecode=bytecode), model(*covered())
+    runs = Runs(project=project)
+    runs.begin(scripted)
+    return Finished(runs=runs, project=project, model=scripted)
+
+
 def test_four_commits_a_cycle_and_one_at_the_end(runs: Runs, project: Project) -> None:
     scripted = model(*whole())
     state = runs.begin(scripted)
@@ -55,9 +75,8 @@ def test_four_commits_a_cycle_and_one_at_the_end(runs: Runs, project: Project) -
     assert second[0] in project.log
 
 
-def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(runs: Runs, project: Project) -> None:
-    scripted = model(*covered())
-    runs.begin(scripted)
+def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(finished: Finished) -> None:
+    scripted = finished.model
     works = [request.system.splitlines()[-1] for request in scripted.requests]
     assert works[:5] == [
         *(f"Work: tdd {SLUG} cycle 1 {phase} attempt 1" for phase in ("plan", "red", "green", "refactor")),
@@ -69,10 +88,9 @@ def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(runs: Runs
     assert roles == [f"You are the {name}" for name in ("list agent", "tester", "implementer", "refactorer")]
 
 
-def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(runs: Runs, project: Project) -> None:
-    runs.begin(model(*covered()))
-    commits = project.git("rev-list", "--reverse", "HEAD").split()[1:]
-    told = [note for commit in commits for note in runs.notes(commit)]
+def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(finished: Finished) -> None:
+    commits = finished.project.git("rev-list", "--reverse", "HEAD").split()[1:]
+    told = [note for commit in commits for note in finished.runs.notes(commit)]
     assert [(note["phase"], note["nextPhase"], note["cycleNumber"]) for note in told] == [
         ("PLAN", "RED", 1),
         ("RED", "GREEN", 1),
@@ -91,10 +109,8 @@ def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(runs: Runs, proj
     ]
 
 
-def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_done(
-    runs: Runs, project: Project
-) -> None:
-    runs.begin(model(*covered()))
+def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_done(finished: Finished) -> None:
+    project = finished.project
     assert project.log[4:] == [f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"], "no time to look for mutants"
     assert (project.folder / TESTS).read_text() == FIRST
     assert [event.title for event in project.seen if isinstance(event, StepStarted)] == list(TITLES)
@@ -253,8 +269,17 @@ def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: P
 
 
 def test_a_request_to_fix_makes_fixes(runs: Runs, project: Project) -> None:
-    runs.begin(model(*covered()), text="Fix the discount")
+    with pytest.raises(KeyboardInterrupt):
+        runs.begin(model(*covered()[:3], KeyboardInterrupt()), text="Fix the discount")
     assert project.log[2] == f"fix: {TITLES[0]}"
+
+
+def test_a_list_agent_that_gives_up_stops_the_run_with_its_reason(runs: Runs, project: Project) -> None:
+    with pytest.raises(GateClosed, match=r"is paused in cycle 1: PLAN was given up: test_is_wrong: ten percent of"):
+        runs.begin(model(gives_up()), is_attended=True)
+    assert project.log == []
+    assert runs.notes()[0]["phase"] == "PLAN"
+    assert runs.resume(model(*covered())).status == Status.COMPLETED
 
 
 def test_an_agent_that_only_talks_comes_to_an_end(runs: Runs, project: Project) -> None:
