@@ -170,7 +170,7 @@ def headless(command: Command) -> Command:
 
 def _print_json(event: "Event") -> None:
     """Write one event as a line of JSON."""
-    from cdd_agent.events import encode
+    from cdd_agent.events.codec import encode
 
     sys.stdout.write(encode(event).decode("utf-8") + "\n")
     sys.stdout.flush()

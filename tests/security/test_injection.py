@@ -22,7 +22,8 @@ from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.agent.unseen import show_controls, show_unseen
 from cdd_agent.errors import GateClosed
-from cdd_agent.events import Event, RolledBack, encode
+from cdd_agent.events import Event, RolledBack
+from cdd_agent.events.codec import encode
 from cdd_agent.model.conversation import JSON, Conversation, ToolResult
 from cdd_agent.model.port import Request, ToolSpec
 from cdd_agent.repl.render import Renderer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent import events, journal, settings
+from cdd_agent import journal, settings
 from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
 from cdd_agent.model import recorded
 from cdd_agent.storage import holder_of
@@ -180,7 +180,7 @@ def test_the_answer_of_an_interpreter_is_asked_for_anew(tmp_path: Path) -> None:
 
 def test_an_event_is_none_of_this_program(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too deep"):
-        events.decode(NESTED.encode())
+        codec.decode(NESTED.encode())
     (tmp_path / "events.jsonl").write_text(NESTED + "\n")
     assert list(journal.read(tmp_path / "events.jsonl")) == []
 

@@ -28,7 +28,8 @@ from rich.text import Text
 from cdd_agent.cli.app import run
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Event, encode
+from cdd_agent.events import Event
+from cdd_agent.events.codec import encode
 from cdd_agent.journal import Journal
 from cdd_agent.repl import crash
 from cdd_agent.repl.display import question
@@ -337,7 +338,10 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
     ("cdd_agent/cli/commands/doctor.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
-    ("cdd_agent/cli/invocation.py", "sys.stdout"): "given to a Screen; events.encode, which is escaped; let go of",
+    (
+        "cdd_agent/cli/invocation.py",
+        "sys.stdout",
+    ): "given to a Screen; events.codec.encode, which is escaped; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
     ("cdd_agent/cli/commands/schema.py", "sys.stdout"): "a file of the package",
     ("cdd_agent/repl/display/screen.py", "_Console"): "cleans what it renders",

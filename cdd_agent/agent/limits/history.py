@@ -5,7 +5,8 @@ from pathlib import Path
 
 from cdd_agent.agent.limits.used import of_answer
 from cdd_agent.errors import UsageError
-from cdd_agent.events import TurnEnded, decode
+from cdd_agent.events import TurnEnded
+from cdd_agent.events.codec import decode
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work import state_file
 from cdd_agent.work.state import UsageTotals

@@ -69,9 +69,7 @@ class Step:
         files = {target.partition("::")[0] for target in targets}
         return Request(
             targets=targets,
-            changes=trees.product_changes(
-                self.repository, layout=layout, red=self.red, green=self.green, tests=files
-            ),
+            changes=trees.product_changes(self.repository, layout=layout, red=self.red, green=self.green, tests=files),
             tests=trees.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
             stated=stated,
             red=self.red,

@@ -5,7 +5,8 @@ from random import Random
 from typing import TypeAlias
 
 from cdd_agent.errors import RecordingError
-from cdd_agent.events import TurnEnded, encode
+from cdd_agent.events import TurnEnded
+from cdd_agent.events.codec import encode
 from cdd_agent.model import recorded
 from cdd_agent.model.conversation import JSON, Text
 from tests.fuzz.figures import Figures

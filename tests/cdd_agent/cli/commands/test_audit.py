@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from cdd_agent.events import SuiteStarted, decode
+from cdd_agent.events import SuiteStarted
+from cdd_agent.events.codec import decode
 from tests.fakes.demo import SLUG
 from tests.fakes.program import command, environment
 
