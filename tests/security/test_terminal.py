@@ -341,7 +341,7 @@ HANDLES = {
     (
         "cdd_agent/cli/invocation.py",
         "sys.stdout",
-    ): "given to a Screen; events.codec.encode, which is escaped; let go of",
+    ): "given to a Screen; events.codec escapes; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
     ("cdd_agent/cli/commands/schema.py", "sys.stdout"): "a file of the package",
     ("cdd_agent/repl/display/screen.py", "_Console"): "cleans what it renders",
