@@ -1,0 +1,189 @@
+"""Runs of a framework of the tests' own, a shell script: what comes of its results, and what it may reach."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.testrun.frameworks.command_suite import CommandSuite
+from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
+from cdd_agent.testrun.frameworks.plain import MAKE
+from pytest_tdd_agent.codec import load
+from pytest_tdd_agent.report import Case, CollectError, Failure
+
+
+def read(ended: Ended) -> Results:
+    """One line a test: ``name outcome``."""
+    lines = [line.split() for line in (ended.output + _written(ended)).splitlines()]
+    cases = [
+        Case(nodeid=f"test/a.sh::{name}", outcome=outcome, file="test/a.sh", line=0, duration_s=0.0)
+        for name, outcome in lines
+    ]
+    return Results(tests=tuple(cases))
+
+
+def _written(ended: Ended) -> str:
+    path = ended.results / "found"
+    return path.read_text() if path.exists() else ""
+
+
+SHELL = Framework(
+    name="shell",
+    looked_for="run.sh",
+    find=lambda _: None,
+    arguments=lambda targets, results: (str(results / "found"), *targets),
+    read=read,
+    is_test=lambda path: path.startswith("test/"),
+    stale=lambda root: tuple(root.glob("old/*.xml")),
+    variables=(("COLOR", "no"),),
+)
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> CommandSuite:
+    root = tmp_path / "project"
+    (root / "test").mkdir(parents=True)
+    (root / "test" / "a.sh").write_text("one\n")
+    (root / "run.sh").write_text('echo "one passed"\n')
+    return CommandSuite(
+        root=root,
+        framework=SHELL,
+        finding=Finding(manifest=root / "run.sh", argv=("sh", "run.sh"), why="there is run.sh"),
+        sandbox=PlainSandbox(),
+        timeout_s=20,
+        cache=tmp_path / "build" / "shell",
+    )
+
+
+def script(suite: CommandSuite, text: str) -> None:
+    (suite.root / "run.sh").write_text(text)
+
+
+def outcomes(suite: CommandSuite, *targets: str) -> dict[str, str]:
+    run = suite.run(targets)
+    assert run.report is not None, run.problem
+    return {case.nodeid.partition("::")[2]: case.outcome for case in run.report.tests}
+
+
+def test_results_become_a_report_that_says_what_ran_and_what_the_tests_were(
+    suite: CommandSuite, tmp_path: Path
+) -> None:
+    run = suite.run(keep=tmp_path / "kept" / "report.json")
+    assert run.report is not None
+    assert load(tmp_path / "kept" / "report.json") == run.report
+    assert (run.report.framework, run.report.structured, run.report.complete) == ("shell", True, True)
+    assert (run.report.sandbox, run.report.collected, run.report.pytest) == ("none", 1, "")
+    assert list(run.report.fingerprints) == ["test/a.sh"]
+    assert run.report.nonce
+
+
+def test_targets_and_a_private_folder_are_given_to_the_command(suite: CommandSuite) -> None:
+    script(suite, 'echo "$2 passed" > "$1"; test "$COLOR" = no || exit 9\n')
+    assert outcomes(suite, "two") == {"two": "passed"}
+
+
+def test_result_files_of_an_earlier_run_are_gone_before_the_next(suite: CommandSuite) -> None:
+    (suite.root / "old").mkdir()
+    (suite.root / "old" / "a.xml").write_text("")
+    script(suite, 'test -e old/a.xml && echo "old failed" || echo "new passed"\n')
+    assert outcomes(suite) == {"new": "passed"}
+
+
+def test_tests_of_one_name_are_told_apart(suite: CommandSuite) -> None:
+    script(suite, 'echo "one failed"; echo "one passed"\n')
+    assert outcomes(suite) == {"one": "failed", "one #2": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("echo broken; exit 3\n", "broken"),
+        ("exit 3\n", "no output"),
+        ("sleep 20\n", "did not end within 0.5 s"),
+    ],
+)
+def test_a_run_without_results_is_a_problem(suite: CommandSuite, text: str, told: str) -> None:
+    def nothing(_: Ended) -> Results:
+        return Results()
+
+    script(suite, text)
+    timed = replace(suite, framework=replace(SHELL, read=nothing)).within(0.5 if "sleep" in text else 20)
+    run = timed.run()
+    assert run.report is None
+    assert told in (run.problem or "")
+
+
+def test_a_program_that_is_not_there_is_said(suite: CommandSuite) -> None:
+    gone = replace(suite, finding=replace(suite.finding, argv=("no-such-program",)))
+    assert "no-such-program cannot be started" in (gone.run().problem or "")
+
+
+def test_of_make_only_the_exit_status_is_known(suite: CommandSuite) -> None:
+    (suite.root / "Makefile").write_text(".PHONY: test\ntest:\n\t@exit 1\n")
+    finding = MAKE.find(suite.root)
+    assert finding is not None
+    run = replace(suite, framework=MAKE, finding=finding, accepts_exit_status=True).run()
+    assert run.report is not None
+    assert (run.report.structured, run.report.exit_status != 0, run.report.tests) == (False, True, ())
+
+
+class Recorder:
+    """Keeps the command, and prints nothing."""
+
+    level = "none"
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def run(self, command: Command) -> Result:
+        self.commands.append(command)
+        return Result(exit_status=0, head="", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level)
+
+
+def test_tests_configuration_and_installed_packages_stay_as_they_are(suite: CommandSuite) -> None:
+    (suite.root / "node_modules").mkdir()
+    recorder = Recorder()
+    suite.shut_in(recorder).run()
+    access = recorder.commands[0].access
+    for name in ("test/a.sh", "run.sh", "node_modules"):
+        assert suite.root / name in access.read_only
+    assert suite.root in access.read_write
+    command = suite.access(tests_too=True)
+    assert {suite.root / "test", suite.root / "test" / "a.sh"} & set(command.read_only)
+    assert suite.root / "test" / "a.sh" not in suite.access().read_only
+    assert suite.cache not in command.read_write, "what tests are judged by is no command's to write"
+
+
+def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: CommandSuite, tmp_path: Path) -> None:
+    for folder in ("node_modules/a", "packages/b/node_modules"):
+        (suite.root / folder).mkdir(parents=True)
+    copy = tmp_path / "copy"
+    (copy / "packages" / "b").mkdir(parents=True)
+    other = suite.in_copy(copy)
+    assert (copy / "node_modules").resolve() == suite.root / "node_modules"
+    assert (copy / "packages/b/node_modules").resolve() == suite.root / "packages/b/node_modules"
+    assert (other.root, other.cache, other.finding.manifest) == (copy, None, copy / "run.sh")
+    assert suite.root / "node_modules" in other.reads
+
+
+def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -> None:
+    why = Failure(phase="collect", kind="missing_module", origin="test", exception="", message="m")
+
+    def compiled(ended: Ended) -> Results:
+        if (ended.root / "test" / "b.sh").exists():
+            return Results(collect_errors=(CollectError(nodeid="test/b.sh", failure=why),))
+        return read(ended)
+
+    (suite.root / "test" / "b.sh").write_text("two\n")
+    run = replace(suite, framework=replace(SHELL, name="cargo", read=compiled)).run()
+    assert run.report is not None
+    assert [error.nodeid for error in run.report.collect_errors] == ["test/b.sh"]
+    assert [case.nodeid for case in run.report.tests] == ["test/a.sh::one"]
+    assert (suite.root / "test" / "b.sh").exists()
+
+
+def test_a_person_types_the_command_as_in_the_project(suite: CommandSuite) -> None:
+    finding = replace(suite.finding, argv=(str(suite.root / "bin" / "a tool"), "run"))
+    assert replace(suite, finding=finding).command == "'bin/a tool' run"
