@@ -103,7 +103,7 @@ def _settings(premises: Premises) -> Check:
 def _interpreter(premises: Premises) -> Check:
     suite = premises.suite()
     if not isinstance(suite, PytestSuite):
-        return Check(name="interpreter", state="ok", told=f"tests are run by {suite.looked_for}")
+        return Check(name="interpreter", state="ok", told=suite.conventions.looked_for)
     found = suite.interpreter
     told = f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})"
     return Check(name="interpreter", state="ok", told=told)

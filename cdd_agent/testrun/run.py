@@ -65,11 +65,6 @@ class PytestSuite:
         return f"{self.interpreter.path} -m pytest"
 
     @property
-    def looked_for(self) -> str:
-        """Where pytest finds tests, as the end of "by default ..."."""
-        return "pytest looks for functions test_* in files test_*.py and *_test.py"
-
-    @property
     def variables(self) -> Mapping[str, str]:
         """Nothing: the interpreter is named by its path."""
         return {}

@@ -79,6 +79,8 @@ class Conventions:
     """Names of files of which a part configures the tests and the rest is the product's."""
     parts: Callable[[Path], Mapping[str, str]] = lambda _: {}
     """Folder -> digests of those parts in it, by keys that begin with the file's name."""
+    looked_for: str = ""
+    """Where tests are found if nothing else is configured, as the end of "by default ..."."""
     is_python: bool = False
     """Whether the change can be looked at as Python, and tests of ours can be put beside the project's."""
     accepts_exit_status: bool = False
@@ -96,6 +98,7 @@ PYTEST = Conventions(
     stands_in=shadows_runner,
     shared=frozenset({"pyproject.toml", "setup.cfg", "tox.ini"}),
     parts=_sections,
+    looked_for="pytest looks for functions test_* in files test_*.py and *_test.py",
     is_python=True,
 )
 """Python's, as the plugin has them."""
@@ -160,11 +163,6 @@ class Suite(Protocol):
     @property
     def command(self) -> str:
         """What a person types in the project's folder to run all tests."""
-        ...
-
-    @property
-    def looked_for(self) -> str:
-        """Where tests are found if nothing else is configured, as the end of "by default ..."."""
         ...
 
     @property

@@ -53,6 +53,7 @@ class CommandSuite:
             names_of=names_of(self.framework.name, self.root),
             shared=configuration.SHARED,
             parts=configuration.parts,
+            looked_for=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
             accepts_exit_status=self.accepts_exit_status,
         )
 
@@ -60,11 +61,6 @@ class CommandSuite:
     def command(self) -> str:
         """What a person types in the project's folder to run all tests."""
         return " ".join(lent.shown(part, self.root) for part in self.finding.argv)
-
-    @property
-    def looked_for(self) -> str:
-        """How the framework was found, as the end of "by default ..."."""
-        return f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}"
 
     @property
     def variables(self) -> Mapping[str, str]:
