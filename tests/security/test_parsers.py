@@ -13,6 +13,7 @@ import pytest
 
 from cdd_agent import journal, settings
 from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
+from cdd_agent.events.codec import decode
 from cdd_agent.model import recorded
 from cdd_agent.storage import holder_of
 from cdd_agent.testrun.environments import candidates
@@ -38,6 +39,7 @@ DEEP = """
 import sys
 from cdd_agent import settings
 from cdd_agent.errors import CddError
+from cdd_agent.events.codec import decode
 from cdd_agent.model import recorded
 from cdd_agent.tickets import spec
 
@@ -180,7 +182,7 @@ def test_the_answer_of_an_interpreter_is_asked_for_anew(tmp_path: Path) -> None:
 
 def test_an_event_is_none_of_this_program(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too deep"):
-        codec.decode(NESTED.encode())
+        decode(NESTED.encode())
     (tmp_path / "events.jsonl").write_text(NESTED + "\n")
     assert list(journal.read(tmp_path / "events.jsonl")) == []
 
