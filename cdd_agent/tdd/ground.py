@@ -44,8 +44,8 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
         root = bench.suite.root
         raise EnvironmentMissing(
             f"No tests found: {bench.suite.conventions.framework} in {root} has none (by default "
-            f"{bench.suite.conventions.looked_for}), and without a test the gate cannot say that step {item.number}, a step of "
-            f"kind {item.kind}, left everything working.",
+            f"{bench.suite.conventions.looked_for}), and without a test the gate cannot say that step {item.number}, "
+            f"a step of kind {item.kind}, left everything working.",
             hint=f"write one test and commit it (see what is found: {_listing(bench)}), or "
             "give the step the kind feature",
         )
