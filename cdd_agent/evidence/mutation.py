@@ -12,7 +12,7 @@ from itertools import islice, zip_longest
 from cdd_agent.evidence.code.source import Function, docstring_lines, docstrings, parse, touched_lines
 from cdd_agent.evidence.outcomes import not_passing
 from cdd_agent.evidence.request import ProductChange, is_python
-from cdd_agent.testrun.run import SuiteRun
+from cdd_agent.testrun.suite import SuiteRun
 
 MOST = 4
 """Mutants that are tried."""

@@ -101,19 +101,3 @@ def commit_prefix(phase: Phase, kind: Kind) -> str:
             return "test"
         case "green":
             return {"feature": "feat", "bug": "fix", "docs": "docs", "chore": "chore"}.get(kind, "feat")
-
-
-def modules_of(sources: tuple[str, ...]) -> tuple[str, ...]:
-    """The dotted names under which tests may import ``sources``: what RED may find missing.
-
-    >>> modules_of(("src/ledger/export.py",))
-    ('src.ledger.export', 'ledger.export')
-    """
-    names: list[str] = []
-    for source in sources:
-        if not source.endswith(".py"):
-            continue
-        parts = source.removesuffix(".py").removesuffix("/__init__").split("/")
-        starts = range(2 if parts[0] in {"src", "lib"} and len(parts) > 1 else 1)
-        names.extend(".".join(parts[start:]) for start in starts)
-    return tuple(names)

@@ -26,8 +26,6 @@ from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
 from pytest_tdd_agent.report import SuiteReport
 
-__all__ = ["OUTPUT_CAP_BYTES", "PytestSuite", "Suite", "SuiteRun"]
-
 OUTPUT_CAP_BYTES = 200_000
 _REFUSED = "pytest refused to run"
 _USAGE_ERROR = 4
@@ -220,6 +218,3 @@ def _absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:
         return None
     what_to_do = diagnosis.advice(reason, python)
     return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"
-
-
-Suite = PytestSuite

@@ -19,7 +19,7 @@ from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.policy import Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.brief import brief_for
@@ -133,7 +133,7 @@ class Project:
             repository=self.repository,
             snapshots=Snapshots(self.repository, left_out=left_out),
             workspace=Workspace(self.folder),
-            suite=Suite(
+            suite=PytestSuite(
                 root=self.folder,
                 interpreter=self.interpreter,
                 sandbox=PlainSandbox(),

@@ -21,7 +21,7 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.git.states import require_usable
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import find_interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.fingerprint import digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel
@@ -311,7 +311,7 @@ def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, tmp
     repository = Repository(hostile.root)
     hostile.ready()
     kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
-    suite = Suite(
+    suite = PytestSuite(
         root=hostile.root, interpreter=find_interpreter(tmp_path), sandbox=PlainSandbox(), timeout_s=60, bytecode=None
     )
     with clean_copy(repository, suite, green=kept.commit, red=kept.commit) as copied:
@@ -367,7 +367,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(tmp_path: Path, *, name
     assert plain(repository.root, "rev-parse", branch).stdout.decode().strip() == commit
     move_head(repository, head, expected=commit, why=name)
     snapshots.restore(kept)
-    suite = Suite(
+    suite = PytestSuite(
         root=repository.root,
         interpreter=find_interpreter(tmp_path),
         sandbox=PlainSandbox(),

@@ -13,7 +13,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.settings import Settings
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.trust import Approvals
 from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
@@ -41,7 +41,9 @@ def premises(tmp_path: Path, interpreter: Interpreter) -> Premises:
         record=None,
         settings=Settings,
         repository=lambda: Repository.find(root),
-        suite=lambda: Suite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None),
+        suite=lambda: PytestSuite(
+            root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None
+        ),
         model=lambda: ScriptedModel([]),
     )
 

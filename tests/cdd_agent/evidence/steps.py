@@ -11,7 +11,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.report import Case, SuiteReport
 from tests.cdd_agent.evidence.requests import EMPTY
 from tests.fakes.project import QUICK
@@ -30,7 +30,7 @@ class Step:
     """One step of a project: RED is committed, GREEN is in the work tree and kept as a snapshot."""
 
     repository: Repository
-    suite: Suite
+    suite: PytestSuite
     red: str
     green: str
 
@@ -58,7 +58,7 @@ class Step:
                 path.write_text(content)
             if files is not green:
                 commit_paths(repository, "RED", paths=[(Path(inside) / name).as_posix() for name in files])
-        suite = Suite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+        suite = PytestSuite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
         kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
         return cls(repository=repository, suite=suite, red=str(repository.head()), green=kept.commit)
 

@@ -6,7 +6,7 @@ import pytest
 from cdd_agent.evidence.canaries import misreported, plant, remove
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.report import SuiteReport
 from tests.cdd_agent.evidence.steps import report_of
 from tests.fakes.project import QUICK
@@ -40,7 +40,7 @@ def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interprete
     planted = plant(tmp_path, ("a_spec.py::check_it",))
     assert planted is not None
     first, last = planted
-    suite = Suite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+    suite = PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
     report = suite.run((first.file, "a_spec.py::check_it", last.file)).report
     assert report is not None
     assert [case.nodeid.partition("::")[0] for case in report.tests] == [first.file] * 2 + ["a_spec.py"] + [

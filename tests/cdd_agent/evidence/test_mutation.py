@@ -4,7 +4,7 @@ import pytest
 
 from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, mutants_of, survival
 from cdd_agent.evidence.request import ProductChange
-from cdd_agent.testrun.run import SuiteRun
+from cdd_agent.testrun.suite import SuiteRun
 from tests.cdd_agent.evidence.steps import report_of
 
 T1, T2 = "tests/test_a.py::test_one", "tests/test_a.py::test_two[a::b]"

@@ -6,19 +6,19 @@ from cdd_agent.events import Event, SuiteStarted
 from cdd_agent.evidence.runs import Runs, TimeUp, silence
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from tests.fakes.project import QUICK
 
 ENDLESS = "import time\n\n\ndef test_it():\n    time.sleep(60)\n"
 
 
 @pytest.fixture
-def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Suite:
+def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> PytestSuite:
     (tmp_path / "pytest.ini").write_text(QUICK)
-    return Suite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+    return PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
 
 
-def test_a_run_is_told_and_counted(suite: Suite) -> None:
+def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text("def test_it(): pass\ndef test_other(): pass\n")
     seen: list[Event] = []
     runs = Runs(limit_s=60, emit=seen.append)
@@ -28,7 +28,7 @@ def test_a_run_is_told_and_counted(suite: Suite) -> None:
     assert runs.count == 1
 
 
-def test_a_run_ends_with_the_time_box(suite: Suite) -> None:
+def test_a_run_ends_with_the_time_box(suite: PytestSuite) -> None:
     (suite.root / "test_it.py").write_text(ENDLESS)
     runs = Runs(limit_s=1.2, emit=silence)
     with pytest.raises(

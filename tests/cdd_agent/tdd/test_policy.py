@@ -1,6 +1,7 @@
 import pytest
 
-from cdd_agent.tdd.policy import Kind, Phase, commit_prefix, modules_of, phases_of
+from cdd_agent.tdd.policy import Kind, Phase, commit_prefix, phases_of
+from cdd_agent.testrun.suite import modules_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
-from cdd_agent.testrun.run import Suite, SuiteRun
+from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import SuiteRun
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +18,9 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
 
 
 @pytest.fixture
-def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Suite:
+def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> PytestSuite:
     """The tests in the test's own folder."""
-    return Suite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+    return PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
 
 
 def outcomes(result: SuiteRun) -> dict[str, str]:

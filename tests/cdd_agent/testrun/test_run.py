@@ -9,7 +9,7 @@ import pytest_tdd_agent
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun.detect import find_interpreter
 from cdd_agent.testrun.inside import launcher, run_plugin
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import summary
 from tests.cdd_agent.testrun.conftest import outcomes, problem
@@ -18,7 +18,7 @@ STANDARD = {"__future__", "importlib", "os", "pathlib", "sys", "typing"}
 """Modules that the launcher and its plugin may use besides pytest."""
 
 
-def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: Suite) -> None:
+def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     kept = tmp_path / ".cdd" / "reports" / "a.json"
     result = suite.run(keep=kept)
@@ -27,12 +27,12 @@ def test_every_test_is_reported_and_the_report_is_kept(tmp_path: Path, suite: Su
     assert {path.name for path in tmp_path.iterdir()} == {"test_a.py", ".cdd", ".pytest_cache"}, "no __pycache__"
 
 
-def test_only_the_targets_are_run(tmp_path: Path, suite: Suite) -> None:
+def test_only_the_targets_are_run(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): pass\ndef test_two(): assert 1 == 2\n")
     assert outcomes(suite.run(("test_a.py::test_one",))) == {"test_a.py::test_one": "passed"}
 
 
-def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: Suite) -> None:
+def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("import not_written_yet\n")
     (tmp_path / "test_b.py").write_text("def test_one(): pass\n")
     result = suite.run()
@@ -42,7 +42,7 @@ def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path,
     assert (error.failure.kind, error.failure.missing_name) == ("missing_module", "not_written_yet")
 
 
-def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: Suite) -> None:
+def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: PytestSuite) -> None:
     result = suite.run()
     assert result.report is not None
     assert summary(result.report)["collected"] == 0
@@ -50,7 +50,7 @@ def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: Suit
 
 @pytest.mark.parametrize("option", ["-x", "--maxfail=1", "--stepwise"])
 def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(
-    tmp_path: Path, suite: Suite, *, option: str
+    tmp_path: Path, suite: PytestSuite, *, option: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {option}\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
@@ -58,7 +58,7 @@ def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(
 
 
 def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_configuration(
-    tmp_path: Path, suite: Suite
+    tmp_path: Path, suite: PytestSuite
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\npython_functions = check_*\npythonpath = lib\n")
     (tmp_path / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef three(): return 3\n")
@@ -91,7 +91,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.mark.parametrize("configuration", ["", "addopts = -n2\npythonpath = .\n"])
 def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
-    tmp_path: Path, suite: Suite, *, configuration: str
+    tmp_path: Path, suite: PytestSuite, *, configuration: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\n{configuration}")
     (tmp_path / "pytest_tdd_agent").mkdir()
@@ -106,7 +106,7 @@ def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
 
-def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, suite: Suite) -> None:
+def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "code_here.py").write_text("def child(): return 3\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_a.py").write_text(
@@ -120,7 +120,7 @@ def test_the_project_is_on_the_path_and_the_program_is_pytest(tmp_path: Path, su
     assert set(outcomes(suite.run()).values()) == {"passed"}
 
 
-def test_a_run_that_dies_names_its_end_and_the_test(tmp_path: Path, suite: Suite) -> None:
+def test_a_run_that_dies_names_its_end_and_the_test(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("import os\ndef test_one(): pass\ndef test_two(): os._exit(0)\n")
     said = problem(suite.run())
     assert said.startswith("pytest ended with status 0 while test_a.py::test_two was running and left no report")
@@ -128,14 +128,14 @@ def test_a_run_that_dies_names_its_end_and_the_test(tmp_path: Path, suite: Suite
     assert "ended by SIGABRT while test_a.py::test_one was running" in problem(suite.run())
 
 
-def test_a_run_that_hangs_is_ended_and_names_the_test(tmp_path: Path, suite: Suite) -> None:
+def test_a_run_that_hangs_is_ended_and_names_the_test(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("import time\ndef test_one(): pass\ndef test_two(): time.sleep(60)\n")
     result = replace(suite, timeout_s=4).run()
     assert problem(result) == "the tests did not end within 4 s: ended while test_a.py::test_two was running"
     assert result.duration_s < 20
 
 
-def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Path, suite: Suite) -> None:
+def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "conftest.py").write_text("def pytest_configure(config): config.option.maxfail = 1\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
     said = problem(suite.run())
@@ -148,7 +148,9 @@ def test_a_run_that_something_stops_says_what_stopped_it_and_where(tmp_path: Pat
     assert said.endswith("enough")
 
 
-def test_processes_that_tests_leave_behind_neither_hold_a_run_up_nor_outlive_it(tmp_path: Path, suite: Suite) -> None:
+def test_processes_that_tests_leave_behind_neither_hold_a_run_up_nor_outlive_it(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
     (tmp_path / "test_a.py").write_text(
         "import os, subprocess, sys, time\n"
         "def test_fork():\n"
@@ -172,7 +174,7 @@ ENTRY_POINT = "[pytest11]\npytest_tdd_agent = pytest_tdd_agent\n"
 
 @pytest.mark.parametrize("workers", ["", "-n1"])
 def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_out(
-    tmp_path: Path, suite: Suite, *, monkeypatch: pytest.MonkeyPatch, workers: str
+    tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch, workers: str
 ) -> None:
     installed = tmp_path / "installed"
     (installed / "cdd_agent-0.1.0.dist-info").mkdir(parents=True)
@@ -204,7 +206,7 @@ def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_
     assert result.notices == ()
 
 
-def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path, suite: Suite) -> None:
+def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --nosuch=3 -x\n")
     (tmp_path / "test_a.py").write_text("def test_one(): pass\n")
     result = suite.run()
@@ -224,7 +226,7 @@ def test_options_of_absent_plugins_are_left_out_and_that_is_said(tmp_path: Path,
     ],
 )
 def test_what_pytest_refuses_is_the_problem_with_what_to_do(
-    tmp_path: Path, suite: Suite, *, settings: str, said: str
+    tmp_path: Path, suite: PytestSuite, *, settings: str, said: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\n{settings}\n")
     why = problem(suite.run())
@@ -232,7 +234,7 @@ def test_what_pytest_refuses_is_the_problem_with_what_to_do(
     assert "test session starts" not in why
 
 
-def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: Suite) -> None:
+def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "conftest.py").write_text("import nosuch\n")
     why = problem(suite.run())
     assert "conftest.py': ModuleNotFoundError: No module named 'nosuch'; mend that file" in why
@@ -251,7 +253,7 @@ class Recorder:
         return Result(exit_status=1, head="", dropped_bytes=0, timed_out=False, duration_s=0, level=self.level)
 
 
-def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: Suite) -> None:
+def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuite) -> None:
     recorder = Recorder()
     assert problem(replace(suite, sandbox=recorder).run()) == "pytest ended with status 1 and left no report: no output"
     replace(suite, sandbox=recorder, flaky=2).run()
@@ -261,7 +263,7 @@ def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: Suite) -> 
 
 
 def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(
-    tmp_path: Path, suite: Suite, *, full_environment: Path
+    tmp_path: Path, suite: PytestSuite, *, full_environment: Path
 ) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project/.venv").symlink_to(full_environment)
@@ -285,7 +287,7 @@ def test_what_runs_in_the_projects_interpreter_is_python_3_8_and_needs_nothing_b
     assert {str(name).partition(".")[0] for name in modules} - STANDARD <= {"pytest", "_pytest"}
 
 
-def test_a_test_that_writes_into_a_ticket_changes_nothing(tmp_path: Path, suite: Suite) -> None:
+def test_a_test_that_writes_into_a_ticket_changes_nothing(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / ".cdd").mkdir()
     ticket = tmp_path / "tickets" / "sale"
     ticket.mkdir(parents=True)

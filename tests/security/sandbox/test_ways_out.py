@@ -31,7 +31,7 @@ from cdd_agent.sandbox.reachable.mounts import binds
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
@@ -45,10 +45,10 @@ def boxed(tmp_path: Path) -> Ground:
     return Ground.lay(tmp_path, level="bwrap")
 
 
-def suite(ground: Ground, interpreter: Interpreter) -> Suite:
+def suite(ground: Ground, interpreter: Interpreter) -> PytestSuite:
     (ground.project / "pytest.ini").write_text(QUICK)
     (ground.project / ".cdd").mkdir(exist_ok=True)
-    return Suite(
+    return PytestSuite(
         root=ground.project,
         interpreter=interpreter,
         sandbox=ground.sandbox,
@@ -436,10 +436,12 @@ def test_a_project_is_tested_the_same_on_every_rung(level: str, tmp_path: Path, 
         "def test_knows_its_user(): import getpass; assert getpass.getuser() and os.path.expanduser('~')\n"
     )
 
-    def outcomes(tests: Suite) -> dict[str, str]:
+    def outcomes(tests: PytestSuite) -> dict[str, str]:
         outcome = tests.run()
         assert outcome.report is not None, outcome
         return {case.nodeid: case.outcome for case in outcome.report.tests}
 
-    shut_in = Suite(root=plain.root, interpreter=interpreter, sandbox=at(level), timeout_s=60, bytecode=plain.bytecode)
+    shut_in = PytestSuite(
+        root=plain.root, interpreter=interpreter, sandbox=at(level), timeout_s=60, bytecode=plain.bytecode
+    )
     assert outcomes(shut_in) == outcomes(plain)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.run import Suite
+from cdd_agent.testrun.run import PytestSuite
 from tests.cdd_agent.testrun.conftest import outcomes
 
 THREE = "from code_here import add\ndef test_one(): assert add(1, 2) == 3\n"
@@ -25,7 +25,7 @@ def plain_pytest(folder: Path) -> int:
 
 
 def test_an_edit_within_the_same_second_is_judged_as_it_is_now_where_pytest_runs_the_old_code(
-    tmp_path: Path, suite: Suite
+    tmp_path: Path, suite: PytestSuite
 ) -> None:
     (tmp_path / "test_a.py").write_text(THREE)
     code = tmp_path / "code_here.py"
@@ -37,14 +37,14 @@ def test_an_edit_within_the_same_second_is_judged_as_it_is_now_where_pytest_runs
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed"}
 
 
-def test_an_edit_of_a_test_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path, suite: Suite) -> None:
+def test_an_edit_of_a_test_within_the_same_second_is_judged_as_it_is_now(tmp_path: Path, suite: PytestSuite) -> None:
     for number, expected in ((3, "passed"), (4, "failed")):
         write(tmp_path / "test_a.py", f"def test_one(): assert 1 + 2 == {number}\n")
         assert outcomes(suite.run()) == {"test_a.py::test_one": expected}
 
 
 def test_code_outside_the_project_and_by_another_name_of_a_folder_is_the_present_one(
-    tmp_path: Path, suite: Suite, *, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project, library = tmp_path / "project", tmp_path / "library"
     project.mkdir()
@@ -57,7 +57,9 @@ def test_code_outside_the_project_and_by_another_name_of_a_folder_is_the_present
         assert outcomes(replace(suite, root=project).run()) == {"test_a.py::test_one": expected}
 
 
-def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one(tmp_path: Path, suite: Suite) -> None:
+def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
     (tmp_path / "test_a.py").write_text(
         "import importlib, os, py_compile, subprocess, sys\n"
         "def write(text):\n"
@@ -81,7 +83,7 @@ def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one
 
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
-    tmp_path: Path, suite: Suite, *, workers: str
+    tmp_path: Path, suite: PytestSuite, *, workers: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\n")
     (tmp_path / "code_here.py").write_text("def add(a, b): return a + b\n")
@@ -99,7 +101,7 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
 
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
-    tmp_path: Path, suite: Suite, *, workers: str
+    tmp_path: Path, suite: PytestSuite, *, workers: str
 ) -> None:
     write(tmp_path / "code_here.py", "N = 1\n", at_s=1)
     write(tmp_path / "test_a.py", "import code_here\ndef test_one(): assert (code_here.N, 1) == (1, 1)\n", at_s=1)

@@ -35,7 +35,6 @@ class Remembered:
     suite: Suite
     known: dict[str, SuiteRun] = field(default_factory=dict)
     conventions = PYTEST
-    looked_for = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -45,6 +44,10 @@ class Remembered:
     @property
     def sandbox(self) -> Sandbox:
         return self.suite.sandbox
+
+    @property
+    def timeout_s(self) -> float:
+        return self.suite.timeout_s
 
     @property
     def command(self) -> str:
