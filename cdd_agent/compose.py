@@ -49,9 +49,8 @@ from cdd_agent.workflows.green.brief import brief_for as brief_for_green
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green
 from cdd_agent.workflows.orchestration import briefs
-from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
-from cdd_agent.workflows.orchestration.whereabouts import RESUME
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import Memory, read_memory
 

@@ -14,6 +14,8 @@ from cdd_agent.work.state import RunState, Status, StepExecution
 
 PREFIX = "tdd-"
 """What the names of all features begin with, and the ``ticket`` of their notes."""
+BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
+RESUME = "cdd tdd resume"
 LIMIT_BYTES = 100_000
 """Of a request."""
 

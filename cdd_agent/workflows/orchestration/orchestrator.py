@@ -19,8 +19,8 @@ from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
 from cdd_agent.workflows.orchestration import briefs, choice
-from cdd_agent.workflows.orchestration.feature import Feature, completed
-from cdd_agent.workflows.orchestration.whereabouts import RESUME, taken_up
+from cdd_agent.workflows.orchestration.feature import RESUME, Feature, completed
+from cdd_agent.workflows.orchestration.whereabouts import taken_up
 
 WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows")
 """How a person goes on with a run."""

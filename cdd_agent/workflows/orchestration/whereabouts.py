@@ -8,11 +8,8 @@ from cdd_agent.tdd import recovery
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepExecution
-from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature
 from cdd_agent.workflows.orchestration.recollection import rebuilt, recollect
-
-BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
-RESUME = "cdd tdd resume"
 
 
 def taken_up(feature: Feature, *, bench: Workbench, now: str) -> RunState:

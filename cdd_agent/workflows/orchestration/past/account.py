@@ -14,10 +14,7 @@ from cdd_agent.git.notes.history import Damage, Entry, survey
 from cdd_agent.git.notes.store import REF, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import Holder, holder_of
-from cdd_agent.workflows.orchestration.feature import PREFIX
-
-BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
-RESUME = "cdd tdd resume"
+from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

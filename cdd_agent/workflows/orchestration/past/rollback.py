@@ -20,9 +20,8 @@ from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
 from cdd_agent.work.hold import holding_repository
 from cdd_agent.work.state import RunState, Status
-from cdd_agent.workflows.orchestration.feature import PREFIX
+from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX
 from cdd_agent.workflows.orchestration.past import receipt as receipts
-from cdd_agent.workflows.orchestration.past.account import BEGIN
 from cdd_agent.workflows.orchestration.past.destination import find, is_ancestor
 from cdd_agent.workflows.orchestration.past.obstacles import require_free
 from cdd_agent.workflows.orchestration.past.receipt import Files, Receipt, RunFiles

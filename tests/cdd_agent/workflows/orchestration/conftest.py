@@ -14,9 +14,8 @@ from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from cdd_agent.workflows.orchestration import recollection
 from cdd_agent.workflows.orchestration.briefs import brief_for
-from cdd_agent.workflows.orchestration.feature import Feature
+from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
-from cdd_agent.workflows.orchestration.whereabouts import RESUME
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import call, says
 from tests.fakes.project import Project
