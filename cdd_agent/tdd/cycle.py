@@ -113,7 +113,9 @@ class Cycle:
             last = attempts[-1] if attempts else None
             if last is not None and last.finding == RedVerdict.ALREADY_GREEN and bench.policy.takes_covered:
                 why = take_covered(item, laid=laid, ledger=ledger, bench=bench)
-                return Ending(state=ledger.state, how="covered", why=why)
+                if why is not None:
+                    return Ending(state=ledger.state, how="covered", why=why)
+                continue
             if last is not None and is_partial(last):
                 told = land_part(item, laid=laid, ledger=ledger, bench=bench)
                 if told is not None:

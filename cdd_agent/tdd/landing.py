@@ -77,17 +77,27 @@ def land_phase(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, be
     settled = bench.brief(item, phase).settled
     if settled is not None:
         item = settled(item, attempt.answer or "")
+    commit = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, bench=bench)
+    if commit is None:
+        return False
+    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)  # going back leads here now
+    ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=commit))
+    return True
+
+
+def _committed(
+    item: WorkItem, attempt: AttemptRecord, *, paths: tuple[str, ...], laid: Ground, ledger: Ledger, bench: Workbench
+) -> CommitId | None:
+    """The commit of ``paths``; None if a commit hook of the user's refuses it: then the attempt is a closed one."""
     try:
         commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)
     except GateClosed as error:
         if not has_hooks(bench.repository):
             raise
-        _close(item, phase, why=error.happened, laid=laid, ledger=ledger, bench=bench)
-        return False
+        _close(item, attempt.phase, why=error.happened, laid=laid, ledger=ledger, bench=bench)
+        return None
     _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
-    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)  # going back leads here now
-    ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=commit))
-    return True
+    return commit
 
 
 def _close(item: WorkItem, phase: Phase, *, why: str, laid: Ground, ledger: Ledger, bench: Workbench) -> None:
@@ -96,7 +106,8 @@ def _close(item: WorkItem, phase: Phase, *, why: str, laid: Ground, ledger: Ledg
     reasons = (f"commit_refused: {why[:HOOK_WORDS_CAP]}",)
     recovery.put_back(laid.position, ticket=item.ticket, step=ledger.step, bench=bench)
     bench.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
-    ledger.replace_last(replace(last, verdict="closed", reasons=reasons))
+    finding = PARTIAL if last.finding == PARTIAL else None  # RED has not come to what the gate said
+    ledger.replace_last(replace(last, verdict="closed", reasons=reasons, finding=finding))
     bench.emit(
         GateJudged(phase=phase, attempt=last.number, open=False, reasons=reasons, evidence="a commit hook refused it")
     )
@@ -115,8 +126,11 @@ def do_without(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, be
     return True
 
 
-def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str:
-    """End RED with tests that pass at once: they stay if they notice altered code. What became of them, in words."""
+def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str | None:
+    """End RED with tests that pass at once: they stay if they notice altered code. What became of them, in words.
+
+    None if a commit hook of the user's refuses them, as ``land_phase`` has it.
+    """
     last = attempts_at("red", ledger.step)[-1]
     attempt = replace(last, verdict="closed")  # as the gate said, also after a kill below
     if last.verdict == "open":
@@ -127,8 +141,10 @@ def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workben
     ledger.replace_last(replace(last, verdict="open", checkpoint=kept))
     if stays:
         paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
-        commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)
-        told = "it passes already, and fails with the code altered: the test is kept"
+        landed = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, bench=bench)
+        if landed is None:
+            return None
+        commit, told = landed, "it passes already, and fails with the code altered: the test is kept"
     else:
         bench.snapshots.restore(laid.snapshot)
         commit = CommitId(str(bench.repository.head()))
@@ -210,14 +226,10 @@ def land_part(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench)
     """
     attempt = attempts_at("green", ledger.step)[-1]
     paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
-    try:
-        commit = land(item, replace(attempt, verdict="closed"), step=ledger.step, paths=paths, bench=bench)
-    except GateClosed as error:
-        if not has_hooks(bench.repository):
-            raise
-        _close(item, "green", why=error.happened, laid=laid, ledger=ledger, bench=bench)
+    closed = replace(attempt, verdict="closed")
+    commit = _committed(item, closed, paths=paths, laid=laid, ledger=ledger, bench=bench)
+    if commit is None:
         return None
-    _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
     ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)
     ledger.keep(record_commit(ledger.state, item.number, phase="green", commit=commit))
     return f"GREEN is kept in part ({commit[:8]}); what is left: {'; '.join(attempt.reasons)}"

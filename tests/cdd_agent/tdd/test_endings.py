@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.events import GateJudged, RolledBack
+from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.policy import Progress, WorkItem
 from cdd_agent.tdd.workbench import Workbench
@@ -16,6 +17,15 @@ from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is
 
 BLOCKED = says(call("ReportBlocked", why="test_is_wrong", reason="90 is no tenth off 100\nsay so"))
 WRONG = writes("discount.py", "def discount(price):\n    return price\n")
+
+
+def rewrites(content: str) -> Turn:
+    """A turn that writes the test file once more."""
+    return says(
+        call("Read", file_path=TEST_FILE),
+        call("Write", "toolu_W", file_path=TEST_FILE, content=content),
+        call("CompleteImplementation", implementation_files=[]),
+    )
 
 
 def bench(project: Project, *turns: object, **policy: object) -> Workbench:
@@ -136,6 +146,24 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
     assert project.status == ""
     (note,) = notes(project, "HEAD")
     assert (note["error"], note["gate"]["open"]) == (None, False)  # type: ignore[index]
+
+
+def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_anew(project: Project) -> None:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    hook = project.folder / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ngrep -q licence tests/test_discount.py || { echo 'no licence line'; exit 1; }\n")
+    hook.chmod(0o755)
+    right = rewrites(f"# licence\n{GREEN_AT_ONCE}")
+    made = bench(project, writes(TEST_FILE, GREEN_AT_ONCE), right, takes_covered=True, evidence_timeout_s=60)
+    ending = run(project, item(), bench=made)
+    assert ending.how == "covered"
+    assert project.log == ["code", "test: Ten percent off"]
+    first, second = ending.state.execution(1).attempts
+    assert (first.verdict, first.finding, second.verdict) == ("closed", None, "open")
+    assert first.reasons[0].startswith("commit_refused: ")
+    assert "no licence line" in first.reasons[0]
 
 
 def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Project) -> None:
