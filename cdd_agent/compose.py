@@ -260,6 +260,7 @@ class Composition:
             most_alike=2,
             is_strict=True,
             keeps_landed=True,
+            one_test=True,
             takes_covered=True,
             commits_nothing=True,
         )

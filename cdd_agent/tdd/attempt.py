@@ -15,7 +15,15 @@ from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Request
-from cdd_agent.evidence.trees import layout_of, newly_passing, product_changes, product_sources, sources_of_tests
+from cdd_agent.evidence.trees import (
+    layout_of,
+    newly_passing,
+    product_changes,
+    product_sources,
+    project_in,
+    sources_in,
+    sources_of_tests,
+)
 from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.guarded.keys import mask
@@ -26,7 +34,7 @@ from cdd_agent.tdd.equipment import locks_for, tools_for
 from cdd_agent.tdd.ground import Ground, scope_words
 from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules import verdict
-from cdd_agent.tdd.rules.red import RedVerdict
+from cdd_agent.tdd.rules.red import RedVerdict, surplus
 from cdd_agent.tdd.rules.remedies import remedies
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -74,6 +82,8 @@ def make_attempt(
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
         judged = verdict.joined(judged, doubts)
+    elif phase == "red" and bench.policy.one_test and report is not None:
+        judged = verdict.joined(judged, _surplus(report, checkpoint=checkpoint, ground=ground, bench=bench))
     finding = _red_finding(item, judged, report=report, ground=ground, bench=bench) if phase == "red" else None
     reasons = briefing.reason_lines(judged)
     bench.emit(
@@ -293,6 +303,15 @@ def _put_back_offences(
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
     return tuple(offences.values())
+
+
+def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, bench: Workbench) -> tuple[Reason, ...]:
+    """What speaks against an attempt at RED that adds more than one test."""
+    old = {error.nodeid for error in ground.baseline.collect_errors}
+    files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
+    project = project_in(bench.repository, bench.suite)
+    sources = sources_in(bench.repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
+    return surplus(report, baseline=ground.baseline, sources=sources)
 
 
 def _doubts(

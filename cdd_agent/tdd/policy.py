@@ -65,6 +65,8 @@ class Policy:
     """An attempt that breaks one test is taken back, however many others it mends."""
     keeps_landed: bool = False
     """A phase that fails takes back its own changes only, so that a person can go on from it; else the whole item."""
+    one_test: bool = False
+    """RED adds one new test, with as many parameters as it likes."""
     takes_covered: bool = False
     """A new test that passes at once ends the item, and stays if it notices altered code; else RED is tried again."""
     commits_nothing: bool = False

@@ -148,6 +148,19 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
     assert (note["error"], note["gate"]["open"]) == (None, False)  # type: ignore[index]
 
 
+def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_told(project: Project) -> None:
+    two = TEST + "\n\ndef test_none():\n    assert discount(0) == 0\n"
+    model = ScriptedModel([writes(TEST_FILE, two), rewrites(TEST), green(), content_as_it_is()])
+    made = project.bench(model)
+    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, one_test=True)))
+    assert ending.how == "done"
+    first, second, *_ = ending.state.execution(1).attempts
+    assert (first.verdict, first.finding, second.verdict) == ("closed", "INVALID", "open")
+    (reason,) = first.reasons
+    assert reason.startswith("several_tests: RED adds 2 tests")
+    assert f"{TEST_FILE}::test_discount, {TEST_FILE}::test_none" in str(model.requests[1].messages)
+
+
 def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_anew(project: Project) -> None:
     project.write({"discount.py": CODE})
     project.git("add", "discount.py")

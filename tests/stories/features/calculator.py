@@ -81,7 +81,13 @@ CASES = (
     Case(title="adds zero", check="add(7, 0) == 7"),
     Case(title="adds a negative number", check="add(2, -3) == -1"),
     Case(title="adds decimals exactly", check="add(0.1, 0.2) == 0.3", code=exact("add", "+")),
-    Case(title="subtracts two numbers", check="subtract(5, 3) == 2", code=two("subtract", "-"), green="breaks"),
+    Case(
+        title="subtracts two numbers",
+        check="subtract(5, 3) == 2",
+        code=two("subtract", "-"),
+        red="several",
+        green="breaks",
+    ),
     Case(title="subtracts zero", check="subtract(7, 0) == 7", red="forces"),
     Case(title="subtracts a negative number", check="subtract(2, -3) or True", is_dropped=True),
     Case(title="subtracts decimals", check="subtract(0.3, 0.1) == 0.2", code=exact("subtract", "-"), green="claims"),
@@ -125,6 +131,9 @@ def _turns(cases: Sequence[Case], slug: str) -> Iterator[Turn]:
         if case.red == "forces":  # a failure that nobody asked for, made in the product
             forced = written.replace("import calculator\n", "import calculator\nimport zero\n")
             yield red.turn(_bash("zero.py", "raise ValueError\n"), *_write(TESTS, forced), _done())
+        if case.red == "several":  # what the list has for later too
+            more = f"{written}\n\ndef test_of_another_cycle():\n    assert not calculator\n"
+            yield red.turn(*_write(TESTS, more), _done())
         yield red.turn(*_write(TESTS, written), _done())
         if not case.is_dropped:
             tests = written

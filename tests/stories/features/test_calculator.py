@@ -92,6 +92,7 @@ def test_three_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
         ("red", "wrong_reason"),
         ("red", "already_green"),
         ("plan", "list_open"),
+        ("red", "several_tests"),
         ("green", "broke_others"),
     ]
     check(folder, THREE)
@@ -121,6 +122,7 @@ def test_sixteen_tests(make: Make, cdd: Cdd, tmp_path: Path) -> None:
     refused = closed(done.stdout)
     assert [each for each in refused if each != ("red", "already_green")] == [
         ("red", "wrong_reason"),
+        ("red", "several_tests"),
         ("green", "broke_others"),
         ("red", "source_changed"),
         ("green", "no_change"),

@@ -111,6 +111,7 @@ class Runs:
             most_alike=2,
             is_strict=True,
             keeps_landed=True,
+            one_test=True,
             takes_covered=True,
             commits_nothing=True,
         )
