@@ -286,7 +286,7 @@ class Composition:
         adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
         policy = Policy(
             max_attempts=own.max_iterations,
-            budget=replace(_budget(limits), max_calls_total=limits.max_calls_per_turn),
+            budget=replace(_budget(limits), max_calls_total=own.max_tool_calls),
             evidence_timeout_s=limits.evidence_timeout_s,
             gate_runs=() if own.full_suite_on_completion else wanted.files,
             targets_first=own.run_specific_test_first,

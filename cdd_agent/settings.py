@@ -59,6 +59,8 @@ class GreenSettings:
 
     max_iterations: int = 20
     """Attempts, before what was done is taken back or kept in part."""
+    max_tool_calls: int = 10
+    """Of the model, in one iteration."""
     test_timeout_s: float = 120.0
     """Of one run of tests."""
     continue_on_partial_success: bool = True

@@ -31,7 +31,7 @@ def test_max_iterations(shop: Shop) -> None:
 
 def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
     text = (
-        "max_calls_per_turn: 4\ntest_timeout_s: 300\ngreen:\n  max_iterations: 7\n  test_timeout_s: 33\n"
+        "test_timeout_s: 300\ngreen:\n  max_iterations: 7\n  max_tool_calls: 4\n  test_timeout_s: 33\n"
         "  continue_on_partial_success: false\n  run_after_each_file: false\n  run_specific_test_first: false\n"
         "  full_suite_on_completion: false\n"
     )
