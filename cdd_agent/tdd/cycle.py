@@ -165,12 +165,19 @@ class Cycle:
             head = bench.repository.head()
             hand_over(item, last, step=ledger.step, commit=CommitId(str(head)), bench=bench)
         else:
-            recovery.undo_step(item.ticket, ledger.step, why=_why_undone(last), bench=bench)
+            used_up = "there is no progress" if self._is_in_vain(last) else "the attempts are used up"
+            why = "the agent gave up" if gave_up(last) else used_up
+            recovery.undo_step(item.ticket, ledger.step, why=why, bench=bench)
         reasons = "; ".join(last.reasons)
         if gave_up(last):
             return Ending(state=ledger.state, how="blocked", why=f"{last.phase.upper()} was given up: {reasons}")
-        why = f"{last.phase.upper()} was refused {last.number} times; the last reasons: {reasons}"
+        vain = f", the last {bench.policy.most_alike} in the same way" if self._is_in_vain(last) else ""
+        why = f"{last.phase.upper()} was refused {last.number} times{vain}; the last reasons: {reasons}"
         return Ending(state=ledger.state, how="failed", why=why)
+
+    def _is_in_vain(self, last: AttemptRecord) -> bool:
+        """Whether attempts were left after the ``last`` one, which came to the same as those before it."""
+        return last.number < self._bench.policy.max_attempts and not gave_up(last)
 
     def _tell_apart(self) -> None:
         """Say which repositories inside the work tree are new or moved: they are in no checkpoint and no commit."""
@@ -195,7 +202,3 @@ def _report(path: Path) -> SuiteReport | None:
         return load(path)
     except ReportError:
         return None
-
-
-def _why_undone(last: AttemptRecord) -> str:
-    return "the agent gave up" if gave_up(last) else "the attempts are used up"

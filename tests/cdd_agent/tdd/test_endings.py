@@ -71,7 +71,8 @@ def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
     ending = run(project, item(), bench=bench(project, red(), WRONG, WRONG, most_alike=2))
     assert ending.how == "failed"
     assert ending.why is not None
-    assert ending.why.startswith("GREEN was refused 2 times")
+    assert ending.why.startswith("GREEN was refused 2 times, the last 2 in the same way; the last reasons: ")
+    assert [event.why for event in project.seen if isinstance(event, RolledBack)][-1] == "there is no progress"
 
 
 def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(project: Project) -> None:
