@@ -26,6 +26,21 @@ def require_identity(repository: Repository) -> None:
         ) from error
 
 
+def require_base(repository: Repository) -> CommitId:
+    """HEAD, to commit after and to go back to.
+
+    Raises ``EnvironmentMissing`` if there is no commit yet, or if git does not know who commits.
+    """
+    require_identity(repository)
+    head = repository.head()
+    if head is None:
+        raise EnvironmentMissing(
+            "This repository has no commit yet, so there is nothing to go back to.",
+            hint="make one: git commit --allow-empty -m start",
+        )
+    return head
+
+
 def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], allow_empty: bool = False) -> CommitId:
     """Commit the present content of ``paths`` and nothing else; the rest of the user's index stays as it is.
 
@@ -133,6 +148,12 @@ def _listed(paths: Iterable[str]) -> bytes:
     return encoded("".join(f"{path}\0" for path in paths))
 
 
+def uncommitted(repository: Repository) -> tuple[str, ...]:
+    """Paths that are staged, changed or untracked, in git's order, but for repositories that only lie in here."""
+    apart = repository.apart()
+    return tuple(path for path in repository.uncommitted() if path not in apart)
+
+
 def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
     """Raise ``UsageError`` if work cannot begin because of the user's: paths ``changed`` and not committed.
 
@@ -149,7 +170,7 @@ def require_undisturbed(repository: Repository, changed: Sequence[str]) -> None:
 
 
 def require_finished(repository: Repository) -> None:
-    """Raise ``UsageError`` while a merge, cherry-pick, revert, rebase or bisect of the user's is in progress."""
+    """Raise ``UsageError`` while a merge, rebase or the like of the user's, or a rollback of ours, is in progress."""
     unfinished = repository.unfinished()
     if unfinished is not None:
         state, ends = unfinished

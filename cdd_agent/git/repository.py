@@ -109,7 +109,7 @@ class Repository:
             return None
 
     def unfinished(self) -> tuple[str, str] | None:
-        """What the user has begun with git and not ended, and what ends it; None if nothing."""
+        """What was begun in the repository and not ended, and what ends it; None if nothing."""
         begun = states.in_progress(self.place)
         if begun is None and self.git("ls-files", "--unmerged", "-z"):
             return "a merge with conflicts", "git add the files once they are right, or git checkout -- them"

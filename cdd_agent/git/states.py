@@ -17,7 +17,11 @@ _LOCK_PAUSE_S = 0.05
 _LIMIT_BYTES = 500_000_000
 """``packed-refs`` holds a line for each ref."""
 
+ROLLBACK = "refs/worktree/cdd/rollback"
+"""Names the receipt of a rollback while it is gone; each work tree has one of its own."""
+
 _UNFINISHED = (
+    (ROLLBACK, "a rollback of cdd's own", "cdd tdd status, which goes the rest of its way"),
     ("MERGE_HEAD", "a merge", "git merge --continue, or git merge --abort"),
     ("rebase-apply/applying", "git am", "git am --continue, or git am --abort"),
     ("rebase-merge", "a rebase", "git rebase --continue, or git rebase --abort"),
@@ -31,7 +35,7 @@ _UNFINISHED = (
 
 
 def in_progress(place: Place) -> tuple[str, str] | None:
-    """What the user has begun with git and not ended, and what ends it; None if nothing."""
+    """What was begun in the repository and not ended, and what ends it; None if nothing."""
     for name, state, ends in _UNFINISHED:
         if (place.git_dir / name).exists():
             return state, ends

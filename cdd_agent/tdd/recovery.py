@@ -16,6 +16,7 @@ from cdd_agent.git.commits import move_head
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, resolved
 from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.states import require_usable
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.workbench import Keeping, Workbench
 from cdd_agent.work.hold import holding_repository, holding_ticket
@@ -332,18 +333,22 @@ def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> No
 
 
 @contextmanager
-def alone(bench: Workbench, folder: Path) -> Iterator[None]:
-    """Be the only one at work in the repository and on what ``folder`` holds, a ticket's or a run's.
+def alone(repository: Repository) -> Iterator[None]:
+    """Be the only one at work in the repository; what killed runs left behind is removed first.
 
-    What killed runs left behind is removed first. Raises ``UsageError`` if another process is at work.
+    Raises ``UsageError`` if another process is at work, ``GitUnable`` if no commit could be made.
     """
-    with (
-        holding_repository(bench.repository.place.common_dir) as was_killed,
-        holding_ticket(bench.suite.root, folder),
-        scratch(),
-    ):
+    require_usable(repository.place)
+    with holding_repository(repository.place.common_dir) as was_killed, scratch():
         if was_killed:
-            sweep(bench.repository)
+            sweep(repository)
+        yield
+
+
+@contextmanager
+def alone_on(folder: Path, *, bench: Workbench) -> Iterator[None]:
+    """``alone``, and the only one to write what ``folder`` holds, a ticket's or a run's."""
+    with alone(bench.repository), holding_ticket(bench.suite.root, folder):
         yield
 
 

@@ -228,9 +228,10 @@ def record_files(
     return _with(state, changed)
 
 
-def record_usage(state: RunState, number: int, *, usage: UsageTotals) -> RunState:
-    """Step ``number`` with what it has used so far, in place of what was recorded before."""
-    return _with(state, replace(state.execution(number), usage=usage))
+def record_usage(state: RunState, number: int | None, *, step: UsageTotals, ticket: UsageTotals) -> RunState:
+    """What all of it has used so far, and step ``number`` if one was run, in place of what was recorded before."""
+    counted = replace(state, usage=ticket)
+    return counted if number is None else _with(counted, replace(state.execution(number), usage=step))
 
 
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:

@@ -107,8 +107,9 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
     files; if they are in the way, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
     """
     from cdd_agent.repl.talk import past
+    from cdd_agent.tdd.recovery import alone
     from cdd_agent.workflows.orchestration.past.going import finish, go
-    from cdd_agent.workflows.orchestration.past.rollback import alone, look, look_undo
+    from cdd_agent.workflows.orchestration.past.rollback import look, look_undo
 
     invocation = invocation.with_options(given)
     if (commit is None) is not undo:
@@ -117,7 +118,7 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
             happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history shows them"
         )
     site = _site(invocation)
-    with alone(site):
+    with alone(site.repository):
         finish(site)
         way = look(site, commit) if commit is not None else look_undo(site)
         if invocation.as_json:

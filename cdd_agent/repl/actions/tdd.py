@@ -10,10 +10,11 @@ from cdd_agent.repl.display.question import may_go_back
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.sitting import Sitting
 from cdd_agent.repl.talk import past
+from cdd_agent.tdd.recovery import alone
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.orchestration.feature import Feature
 from cdd_agent.workflows.orchestration.past.going import finish, go, settle
-from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo, site_of
+from cdd_agent.workflows.orchestration.past.rollback import Site, look, look_undo, site_of
 from cdd_agent.workflows.orchestration.recollection import to_begin, to_resume
 
 _ALLOW_DIRTY = "--allow-dirty"
@@ -72,7 +73,7 @@ def rollback(sitting: Sitting, argument: str) -> None:
     if not argument:
         raise UsageError("Which commit? None was named.", hint="/tdd history shows them; /tdd rollback COMMIT")
     site = _site(sitting)
-    with alone(site):
+    with alone(site.repository):
         finish(site)
         way = look_undo(site) if argument == "--undo" else look(site, argument)
         past.show_way(way, screen=sitting.screen)

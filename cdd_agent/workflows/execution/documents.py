@@ -7,7 +7,7 @@ from typing import Self
 from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
-from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed
+from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed, uncommitted
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem, phases_of
@@ -65,8 +65,8 @@ class Documents:
 def changes_of_users(repository: Repository, ticket: Ticket) -> tuple[str, ...]:
     """Paths outside the tickets that are changed, staged or untracked and not committed, in git's order."""
     own = tuple(f"{folder}/" for folder in ticket_folders(repository, ticket))
-    others = {_ignore_file(repository, ticket), *repository.apart()}
-    return tuple(path for path in repository.uncommitted() if not path.startswith(own) and path not in others)
+    ignore = _ignore_file(repository, ticket)
+    return tuple(path for path in uncommitted(repository) if not path.startswith(own) and path != ignore)
 
 
 def require_clean(repository: Repository, ticket: Ticket, *, allow_dirty: bool) -> None:
@@ -94,13 +94,13 @@ def commit_documents(repository: Repository, ticket: Ticket, *, documents: Docum
         write_atomic(ignore, b"execution-state.json*\n")
     own = {f"{folder}/{path.name}" for path in (ticket.spec_path, ticket.plan_path)}
     own.add(_ignore_file(repository, ticket))
-    uncommitted = [path for path in repository.uncommitted() if path in own]
-    if not uncommitted:
+    changed = [path for path in repository.uncommitted() if path in own]
+    if not changed:
         return
     subject = f"plan: {in_one_line(documents.plan.title)}"
     message = f"{subject}\n\nTicket: {ticket.slug}\nPhase: PLAN\n"
     before = repository.head()
-    commit = commit_paths(repository, message, paths=uncommitted)
+    commit = commit_paths(repository, message, paths=changed)
     if commit != before:
         emit(Committed(phase="plan", commit=commit, subject=subject))
 

@@ -14,7 +14,6 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.workbench import Workbench
@@ -91,8 +90,7 @@ class Executor:
         Raises ``UsageError`` if another process holds one of them, ``GitUnable`` if no commit could be made.
         """
         started = self.clock.monotonic()
-        require_usable(self.bench.repository.place)
-        with recovery.alone(self.bench, self.ticket.folder):
+        with recovery.alone_on(self.ticket.folder, bench=self.bench):
             self.read()
             name, sandbox = self.bench.model.name, self.bench.suite.sandbox.level
             self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
@@ -205,10 +203,7 @@ class Executor:
 
     def _counted(self, state: RunState) -> RunState:
         """``state`` with what has been used so far, by the ticket and by the step that was run last."""
-        state = replace(state, usage=self._meter.ticket)
-        if self._metered is None:
-            return state
-        return states.record_usage(state, self._metered, usage=self._meter.step)
+        return states.record_usage(state, self._metered, step=self._meter.step, ticket=self._meter.ticket)
 
 
 def stale(executor: Executor) -> tuple[int, ...]:

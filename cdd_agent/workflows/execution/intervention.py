@@ -9,7 +9,6 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import briefing, recovery
 from cdd_agent.tdd.rules import verdict
 from cdd_agent.tickets.plan import Step
@@ -47,8 +46,7 @@ def commit_changes(executor: Executor, message: str = "") -> None:
     staged of one is not what it holds; ``GateClosed`` if a hook refuses them.
     """
     repository = executor.bench.repository
-    require_usable(repository.place)
-    with recovery.alone(executor.bench, executor.ticket.folder):
+    with recovery.alone_on(executor.ticket.folder, bench=executor.bench):
         require_finished(repository)
         number = _underway(executor)
         if number is not None:  # its half-done files cannot be told from the user's

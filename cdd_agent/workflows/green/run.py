@@ -9,7 +9,6 @@ from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import Notice, RunFinished, RunStarted
 from cdd_agent.evidence.trees import layout_of
 from cdd_agent.git import commits
-from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.landing import is_partial
@@ -39,7 +38,7 @@ class Green:
         self._allows_dirty = allow_dirty
         self._meter = meter or Meter(bench.model, clock=clock, ticket=self.ticket.slug, go_on=wanted.ways.go_on)
         self.bench = replace(bench, model=self._meter, ways=wanted.ways)
-        self._is_metered = False
+        self._metered: int | None = None
         self.state: RunState | None = None
 
     def run(self, *, anew: bool = False) -> GreenArtifact:
@@ -51,8 +50,7 @@ class Green:
         """
         bench, slug = self.bench, self.ticket.slug
         started = self.clock.monotonic()
-        require_usable(bench.repository.place)
-        with recovery.alone(bench, self.ticket.folder):
+        with recovery.alone_on(self.ticket.folder, bench=bench):
             request, state = self._gone_on_with(anew=anew) or self._begun()
             self._save(state)
             sandbox = bench.suite.sandbox.level
@@ -76,7 +74,7 @@ class Green:
     def _carried_out(self, request: Request) -> str | None:
         """Why not all tests pass, once the cycle has ended and the state says so; None if they do."""
         self._meter.begin(f"the run {self.ticket.slug}", used=self._present.execution(NUMBER).usage)
-        self._is_metered = True
+        self._metered = NUMBER
         self._meter.check()
         ending = Cycle(request.item(self.ticket.slug), self._present, bench=self.bench, save=self._save).run()
         last = ending.state.execution(NUMBER).attempts[-1]
@@ -131,13 +129,7 @@ class Green:
         """A new run, once its tests are seen to fail; nothing is touched before that."""
         bench, repository = self.bench, self.bench.repository
         commits.require_undisturbed(repository, () if self._allows_dirty else tuple(self._in_the_way()))
-        commits.require_identity(repository)
-        head = repository.head()
-        if head is None:
-            raise EnvironmentMissing(
-                "This repository has no commit yet, so there is nothing to go back to.",
-                hint="make one: git commit --allow-empty -m start",
-            )
+        head = commits.require_base(repository)
         self._meter.check()
         seen = bench.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
         if seen.was_refused:
@@ -167,15 +159,13 @@ class Green:
         bench = self.bench
         layout = layout_of(bench.repository, bench.suite)
         named = {bench.in_repository(file) for file in self.wanted.files}
-        for path in bench.repository.uncommitted():
+        for path in commits.uncommitted(bench.repository):
             is_named = any(path == file or path.startswith(f"{file}/") for file in named)
-            if not (is_named or layout.is_test(path) or path in bench.repository.apart()):
+            if not (is_named or layout.is_test(path)):
                 yield path
 
     def _save(self, state: RunState) -> None:
         """Make ``state`` the present one and write it, with what the model has used so far."""
-        state = replace(state, usage=self._meter.ticket)
-        if self._is_metered:
-            state = states.record_usage(state, NUMBER, usage=self._meter.step)
+        state = states.record_usage(state, self._metered, step=self._meter.step, ticket=self._meter.ticket)
         state_file.save(self.ticket.state_path, state)
         self.state = state

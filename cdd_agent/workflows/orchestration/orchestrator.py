@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import EnvironmentMissing, GateClosed
+from cdd_agent.errors import GateClosed
 from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.git import commits
-from cdd_agent.git.states import require_usable
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.policy import WorkItem
@@ -69,10 +68,10 @@ class Orchestrator:
     def _running(self) -> Iterator[None]:
         """Hold the repository while cycles are run; the state is saved however the block ends."""
         began, bench = self.clock.monotonic(), self.bench
-        require_usable(bench.repository.place)
-        with recovery.alone(bench, self.feature.folder):
+        with recovery.alone_on(self.feature.folder, bench=bench):
             self._meter.check()
-            self._require_beginning()
+            commits.require_finished(bench.repository)
+            commits.require_base(bench.repository)
             if not self.feature.request_path.exists():
                 self._require_undisturbed()
             self.feature.keep()
@@ -90,17 +89,6 @@ class Orchestrator:
                 self._save(self.state)
                 status, took = self.state.status, self.clock.monotonic() - began
                 bench.emit(RunFinished(workflow="tdd", ticket=slug, status=status, duration_s=took))
-
-    def _require_beginning(self) -> None:
-        """Raise unless commits can be made here and there is one to begin from."""
-        repository = self.bench.repository
-        commits.require_finished(repository)
-        commits.require_identity(repository)
-        if repository.head() is None:
-            raise EnvironmentMissing(
-                "This repository has no commit yet, so there is nothing to go back to.",
-                hint="make one: git commit --allow-empty -m start",
-            )
 
     def _cycle(self) -> None:
         """Run the cycle that comes next, or the rest of the one in progress."""
@@ -148,9 +136,7 @@ class Orchestrator:
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` if there are changes of the user's that nobody allowed."""
         repository = self.bench.repository
-        apart = repository.apart()
-        theirs = [path for path in repository.uncommitted() if path not in apart]
-        commits.require_undisturbed(repository, () if self.allows_dirty else theirs)
+        commits.require_undisturbed(repository, () if self.allows_dirty else commits.uncommitted(repository))
 
     def _plan_item(self, step: StepExecution) -> WorkItem:
         """The work of PLAN in a cycle."""
@@ -187,9 +173,7 @@ class Orchestrator:
 
     def _save(self, state: RunState) -> None:
         """Make ``state`` the present one and write it, with what the model has used so far."""
-        state = replace(state, usage=self._meter.ticket)
-        if self._metered is not None:
-            state = states.record_usage(state, self._metered, usage=self._meter.step)
+        state = states.record_usage(state, self._metered, step=self._meter.step, ticket=self._meter.ticket)
         state_file.save(self.feature.state_path, state)
         self.state = state
 

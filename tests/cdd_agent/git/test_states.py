@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import CddError
-from cdd_agent.git.commits import commit_paths, remarks, require_identity
+from cdd_agent.errors import CddError, UsageError
+from cdd_agent.git.commits import commit_paths, remarks, require_identity, require_undisturbed
 from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.notes.store import append_line, read_lines
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.git.states import require_usable
+from cdd_agent.git.states import ROLLBACK, require_usable
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
 
 Make = Callable[[Path], Path]
@@ -284,6 +284,20 @@ def test_what_is_in_progress_is_named_with_what_ends_it(tmp_path: Path, *, make:
     assert unfinished[0] == told
     assert typed in unfinished[1]
     git(repository.root, *typed.removeprefix("git ").split())
+    assert repository.unfinished() is None
+
+
+def test_a_rollback_that_was_cut_off_is_in_progress_until_its_ref_is_gone(tmp_path: Path) -> None:
+    repository = Repository.find(ordinary(tmp_path))
+    git(repository.root, "update-ref", ROLLBACK, "HEAD")
+    git(repository.root, "pack-refs", "--all")
+    with pytest.raises(UsageError) as error:
+        require_undisturbed(repository, ())
+    assert (error.value.happened, error.value.hint) == (
+        "In this project a rollback of cdd's own is in progress.\nNothing was touched.",
+        "end it first: cdd tdd status, which goes the rest of its way",
+    )
+    git(repository.root, "update-ref", "-d", ROLLBACK)
     assert repository.unfinished() is None
 
 

@@ -224,7 +224,7 @@ def test_what_is_known_of_a_cost_stays_known() -> None:
 
 def test_a_step_that_is_tried_again_has_used_what_its_earlier_tries_did() -> None:
     used = UsageTotals(input_tokens=7, calls=1)
-    run = work.retry_step(work.record_usage(failed(), 1, usage=used), 1)
+    run = work.retry_step(work.record_usage(failed(), 1, step=used, ticket=used), 1)
 
     assert run.execution(1).usage == used
     assert run.execution(2).usage == UsageTotals()

@@ -9,13 +9,15 @@ import msgspec
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import refresh_index
 from cdd_agent.git.snapshot import Snapshot
+from cdd_agent.git.states import ROLLBACK
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd import recovery
+from cdd_agent.tdd.recovery import alone
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workflows.orchestration.past import receipt as receipts
-from cdd_agent.workflows.orchestration.past.receipt import PENDING, Files, Receipt, Stored
+from cdd_agent.workflows.orchestration.past.receipt import Files, Receipt, Stored
 from cdd_agent.workflows.orchestration.past.rewound import states_in
-from cdd_agent.workflows.orchestration.past.rollback import Site, Way, alone, checkpoints
+from cdd_agent.workflows.orchestration.past.rollback import Site, Way, checkpoints
 
 _BEFORE = "refs/cdd/rollback/before"
 
@@ -25,20 +27,20 @@ def go(site: Site, way: Way) -> Receipt:
     snapshot = site.snapshots.take(_BEFORE, message="before a rollback")
     receipt = msgspec.structs.replace(way.receipt, snapshot=snapshot.commit)
     stored = receipts.store(site.repository, receipt, before=way.before, after=way.after)
-    site.repository.git("update-ref", PENDING, stored.commit, "0" * len(stored.commit))
+    site.repository.git("update-ref", ROLLBACK, stored.commit, "0" * len(stored.commit))
     _finish(site, stored)
     return receipt
 
 
 def is_unfinished(site: Site) -> bool:
     """Whether a rollback was cut off in its middle, or is on its way."""
-    return bool(site.repository.git("for-each-ref", PENDING))
+    return bool(site.repository.git("for-each-ref", ROLLBACK))
 
 
 def settle(site: Site) -> None:
     """Go the rest of the way that was cut off, if one was; raises as ``alone`` does."""
     if is_unfinished(site):
-        with alone(site):
+        with alone(site.repository):
             finish(site)
 
 
@@ -47,13 +49,13 @@ def finish(site: Site) -> None:
 
     If the branch has been moved since, it is left as it is, and that is told.
     """
-    stored = receipts.load(site.repository, PENDING)
+    stored = receipts.load(site.repository, ROLLBACK)
     if stored is None:
         return
     receipt, repository = stored.receipt, site.repository
     _keep(site, stored)
     if repository.branch() != receipt.branch or repository.head() not in (receipt.source, receipt.target):
-        repository.git("update-ref", "-d", PENDING, stored.commit)
+        repository.git("update-ref", "-d", ROLLBACK, stored.commit)
         told = "A rollback was cut off, and the branch has been moved since: it is left as it is. The files as they "
         site.emit(Notice(text=f"{told}were before: git diff {receipt.snapshot[:10]}; all else: git show {receipt.ref}"))
         return
@@ -75,7 +77,7 @@ def _finish(site: Site, stored: Stored) -> None:
     after = receipts.files_of(stored.commit, repository, when="after/state")
     receipts.write_runs(site.runs, after, last=receipt.ticket)
     _put_right_checkpoints(site, stored, after=after)
-    repository.git("update-ref", "-d", PENDING, stored.commit)
+    repository.git("update-ref", "-d", ROLLBACK, stored.commit)
     why = "the last rollback is undone" if receipt.undoes else f"to {receipt.target[:10]}, as asked for"
     site.emit(RolledBack(checkpoint=receipt.target, kept=receipt.ref, why=why))
 

@@ -22,8 +22,6 @@ from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
 from cdd_agent.workflows.orchestration.feature import PREFIX
 
-PENDING = "refs/worktree/cdd/rollback"
-"""Names the receipt while its way back is gone; each work tree has one of its own."""
 SCHEMA = 1
 RUN = r"tdd-[a-z0-9][a-z0-9-]{0,79}"
 """The name of a run, as a pattern: it comes from a note, and becomes a part of paths and refs."""

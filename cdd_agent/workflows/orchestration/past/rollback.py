@@ -4,21 +4,17 @@ What goes stays reachable, with the work tree of before; what the user has not c
 is done at all.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit
+from cdd_agent.git.commits import require_finished
 from cdd_agent.git.exact.record import entries_of
 from cdd_agent.git.repository import Change, CommitId, Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
-from cdd_agent.git.states import require_usable
 from cdd_agent.settings import private_folder
-from cdd_agent.storage import scratch
 from cdd_agent.tdd import recovery
-from cdd_agent.work.hold import holding_repository
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX
 from cdd_agent.workflows.orchestration.past import receipt as receipts
@@ -91,19 +87,6 @@ def site_of(root: Path, *, emit: Emit) -> Site:
     """The project at ``root``; raises ``EnvironmentMissing`` where there is no repository."""
     repository = Repository.find(root)
     return Site(repository=repository, snapshots=Snapshots(repository), root=root, emit=emit)
-
-
-@contextmanager
-def alone(site: Site) -> Iterator[None]:
-    """Be the only one at work in the repository; what killed runs left behind is removed.
-
-    Raises ``UsageError`` if another process is at work, ``GitUnable`` if no commit could be made.
-    """
-    require_usable(site.repository.place)
-    with holding_repository(site.repository.place.common_dir) as was_killed, scratch():
-        if was_killed:
-            recovery.sweep(site.repository)
-        yield
 
 
 def look(site: Site, name: str) -> Way:
@@ -185,9 +168,7 @@ def checkpoints(repository: Repository) -> dict[str, str]:
 
 def _where(repository: Repository) -> tuple[str, CommitId]:
     """Branch and commit to start from; ``UsageError`` where there is none, or in the middle of something."""
-    begun = repository.unfinished()
-    if begun is not None:
-        raise UsageError(f"In this repository {begun[0]} is not finished.", hint=f"end it first: {begun[1]}")
+    require_finished(repository)
     branch, head = repository.branch(), repository.head()
     if head is None:
         raise UsageError("There is no commit yet, so there is nothing to go back to.", hint=BEGIN)

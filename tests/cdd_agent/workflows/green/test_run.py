@@ -1,11 +1,13 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Notice
+from cdd_agent.git.states import ROLLBACK
 from cdd_agent.work.state import Status
-from tests.cdd_agent.workflows.green.conftest import CART, MENDED, TOTAL, MakeShop, Shop, plays
+from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.model import call, says
 
@@ -107,6 +109,20 @@ def test_when_the_iterations_are_used_up_everything_is_as_before(shop: Shop) -> 
     assert artifact.test_results.failed == 1
     assert (shop.project.folder / "cart.py").read_text() == CART
     assert (shop.project.log, shop.project.status) == ([], "")
+
+
+def test_a_run_that_stops_before_its_iterations_are_used_up_says_why(shop: Shop) -> None:
+    settings = replace(THREE, max_iterations=20)
+    artifact = shop.green(model=plays(FALLS_SHORT, FALLS_SHORT, FALLS_SHORT), settings=settings).run()
+    assert artifact.iterations == 3
+    assert str(artifact.error).startswith("GREEN was refused 3 times, the last 3 in the same way; the last reasons: ")
+
+
+def test_nothing_begins_while_a_rollback_waits_to_be_finished(shop: Shop) -> None:
+    shop.project.git("update-ref", ROLLBACK, "HEAD")
+    with pytest.raises(UsageError, match="a rollback of cdd's own is in progress") as error:
+        shop.green(model=plays(MENDS)).run()
+    assert error.value.hint == "end it first: cdd tdd status, which goes the rest of its way"
 
 
 def test_a_model_that_gives_up_is_not_asked_again_and_nothing_stays(shop: Shop) -> None:

@@ -15,6 +15,7 @@ from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.tdd import recovery
+from cdd_agent.tdd.recovery import alone
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import (
     CurrentTest,
@@ -29,7 +30,7 @@ from cdd_agent.work.handoff import (
 from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.past.going import go
 from cdd_agent.workflows.orchestration.past.receipt import Receipt
-from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo
+from cdd_agent.workflows.orchestration.past.rollback import Site, look, look_undo
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")
@@ -216,20 +217,20 @@ def history(repository: Repository) -> tuple[str, ...]:
 
 def back(run: Run, name: str) -> Receipt:
     """Roll back."""
-    with alone(run.site):
+    with alone(run.site.repository):
         return go(run.site, look(run.site, name))
 
 
 def undo(run: Run) -> Receipt:
     """Undo the last rollback."""
-    with alone(run.site):
+    with alone(run.site.repository):
         return go(run.site, look_undo(run.site))
 
 
 def refused(run: Run, name: str) -> CddError:
     """The error, after which everything is as it was."""
     before = work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")
-    with pytest.raises(CddError) as caught, alone(run.site):
+    with pytest.raises(CddError) as caught, alone(run.site.repository):
         look(run.site, name)
     assert (work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")) == before
     return caught.value

@@ -9,8 +9,9 @@ import pytest
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.tdd.recovery import alone
 from cdd_agent.workflows.orchestration.past.going import finish, go, is_unfinished, settle
-from cdd_agent.workflows.orchestration.past.rollback import Site, alone, look, look_undo
+from cdd_agent.workflows.orchestration.past.rollback import Site, look, look_undo
 from tests.cdd_agent.workflows.orchestration.past.runs import Run, history, work_tree
 
 KILLED = 9
@@ -60,13 +61,13 @@ def killed_before(change: int, do: Callable[[], object], *, root: Path) -> bool:
 
 def forth(root: Path) -> None:
     site, _ = site_at(root)
-    with alone(site):
+    with alone(site.repository):
         go(site, look(site, "HEAD~5"))
 
 
 def and_back(root: Path) -> None:
     site, _ = site_at(root)
-    with alone(site):
+    with alone(site.repository):
         go(site, look_undo(site))
 
 
@@ -97,7 +98,7 @@ def test_a_kill_at_any_change_leaves_before_or_after_or_is_gone_on_with(
         if not killed_before(change, lambda: way(project), root=project):
             break
         site, _ = site_at(project)
-        with alone(site):
+        with alone(site.repository):
             finish(site)
         assert not is_unfinished(site)
         found = seen(project)
@@ -119,7 +120,7 @@ def cut_off(run: Run) -> tuple[Site, list[object]]:
 def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
     site, events = cut_off(run)
     (run.root / "calc.py").write_text("mine, since\n")
-    with alone(site):
+    with alone(site.repository):
         finish(site)
     ref = "refs/cdd/attempts/tdd-calculator/rollback-1"
     assert site.repository.git("show", f"{ref}:calc.py") == "mine, since\n"
@@ -131,7 +132,7 @@ def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
 def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
     site, events = cut_off(run)
     site.repository.git("update-ref", "HEAD", run.commits["plan 1"])
-    with alone(site):
+    with alone(site.repository):
         finish(site)
     assert site.repository.head() == run.commits["plan 1"]
     assert not is_unfinished(site)
@@ -149,7 +150,7 @@ def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp
     elsewhere, events = site_at(other.resolve())
     settle(elsewhere)
     assert (events, is_unfinished(elsewhere), is_unfinished(site)) == ([], False, True)
-    with alone(elsewhere):
+    with alone(elsewhere.repository):
         go(elsewhere, look(elsewhere, "HEAD~1"))
     assert elsewhere.repository.head() == run.commits["plan 2"]
     settle(site)
@@ -160,7 +161,7 @@ def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp
 
 def test_where_nothing_was_cut_off_nothing_is_done(run: Run) -> None:
     before = seen(run.root)
-    with alone(run.site):
+    with alone(run.site.repository):
         finish(run.site)
     assert seen(run.root) == before
     assert run.events == []

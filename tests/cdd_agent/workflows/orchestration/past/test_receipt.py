@@ -4,10 +4,11 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes.store import append_line
 from cdd_agent.git.repository import CommitId
+from cdd_agent.git.states import ROLLBACK
 from cdd_agent.work.handoff import encode
 from cdd_agent.workflows.orchestration.past import receipt as receipts
 from cdd_agent.workflows.orchestration.past.going import settle
-from cdd_agent.workflows.orchestration.past.receipt import PENDING, Receipt, RunFiles
+from cdd_agent.workflows.orchestration.past.receipt import Receipt, RunFiles
 from tests.cdd_agent.workflows.orchestration.past.runs import SLUG, Run, back, refused, said, work_tree
 
 
@@ -59,7 +60,7 @@ def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object
     before = work_tree(run.root)
     with pytest.raises(UsageError, match="holds no rollback that this program can read"):
         receipts.read(run.repository, CommitId(made))
-    run.repository.git("update-ref", PENDING, made)
+    run.repository.git("update-ref", ROLLBACK, made)
     with pytest.raises(UsageError):
         settle(run.site)
     assert work_tree(run.root) == before

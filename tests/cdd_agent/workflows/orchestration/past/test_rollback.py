@@ -9,10 +9,11 @@ from cdd_agent.events import RolledBack
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes.history import survey
 from cdd_agent.tdd import recovery
+from cdd_agent.tdd.recovery import alone
 from cdd_agent.work import state_file
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.orchestration.past.account import account
-from cdd_agent.workflows.orchestration.past.rollback import alone, look, look_undo
+from cdd_agent.workflows.orchestration.past.rollback import look, look_undo
 from tests.cdd_agent.workflows.orchestration.past.runs import (
     SLUG,
     Run,
@@ -110,14 +111,14 @@ def test_on_no_branch_and_in_the_middle_of_a_merge_nothing_goes_back(run: Run) -
     assert "on no branch" in refused(run, "HEAD~1").happened
     run.repository.git("switch", "--quiet", "main")
     (run.root / ".git" / "MERGE_HEAD").write_text(f"{run.commits['red 1']}\n")
-    assert "a merge is not finished" in refused(run, "HEAD~1").happened
+    assert "a merge is in progress" in refused(run, "HEAD~1").happened
 
 
 def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> None:
     with (
-        alone(run.site),
+        alone(run.site.repository),
         pytest.raises(UsageError, match="already going on"),
-        alone(run.site),
+        alone(run.site.repository),
     ):
         pass
 
@@ -275,7 +276,7 @@ def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run
 def test_undo_minds_what_was_changed_since(run: Run) -> None:
     back(run, run.commits["refactor 1"])
     (run.root / "calc.py").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.site):
+    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.site.repository):
         look_undo(run.site)
 
 
