@@ -5,10 +5,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from cdd_agent.tickets.ticket import Ticket
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Found = TypeVar("Found")
+
+
+class Named(Protocol):
+    """What a journal is kept of."""
+
+    @property
+    def slug(self) -> str:
+        """Its name."""
+        ...
+
+
+Found = TypeVar("Found", bound=Named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,26 +114,18 @@ class Invocation:
 
         return Composition(self.asking, emit=self.sink)
 
-    @contextmanager
-    def ticket(self, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+    def ticket(self, slug: str) -> AbstractContextManager[tuple["Composition", "Ticket"]]:
         """The project and one of its tickets, the events going to the output and to the ticket's journal.
 
         Raises ``UsageError``, and makes no journal, if there is no such ticket.
         """
         from cdd_agent.tickets.ticket import find
 
-        def found(project: "Composition") -> "tuple[Ticket, Ticket]":
-            ticket = find(project.adapters.root, slug)
-            return ticket, ticket
-
-        with self.journaled(found) as made:
-            yield made
+        return self.journaled(lambda project: find(project.adapters.root, slug))
 
     @contextmanager
-    def journaled(
-        self, find: Callable[["Composition"], tuple[Found, "Ticket"]]
-    ) -> Iterator[tuple["Composition", Found]]:
-        """The project and what ``find`` finds in it, the events going to the output and to the journal it names.
+    def journaled(self, find: Callable[["Composition"], Found]) -> Iterator[tuple["Composition", Found]]:
+        """The project and what ``find`` finds in it, the events going to the output and to the journal of that.
 
         Makes no journal if ``find`` raises.
         """
@@ -137,8 +140,8 @@ class Invocation:
                 sink(event)
 
         composition = Composition(self.asking, emit=emit)
-        found, ticket = find(composition)
-        path = journal_path(composition.adapters.root, ticket.slug)
+        found = find(composition)
+        path = journal_path(composition.adapters.root, found.slug)
         with Journal(path, clock=composition.adapters.clock, tell=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
             yield composition, found

@@ -11,7 +11,6 @@ from cdd_agent.errors import UsageError
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
-    from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.workflows.green.artifact import GreenArtifact
     from cdd_agent.workflows.green.request import Wanted
 
@@ -42,15 +41,14 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
     out: Path | None = given["out"]
     _require_place(out)
 
-    def find(project: "Composition") -> "tuple[Wanted, Ticket]":
-        wanted = Wanted(
+    def find(project: "Composition") -> "Wanted":
+        return Wanted(
             targets=wanted_in(project.adapters.root, tests, here=Path.cwd()),
             title=given["title"] or "",
             kind=given["kind"],
             spec_id=given["spec_id"] or "",
             request_id=given["request_id"] or "",
         )
-        return wanted, wanted.run_of(project.adapters.root)
 
     with invocation.journaled(find) as (project, wanted):
         artifact = project.green(wanted).run(anew=given["anew"])

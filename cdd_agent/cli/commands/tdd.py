@@ -14,7 +14,6 @@ from cdd_agent.errors import UsageError
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
-    from cdd_agent.events import Event
     from cdd_agent.workflows.orchestration.feature import Feature
     from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
     from cdd_agent.workflows.orchestration.past.rollback import Site
@@ -182,24 +181,8 @@ def _print_json(event: str, fields: dict[str, Any]) -> None:
 @contextmanager
 def orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
     """The orchestrator on the feature that ``find`` names, the events going to the output and to its journal."""
-    from cdd_agent.compose import Composition
-    from cdd_agent.journal import Journal, journal_path
-    from cdd_agent.repl.render import WAITING
     from cdd_agent.workflows.orchestration.past.going import settle
 
     settle(_site(invocation))
-    sinks = [invocation.sink]
-
-    def emit(event: "Event") -> None:
-        for sink in sinks:
-            sink(event)
-
-    project = Composition(invocation.asking, emit=emit)
-    feature = find(project)
-    path = journal_path(project.adapters.root, feature.slug)
-    with (
-        Journal(path, clock=project.adapters.clock, tell=invocation.sink) as journal,
-        invocation.screen.working(WAITING),
-    ):
-        sinks.insert(0, journal.write)
+    with invocation.journaled(find) as (project, feature):
         yield project.orchestrator(feature)
