@@ -1,0 +1,103 @@
+"""From a project's folder to the suite that everybody works with."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.settings import Settings
+from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.frameworks.command_suite import CommandSuite
+from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
+from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.trust import Approvals, Offer, Trust
+from tests.fakes.approval import users_folder
+
+
+class Asked:
+    """Says yes, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+
+    def __call__(self, offer: Offer, changed: bool) -> bool:
+        self.sources.append(offer.source)
+        return True
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def around(tmp_path: Path, interpreter: Interpreter, *, asked: Asked, told: list[str]) -> Circumstances:
+    root = tmp_path / "project"
+    root.mkdir()
+    environment = {**users_folder(tmp_path), "CDD_PYTHON": str(interpreter.path)}
+    return Circumstances(
+        root=root,
+        environment=environment,
+        settings=Settings(),
+        trust=Trust(Approvals(root, environment=environment), ask=asked, tell=told.append),
+        sandbox=PlainSandbox(),
+        choose=None,
+        tell=told.append,
+    )
+
+
+def test_a_python_project_is_tested_by_pytest_as_ever(around: Circumstances, told: list[str]) -> None:
+    (around.root / "one.py").touch()
+    suite = suite_of(around)
+    assert isinstance(suite, PytestSuite)
+    assert (suite.timeout_s, suite.conventions.framework, told) == (120.0, "pytest", [])
+
+
+def test_another_framework_is_said_once_with_what_is_not_checked(around: Circumstances, told: list[str]) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    suite = suite_of(around)
+    assert isinstance(suite, CommandSuite)
+    assert suite.cache == around.root / ".cdd" / "build" / "go"
+    assert len(told) == 1
+    assert "`go test`, as there is a go.mod" in told[0]
+    assert "pytest only" in told[0]
+
+
+def test_tdd_properties_count_once_they_are_approved(around: Circumstances, asked: Asked) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    (around.root / "tdd.properties").write_text("test.command=go test -race\nbash.timeout=7\n")
+    suite = suite_of(around)
+    assert asked.sources == ["tdd.properties"]
+    assert (suite.command, suite.timeout_s) == ("go test -race", 7.0)
+
+
+def test_the_settings_count_over_tdd_properties(around: Circumstances) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    (around.root / "tdd.properties").write_text("test.command=go test -race\nbash.timeout=7\n")
+    suite = suite_of(replace(around, settings=Settings(test_command="make check", test_timeout_s=9)))
+    assert (suite.command, suite.timeout_s, suite.conventions.framework) == ("make check", 9, "command")
+    named = suite_of(replace(around, settings=Settings(framework="go", accept_unstructured=True)))
+    assert (named.command, named.conventions.accepts_exit_status) == ("go test", True)
+
+
+def test_unittest_runs_where_the_interpreter_has_no_pytest(around: Circumstances, bare_environment: Path) -> None:
+    (around.root / "test_a.py").write_text(
+        "import unittest\n\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 1)\n"
+    )
+    python = str(bare_environment / "bin" / "python")
+    bare = replace(around, environment={**around.environment, "CDD_PYTHON": python})
+    suite = suite_of(bare)
+    run = suite.run()
+    assert run.report is not None, run.problem
+    assert {case.nodeid: case.outcome for case in run.report.tests} == {"test_a.py::A::test_a": "passed"}
+    assert run.report.framework == "unittest"
+    (around.root / "test_a.py").write_text("import pytest\n")
+    with pytest.raises(EnvironmentMissing, match="pytest cannot be imported"):
+        suite_of(bare)
