@@ -50,6 +50,14 @@ def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
     return tuple(attempt for attempt in step.attempts if attempt.phase == phase)
 
 
+def report_of(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
+    """The report that an attempt was judged by; None if there was none, or it is lost."""
+    try:
+        return load(root / attempt.report) if attempt.report else None
+    except ReportError:
+        return None
+
+
 def gave_up(attempt: AttemptRecord) -> bool:
     """Whether the agent itself says that it cannot go on."""
     return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in blocked.WHY
@@ -219,12 +227,9 @@ def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, benc
 
 def _last_report(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground, root: Path) -> SuiteReport | None:
     """What tells of all that is red before the attempt begins."""
-    reports = [root / attempt.report for attempt in earlier if attempt.report]
-    if reports:
-        try:
-            return load(reports[-1])
-        except ReportError:
-            return None
+    judged = [attempt for attempt in earlier if attempt.report]
+    if judged:
+        return report_of(judged[-1], root=root)
     return ground.baseline if phase == "green" else None
 
 

@@ -6,14 +6,13 @@ gate ends a phase.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import CommitId
 from cdd_agent.settings import private_folder
 from cdd_agent.tdd import ground, recovery
-from cdd_agent.tdd.attempt import attempts_at, gave_up, make_attempt
+from cdd_agent.tdd.attempt import attempts_at, gave_up, make_attempt, report_of
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.handoff import hand_over
 from cdd_agent.tdd.landing import (
@@ -31,8 +30,7 @@ from cdd_agent.tdd.rules.course import Course, course, trial_of
 from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, RunState, enter_phase, record_attempt
-from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import SuiteReport, failing
+from pytest_tdd_agent.report import failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +146,7 @@ class Cycle:
             return Course.REPAIR
         if len(attempts) >= policy.max_attempts or gave_up(attempts[-1]):
             return Course.STOP
-        trials = [trial_of(each.reasons, _report(root / each.report) if each.report else None) for each in attempts]
+        trials = [trial_of(each.reasons, report_of(each, root=root)) for each in attempts]
         return course(
             trials,
             failing_before=len(failing(laid.baseline)),
@@ -194,11 +192,3 @@ class Cycle:
         laid = ground.lay(item, phase, step=ledger.step, at=at, bench=bench)
         ledger.keep(enter_phase(ledger.state, item.number, phase=phase, baseline=laid.baseline_path))
         return laid
-
-
-def _report(path: Path) -> SuiteReport | None:
-    """The report of an attempt; None if it is lost."""
-    try:
-        return load(path)
-    except ReportError:
-        return None

@@ -40,9 +40,9 @@ def land(
     """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
 
     A phase that changed nothing makes an empty commit where the policy wants one for each; else it hands the step's
-    last commit over once more. Does nothing twice: after a crash in the
-    middle, the commit and the note that are there are taken as they are. A commit of just these changes that the agent
-    made itself is adopted: it gets the note. Raises ``GateClosed`` if the user's hooks refuse the commit.
+    last commit over once more. Does nothing twice: after a crash in the middle, the commit and the note that are there
+    are taken as they are. A commit of just these changes that the agent made itself is adopted: it gets the note.
+    Raises ``GateClosed`` if the user's hooks refuse the commit.
     """
     if paths or bench.policy.commits_nothing:
         commit = _committed(item, attempt.phase, step=step, paths=paths, bench=bench)

@@ -12,7 +12,7 @@ from cdd_agent.evidence.trees import newly_passing
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import attempts_at, gave_up, judge_part
+from cdd_agent.tdd.attempt import attempts_at, gave_up, judge_part, report_of
 from cdd_agent.tdd.briefing import reason_lines
 from cdd_agent.tdd.ground import Ground
 from cdd_agent.tdd.handoff import hand_over, has_hooks, land
@@ -21,7 +21,7 @@ from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.rules.verdict import concerns, of_run
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, record_commit
-from pytest_tdd_agent.codec import ReportError, load
+from pytest_tdd_agent.codec import load
 
 PARTIAL = "PARTIAL"
 """The finding of an attempt that is kept in part."""
@@ -159,9 +159,9 @@ def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workben
 def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, bench: Workbench) -> bool:
     """Whether the new tests, which pass, fail once the code they are about is altered."""
     checkpoint = bench.snapshots.find(attempt.checkpoint or "")
-    if checkpoint is None or attempt.report is None or checkpoint.commit == laid.snapshot.commit:
+    report = report_of(attempt, root=bench.repository.root)
+    if checkpoint is None or report is None or checkpoint.commit == laid.snapshot.commit:
         return False
-    report = load(bench.repository.root / attempt.report)
     old = {case.nodeid for case in laid.baseline.tests}
     targets = tuple(case.nodeid for case in report.tests if case.outcome == "passed" and case.nodeid not in old)
     return notices_changes(
@@ -210,11 +210,8 @@ def keep_part(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, ben
 def _mended(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, root: Path) -> tuple[str, ...]:
     """The node ids of the item's tests that pass since an attempt; none if it bent results or broke other tests."""
     codes = {reason.partition(":")[0] for reason in attempt.reasons}
-    if attempt.report is None or not codes <= UNFINISHED:
-        return ()
-    try:
-        report = load(root / attempt.report)
-    except ReportError:
+    report = report_of(attempt, root=root)
+    if report is None or not codes <= UNFINISHED:
         return ()
     return tuple(nodeid for nodeid in newly_passing(report, baseline=laid.baseline) if concerns(item, nodeid))
 

@@ -149,6 +149,25 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
     assert (note["error"], note["gate"]["open"]) == (None, False)  # type: ignore[index]
 
 
+def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(project: Project) -> None:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    made = bench(project, writes(TEST_FILE, GREEN_AT_ONCE), takes_covered=True)
+    kept: list[RunState] = []
+
+    def save(state: RunState) -> None:
+        kept.append(state)
+        if state.execution(1).attempts:
+            raise SystemExit(-9)
+
+    with pytest.raises(SystemExit):
+        Cycle(item(), project.start(), bench=made, save=save).run()
+    (project.folder / str(kept[-1].execution(1).attempts[-1].report)).unlink()
+    assert run(project, item(), bench=made, state=kept[-1]).how == "covered"
+    assert (project.log, project.status) == (["code"], "")
+
+
 def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_told(project: Project) -> None:
     two = TEST + "\n\ndef test_none():\n    assert discount(0) == 0\n"
     model = ScriptedModel([writes(TEST_FILE, two), rewrites(TEST), green(), content_as_it_is()])
