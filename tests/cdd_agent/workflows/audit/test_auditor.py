@@ -26,6 +26,7 @@ def everything_of_git(folder: Path) -> dict[str, bytes | str]:
     return {**told, "worktrees": work, "objects": str(sorted((folder / ".git" / "objects").rglob("*")))}
 
 
+@pytest.mark.slow
 def test_all_claims_of_an_honest_history_hold_and_each_tree_is_run_once(history: History) -> None:
     before = everything_of_git(history.project.folder)
     suite = history.project.bench(ScriptedModel([])).suite
@@ -101,6 +102,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_note_that_is_edited_by_hand_is_named(history: History, name: str) -> None:
     prefix, edit, claims = FORGERIES[name]
@@ -114,6 +116,7 @@ def test_a_note_that_is_edited_by_hand_is_named(history: History, name: str) -> 
     assert innocent == ([("GREEN", "chain")] if name.startswith("RED that passed") else [])
 
 
+@pytest.mark.slow
 def test_a_note_that_was_moved_is_missed_in_one_place_and_named_in_the_other(history: History) -> None:
     moved = history.lines("test")
     history.write("feat", *moved, *history.lines("feat"))
@@ -122,6 +125,7 @@ def test_a_note_that_was_moved_is_missed_in_one_place_and_named_in_the_other(his
     assert f"the Handoff-Id of {history.commit('test')[:8]}" in str(history.seen)
 
 
+@pytest.mark.slow
 def test_a_note_that_is_no_handoff_any_more_is_named(history: History) -> None:
     history.write("feat", "{'phase': 'GREEN'}")
     assert history.wrong() == [("GREEN", "feat", "note")]
@@ -129,6 +133,7 @@ def test_a_note_that_is_no_handoff_any_more_is_named(history: History) -> None:
     assert history.wrong() == [("GREEN", "feat", "note")]
 
 
+@pytest.mark.slow
 def test_a_remark_beside_a_handoff_is_no_harm(history: History) -> None:
     history.write("feat", "checked by hand, Ada", *history.lines("feat"))
     assert history.wrong() == []
@@ -141,6 +146,7 @@ def test_a_range_is_audited_beside_what_comes_before_it(history: History) -> Non
     assert [each.phase for each in history.audit("HEAD~1^!")] == ["GREEN"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revisions", ["nowhere", "HEAD~9..HEAD", "--all", "-1", "HEAD^{tree}", "", "HEAD --output=x"])
 def test_a_range_that_names_no_commits_is_an_error(history: History, revisions: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -149,6 +155,7 @@ def test_a_range_that_names_no_commits_is_an_error(history: History, revisions: 
     assert "main..HEAD" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_where_there_are_no_notes_it_is_said_where_they_may_be(history: History) -> None:
     with pytest.raises(EnvironmentMissing, match="other commits have") as caught:
         history.audit("HEAD~3")
@@ -159,6 +166,7 @@ def test_where_there_are_no_notes_it_is_said_where_they_may_be(history: History)
     assert f"git fetch origin {NOTES}:{NOTES}" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
     (history.project.folder / ".git" / NOTES).write_text("junk")
     with pytest.raises(NotesDamaged) as caught:
@@ -166,6 +174,7 @@ def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
     assert "cdd tdd repair-notes" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -> None:
     history.forge("feat", put(v=2))
     with pytest.raises(NotesDamaged, match="a later version") as caught:
@@ -174,6 +183,7 @@ def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -
     assert [each.phase for each in history.audit("HEAD^!")] == ["REFACTOR"]
 
 
+@pytest.mark.slow
 def test_a_project_without_commits_has_nothing_to_audit(tmp_path: Path, project: Project) -> None:
     project.git("checkout", "-q", "--orphan", "new")
     with pytest.raises(EnvironmentMissing, match="no commit"):
@@ -201,6 +211,7 @@ def test_red_that_is_not_red_is_named(history: History) -> None:
     assert any("RED is not red" in event.told for event in history.seen if isinstance(event, ClaimChecked))
 
 
+@pytest.mark.slow
 def test_red_that_fails_for_another_reason_than_its_report_says_is_named(history: History) -> None:
     remake(history, "test", {TEST_FILE: "def test_discount():\n    assert 1 == 2\n"})
     history.audit()
@@ -208,6 +219,7 @@ def test_red_that_fails_for_another_reason_than_its_report_says_is_named(history
     assert told[0] == "RED failed by missing_module, says its report, and fails by assertion."
 
 
+@pytest.mark.slow
 def test_green_that_is_not_green_is_named(history: History) -> None:
     remake(history, "feat", {"discount.py": WRONG})
     wrong = history.wrong()
@@ -220,17 +232,20 @@ def test_green_that_breaks_what_passed_is_named(history: History) -> None:
     assert ("GREEN", "feat", "run") in history.wrong()
 
 
+@pytest.mark.slow
 def test_a_test_that_was_changed_between_red_and_green_is_named(history: History) -> None:
     remake(history, "feat", {TEST_FILE: TEST + "\n"})
     assert ("GREEN", "feat", "tests") in history.wrong()
     assert any(f"Not what it was in the phase before: {TEST_FILE}." in event.told for event in checked(history))
 
 
+@pytest.mark.slow
 def test_what_configures_pytest_belongs_to_the_tests(history: History) -> None:
     remake(history, "feat", {"pytest.ini": (history.project.folder / "pytest.ini").read_text() + "markers = x\n"})
     assert ("GREEN", "feat", "tests") in history.wrong()
 
 
+@pytest.mark.slow
 def test_refactor_that_drops_a_test_is_named(history: History) -> None:
     remake(history, "refactor", {"tests/test_prices.py": "\n"})
     assert [each for each in history.wrong() if each[2] == "run"] == [("REFACTOR", "refactor", "run")]
@@ -240,6 +255,7 @@ def checked(history: History) -> list[ClaimChecked]:
     return [event for event in history.seen if isinstance(event, ClaimChecked)]
 
 
+@pytest.mark.slow
 def test_notes_that_a_rebase_carried_over_still_hold(history: History) -> None:
     project = history.project
     project.git("config", "notes.rewriteRef", NOTES)
@@ -254,6 +270,7 @@ def test_notes_that_a_rebase_carried_over_still_hold(history: History) -> None:
     assert all("carried over" in each for each in told)
 
 
+@pytest.mark.slow
 def test_what_was_squashed_cannot_be_told(history: History) -> None:
     project = history.project
     note = [line for prefix in ("test", "feat", "refactor") for line in history.lines(prefix)]
@@ -270,6 +287,7 @@ def test_what_was_squashed_cannot_be_told(history: History) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_step_that_only_refactors_and_one_of_documentation_need_no_red(project: Project) -> None:
     tidies = says(
         call("Read", file_path="prices.py"),
@@ -284,6 +302,7 @@ def test_a_step_that_only_refactors_and_one_of_documentation_need_no_red(project
     assert {claim.holds for each in audited for claim in each.claims} == {True}
 
 
+@pytest.mark.slow
 def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> None:
     project.write({TEST_FILE: TEST})
     project.git("add", TEST_FILE)
@@ -296,6 +315,7 @@ def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> No
     assert "its tests failed on the commit before" in str(audited.claims)
 
 
+@pytest.mark.slow
 def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: History) -> None:
     project = history.project
     project.git("checkout", "-q", "--detach", "HEAD~3")
@@ -306,6 +326,7 @@ def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: Histor
     assert "passed, says GREEN's report, and does not" in str(checked(history))
 
 
+@pytest.mark.slow
 def test_a_phase_that_was_given_up_and_one_that_changed_nothing_are_honest(project: Project) -> None:
     gives_up = says(call("ReportBlocked", why="cannot_be_done", reason="it is tidy"))
     assert carry_out(project, item(), red(), green(), content_as_it_is()) == "done"
@@ -325,6 +346,7 @@ def test_a_phase_that_was_given_up_and_one_that_changed_nothing_are_honest(proje
     assert [claim.name for claim in audited[-1].claims] == ["note", "commit"]
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_kept_in_a_note_is_no_claim_about_tests(project: Project) -> None:
     blocked = says(call("ReportBlocked", why="test_is_wrong", reason="no"))
     assert carry_out(project, item(), red(), writes("discount.py", WRONG), blocked, keeps_landed=True) == "blocked"
@@ -336,6 +358,7 @@ def test_a_failure_that_is_kept_in_a_note_is_no_claim_about_tests(project: Proje
     assert {claim.holds for each in audited for claim in each.claims} == {True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["assert discount(10) == 0", "assert discount(1) or True"])
 def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: str) -> None:
     project.write({"discount.py": CODE})
@@ -352,6 +375,7 @@ def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: st
     assert ("run" in [claim.name for claim in red_one.claims]) is is_kept
 
 
+@pytest.mark.slow
 def test_what_needs_files_that_git_ignores_cannot_be_told(project: Project) -> None:
     project.write({"rate.log": "10"})
     test = "from discount import discount\n\n\ndef test_discount():\n    assert discount(100) == 90\n"
@@ -363,6 +387,7 @@ def test_what_needs_files_that_git_ignores_cannot_be_told(project: Project) -> N
     assert "git ignores" in told["GREEN", "run"].told
 
 
+@pytest.mark.slow
 def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(history: History) -> None:
     class Broken:
         level = "none"
@@ -375,12 +400,14 @@ def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(history:
         history.audit(suite=replace(bench.suite, sandbox=Broken()))  # type: ignore[type-var]
 
 
+@pytest.mark.slow
 def test_a_tree_that_does_not_run_to_its_end_where_others_do_is_not_green(history: History) -> None:
     remake(history, "feat", {"discount.py": "import os\n\nos._exit(0)\n"})
     assert ("GREEN", "feat", "run") in history.wrong()
     assert any("do not run to their end" in event.told for event in checked(history))
 
 
+@pytest.mark.slow
 def test_two_cycles_of_one_number_are_two_chains(history: History) -> None:
     assert (
         carry_out(

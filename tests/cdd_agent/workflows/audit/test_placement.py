@@ -1,5 +1,7 @@
 """Where handoffs belong that have no trailers of their own."""
 
+import pytest
+
 from cdd_agent.git.notes.history import read_notes
 from cdd_agent.git.notes.store import tip
 from cdd_agent.workflows.audit.placement import Standing, place
@@ -14,6 +16,7 @@ def standings(project: Project) -> list[tuple[str, str]]:
     return [(each.phase, each.standing.name) for each in place(read_span(project.repository, "HEAD"), notes)]
 
 
+@pytest.mark.slow
 def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id(project: Project) -> None:
     commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'docs: my words'")
     assert carry_out(project, item("docs", tests=()), commits) == "done"
@@ -27,6 +30,7 @@ def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id
     assert [(claim.name, claim.holds) for claim in audited.claims] == [("note", True), ("commit", False)]
 
 
+@pytest.mark.slow
 def test_a_phase_without_a_commit_of_its_own_lies_on_the_one_before_and_nowhere_else(project: Project) -> None:
     assert carry_out(project, item(), red(), green(), content_as_it_is()) == "done"
     assert standings(project) == [("red", "OWN"), ("green", "OWN"), ("refactor", "LATER")]

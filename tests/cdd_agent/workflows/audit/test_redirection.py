@@ -48,6 +48,7 @@ def not_true(project: Project) -> list[str]:
     return [claim.told for each in audited for claim in each.claims if not claim.holds]
 
 
+@pytest.mark.slow
 def test_an_absolute_pythonpath_leads_into_the_copy(
     tmp_path: Path, *, interpreter: Interpreter, bytecode: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ def test_an_absolute_pythonpath_leads_into_the_copy(
     assert not_true(project) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["path", "finder"])
 def test_an_editable_install_in_an_environment_of_the_project_leads_into_the_copy(
     tmp_path: Path, *, interpreter: Interpreter, bytecode: Path, kind: str

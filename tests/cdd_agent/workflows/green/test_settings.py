@@ -23,12 +23,14 @@ def targets_of_runs(shop: Shop) -> list[tuple[str, ...]]:
     return [event.targets for event in shop.project.seen if isinstance(event, SuiteStarted)]
 
 
+@pytest.mark.slow
 def test_max_iterations(shop: Shop) -> None:
     settings = replace(THREE, max_iterations=1)
     assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=settings).run().iterations == 1
     assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=THREE).run().iterations == 2
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
     text = (
         "test_timeout_s: 300\ngreen:\n  max_iterations: 7\n  max_tool_calls: 4\n  test_timeout_s: 33\n"
@@ -45,6 +47,7 @@ def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
     assert getattr(bench.suite, "timeout_s", None) == 33
 
 
+@pytest.mark.slow
 def test_test_timeout_s_ends_a_run_of_tests(shop: Shop) -> None:
     slow = hands_in({"cart.py": f"import time\n\ntime.sleep(60)\n\n\n{MENDED}"}, known=KNOWN)
     green = shop.green(model=plays(slow), settings=replace(THREE, max_iterations=1, run_after_each_file=False))
@@ -73,6 +76,7 @@ def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
     assert '"open":false' in note
 
 
+@pytest.mark.slow
 def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
     worse = MENDED.replace("class Cart:", "class Basket:") + "\n\ndef Cart():\n    return Basket()\n"
     settings = replace(THREE, max_iterations=1)
@@ -82,6 +86,7 @@ def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
     assert (artifact.outcome, shop.project.log, shop.project.status) == ("failed", [], "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "told", "untold"),
     [
@@ -110,6 +115,7 @@ def _failing(shop: Shop) -> SuiteReport:
     return run.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tells", [True, False])
 def test_run_after_each_file(shop: Shop, *, tells: bool) -> None:
     settings = replace(THREE, run_after_each_file=tells)
@@ -129,6 +135,7 @@ def test_run_specific_test_first(shop: Shop, *, first: bool) -> None:
     assert judged == ([(TOTAL,), (TOTAL,), ()] if first else [(), ()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [True, False])
 def test_full_suite_on_completion(shop: Shop, *, full: bool) -> None:
     settings = replace(THREE, max_iterations=1, run_after_each_file=False, full_suite_on_completion=full)

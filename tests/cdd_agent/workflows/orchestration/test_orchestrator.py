@@ -75,6 +75,7 @@ def test_four_commits_a_cycle_and_one_at_the_end(runs: Runs, project: Project) -
     assert second[0] in project.log
 
 
+@pytest.mark.slow
 def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(finished: Finished) -> None:
     scripted = finished.model
     works = [request.system.splitlines()[-1] for request in scripted.requests]
@@ -88,6 +89,7 @@ def test_each_agent_has_a_conversation_of_its_own_that_names_its_work(finished: 
     assert roles == [f"You are the {name}" for name in ("list agent", "tester", "implementer", "refactorer")]
 
 
+@pytest.mark.slow
 def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(finished: Finished) -> None:
     commits = finished.project.git("rev-list", "--reverse", "HEAD").split()[1:]
     told = [note for commit in commits for note in finished.runs.notes(commit)]
@@ -109,6 +111,7 @@ def test_the_notes_tell_what_comes_next_and_how_far_the_list_is(finished: Finish
     ]
 
 
+@pytest.mark.slow
 def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_done(finished: Finished) -> None:
     project = finished.project
     assert project.log[4:] == [f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"], "no time to look for mutants"
@@ -126,6 +129,7 @@ def test_an_answer_that_disagrees_with_the_list_is_told_and_asked_for_again(runs
     assert project.log[-1] == "plan: complete, 2 of 2 tests"
 
 
+@pytest.mark.slow
 def test_a_list_agent_that_writes_more_than_the_list_is_refused(runs: Runs, project: Project) -> None:
     turns = covered()
     scripted = model(writes(SOURCE, RIGHT), *turns)
@@ -149,6 +153,7 @@ def test_where_nobody_is_there_the_run_ends_and_says_why_in_the_note(runs: Runs,
     assert [event.status for event in project.seen if isinstance(event, RunFinished)] == ["failed"]
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_anew_when_the_run_is_gone_on_with(runs: Runs, project: Project) -> None:
     turns = covered()
     with pytest.raises(GateClosed):
@@ -159,6 +164,7 @@ def test_what_failed_is_tried_anew_when_the_run_is_gone_on_with(runs: Runs, proj
     assert project.log[:4] == list(ONE)
 
 
+@pytest.mark.slow
 def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(runs: Runs, project: Project) -> None:
     wrong = FIRST.replace("90", "91")
     with pytest.raises(GateClosed, match=r"is paused in cycle 1 .*test_is_wrong: ten percent of what\?"):
@@ -175,6 +181,7 @@ def test_a_person_who_is_there_mends_what_is_in_the_way_commits_it_and_goes_on(r
     assert runs.notes("HEAD~3")[0]["phase"] == "GREEN"
 
 
+@pytest.mark.slow
 def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(runs: Runs, project: Project) -> None:
     with pytest.raises(KeyboardInterrupt):
         runs.begin(model(plan(1), writes(TESTS, FIRST), KeyboardInterrupt()))
@@ -237,6 +244,7 @@ def test_a_limit_ends_the_run_before_the_next_call_and_a_higher_one_goes_on(runs
     assert runs.state.usage.calls == len(turns)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_asked_is_no_reason_to_ask_another(runs: Runs, project: Project) -> None:
     gone = ModelError("The model scripted is not available.", hint="name another")
     with pytest.raises(ModelError) as caught:
@@ -246,6 +254,7 @@ def test_a_model_that_cannot_be_asked_is_no_reason_to_ask_another(runs: Runs, pr
     assert runs.resume(model(*covered())).status == Status.COMPLETED
 
 
+@pytest.mark.slow
 def test_changes_of_the_user_are_refused_and_nothing_is_begun(runs: Runs, project: Project) -> None:
     project.write({"prices.py": "# mine\n"})
     with pytest.raises(UsageError, match="uncommitted changes of yours"):
@@ -254,6 +263,7 @@ def test_changes_of_the_user_are_refused_and_nothing_is_begun(runs: Runs, projec
     assert project.log == []
 
 
+@pytest.mark.slow
 def test_changes_that_are_allowed_stay_out_of_every_commit(runs: Runs, project: Project) -> None:
     project.write({"notes.txt": "mine\n"})
     runs.begin(model(*covered()), allow_dirty=True)
@@ -261,6 +271,7 @@ def test_changes_that_are_allowed_stay_out_of_every_commit(runs: Runs, project: 
     assert len(project.log) == 6
 
 
+@pytest.mark.slow
 def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: Project) -> None:
     project.git("update-ref", "-d", "HEAD")
     project.git("rm", "-q", "--cached", "-r", ".")
@@ -268,12 +279,14 @@ def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: P
         runs.begin(model(), allow_dirty=True)
 
 
+@pytest.mark.slow
 def test_a_request_to_fix_makes_fixes(runs: Runs, project: Project) -> None:
     with pytest.raises(KeyboardInterrupt):
         runs.begin(model(*covered()[:3], KeyboardInterrupt()), text="Fix the discount")
     assert project.log[2] == f"fix: {TITLES[0]}"
 
 
+@pytest.mark.slow
 def test_a_list_agent_that_gives_up_stops_the_run_with_its_reason(runs: Runs, project: Project) -> None:
     with pytest.raises(GateClosed, match=r"is paused in cycle 1: PLAN was given up: test_is_wrong: ten percent of"):
         runs.begin(model(gives_up()), is_attended=True)
@@ -282,6 +295,7 @@ def test_a_list_agent_that_gives_up_stops_the_run_with_its_reason(runs: Runs, pr
     assert runs.resume(model(*covered())).status == Status.COMPLETED
 
 
+@pytest.mark.slow
 def test_an_agent_that_only_talks_comes_to_an_end(runs: Runs, project: Project) -> None:
     talk: Iterable[Turn] = [says("I would begin with the sum.")] * 2
     with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
