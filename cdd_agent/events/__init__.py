@@ -7,6 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cdd_agent.events.past import (
+    HandoffListed,
+    NoteDamaged,
+    NoteRepaired,
+    NotesRepaired,
+    RollbackPlanned,
+    RunStanding,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
@@ -360,6 +369,12 @@ Event: TypeAlias = (
     | ClaimChecked
     | HandoffsAudited
     | RolledBack
+    | HandoffListed
+    | RunStanding
+    | RollbackPlanned
+    | NoteDamaged
+    | NoteRepaired
+    | NotesRepaired
     | Notice
 )
 

@@ -33,6 +33,8 @@ def _writable(fields: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str):
             shown_bytes = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
             return shown_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
+        if isinstance(value, dict):
+            return _writable(value)
         return tuple(shown(item) for item in value) if isinstance(value, tuple) else value
 
     return {name: shown(value) for name, value in fields.items()}

@@ -32,6 +32,7 @@ from cdd_agent.events import (
     ToolReturned,
     TurnEnded,
 )
+from cdd_agent.events.past import HandoffListed, NoteDamaged, NoteRepaired, NotesRepaired, RollbackPlanned, RunStanding
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
 
@@ -84,7 +85,9 @@ class Renderer:
                 self._document(event)
             case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
                 self._progress(event)
-            case StepReviewed() | TicketListed() | StepListed() | ClaimChecked() | HandoffsAudited():
+            case (StepReviewed() | TicketListed() | StepListed() | ClaimChecked() | HandoffsAudited()) | (
+                HandoffListed() | RunStanding() | RollbackPlanned() | NoteDamaged() | NoteRepaired() | NotesRepaired()
+            ):
                 pass  # shown by whoever was asked for it
 
     def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:

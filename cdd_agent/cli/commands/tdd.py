@@ -1,8 +1,6 @@
 """``cdd tdd``: a feature, one listed test a cycle, PLAN, RED, GREEN and REFACTOR each with an agent of its own."""
 
 import dataclasses
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -68,7 +66,7 @@ def status(invocation: Invocation, /, **given: Any) -> None:
     invocation = invocation.with_options(given)
     stands, damages = past.told_standing(past.settled(_site(invocation)))
     if invocation.as_json:
-        _print_json("RunStanding", {**dataclasses.asdict(stands), "next": stands.following})
+        invocation.sink(stands)
     else:
         past.show_standing(stands, screen=invocation.screen)
     past.show_damages(damages, screen=invocation.screen)
@@ -88,7 +86,7 @@ def history(invocation: Invocation, /, number: int, **given: Any) -> None:
     rows, left_out, damages = past.told_history(past.settled(_site(invocation)), most=number)
     if invocation.as_json:
         for row in rows:
-            _print_json("HandoffListed", dataclasses.asdict(row))
+            invocation.sink(row)
     else:
         past.show_history(rows, left_out=left_out, screen=invocation.screen)
     past.show_damages(damages, screen=invocation.screen)
@@ -121,7 +119,7 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
         finish(site)
         way = look(site, commit) if commit is not None else look_undo(site)
         if invocation.as_json:
-            _print_json("RollbackPlanned", way.as_told())
+            invocation.sink(way.as_event())
         else:
             past.show_way(way, screen=invocation.screen)
         if not _may_go(invocation):
@@ -139,6 +137,7 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
 def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> None:
     """Say what is wrong with the handoff notes and what would be done about it; with --apply, do it."""
     from cdd_agent.clock import SystemClock
+    from cdd_agent.events.past import NoteDamaged, NoteRepaired, NotesRepaired
     from cdd_agent.git.notes import repair
     from cdd_agent.repl.talk import past
 
@@ -148,9 +147,12 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> N
     repairs = repair.plan(repository) if applied is None else applied.repairs
     if invocation.as_json:
         for each in repairs:
-            _print_json("NoteRepaired" if applies and each.mends else "NoteDamaged", dataclasses.asdict(each))
+            if applies and each.mends:
+                invocation.sink(NoteRepaired(what=each.what, commit=each.commit, action=each.action))
+            else:
+                invocation.sink(NoteDamaged(**dataclasses.asdict(each)))
         if applied is not None:
-            _print_json("NotesRepaired", {"backup": applied.backup, "undo": applied.undo})
+            invocation.sink(NotesRepaired(backup=applied.backup, undo=applied.undo))
     else:
         past.show_repairs(repairs, applied=applied, screen=invocation.screen)
 
@@ -170,12 +172,6 @@ def _may_go(invocation: Invocation) -> bool:
     from cdd_agent.repl.display.question import may_go_back
 
     return may_go_back(screen=invocation.screen)
-
-
-def _print_json(event: str, fields: dict[str, Any]) -> None:
-    """A line on standard output, of nothing but ASCII, whatever a note says."""
-    sys.stdout.write(json.dumps({"event": event, **fields}).replace("\x7f", "\\u007f") + "\n")
-    sys.stdout.flush()
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events.past import HandoffListed, RunStanding
 from cdd_agent.git.notes.history import Damage
 from cdd_agent.git.notes.repair import Applied, Repair
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.workflows.orchestration.past.account import HandoffListed, Standing, account, listed, standing
+from cdd_agent.workflows.orchestration.past.account import account, listed, standing
 from cdd_agent.workflows.orchestration.past.going import settle
 from cdd_agent.workflows.orchestration.past.rollback import Site, Way
 
@@ -81,7 +82,7 @@ def _cells(row: HandoffListed) -> tuple[str | Text, ...]:
     )
 
 
-def show_standing(stands: Standing, *, screen: Screen, typed: Typed = str) -> None:
+def show_standing(stands: RunStanding, *, screen: Screen, typed: Typed = str) -> None:
     """Where the run stands, and what to type next."""
     last = stands.last
     total = len(stands.completed) + len(stands.pending)
@@ -97,17 +98,17 @@ def show_standing(stands: Standing, *, screen: Screen, typed: Typed = str) -> No
     if last.error:
         tries = f" after {last.retries + 1} attempts" if last.retries else ""
         rows.append(("error", f"{last.phase} failed{tries}: {stands.details or last.error}"))
-    if stands.at_work is not None:
-        rows.append(("at work", str(stands.at_work)))
-    rows.append(("next", typed(f"{stands.following}{_phase_after(stands)}")))
+    if stands.at_work:
+        rows.append(("at work", stands.at_work))
+    rows.append(("next", typed(f"{stands.next}{_phase_after(stands)}")))
     for name, told in rows:
         style = "bold red" if name == "error" else ""
         screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(told), style)), indent=0, hang=9)
 
 
-def _phase_after(stands: Standing) -> str:
+def _phase_after(stands: RunStanding) -> str:
     """What it goes on with, where it goes on by a command."""
-    goes_on = stands.at_work is None and stands.last.following != "COMPLETE"
+    goes_on = not stands.at_work and stands.last.following != "COMPLETE"
     return f"   (goes on with {stands.last.following})" if goes_on else ""
 
 
@@ -173,7 +174,7 @@ def told_history(site: Site, *, most: int) -> tuple[tuple[HandoffListed, ...], i
     return rows, total - len(rows), told.damages
 
 
-def told_standing(site: Site) -> tuple[Standing, tuple[Damage, ...]]:
+def told_standing(site: Site) -> tuple[RunStanding, tuple[Damage, ...]]:
     """Where the run stands, and what is wrong with any note."""
     told = account(site.repository)
     return standing(told, locks=site.runs.parent / "locks"), told.damages

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from cdd_agent import events
-from cdd_agent.events import Event
+from cdd_agent.events import Event, past
 from cdd_agent.repl.render import Renderer, reason_text
 from tests.fakes.demo import captured
 
@@ -15,6 +15,18 @@ SUITE = events.SuiteFinished(
 CALL = events.ToolCalled(call_id="1", name="RunTests", subject="tests/test_a.py")
 CLOSED = events.GateJudged(
     phase="red", attempt=1, open=False, reasons=("already_green: it passes",), evidence="9 passed"
+)
+HANDOFF = past.HandoffListed(
+    ticket="tdd-t",
+    cycle=1,
+    phase="RED",
+    following="GREEN",
+    result="FAIL",
+    retries=0,
+    commit="a",
+    description="adds",
+    error="",
+    reconstructed=False,
 )
 CASES: list[tuple[Event, str]] = [
     (events.RunStarted(workflow="exec", ticket="t", model="m", sandbox="none"), "model m, sandbox none\n"),
@@ -112,6 +124,31 @@ CASES: list[tuple[Event, str]] = [
         ),
         "",
     ),
+    (
+        events.ClaimChecked(ticket="t", cycle=1, phase="RED", commit="a", claim="note", holds=True, told="It fits."),
+        "",
+    ),
+    (events.HandoffsAudited(handoffs=1, held=1, failed=0, unknown=0), ""),
+    (HANDOFF, ""),
+    (past.RunStanding(last=HANDOFF, completed=(), pending=(), details="", at_work="", next="cdd tdd resume"), ""),
+    (
+        past.RollbackPlanned(
+            branch="main",
+            source="a",
+            target="b",
+            going=(),
+            coming=(),
+            files=(),
+            uncommitted=(),
+            pushed=0,
+            kept="refs/cdd/x",
+            next="RED",
+        ),
+        "",
+    ),
+    (past.NoteDamaged(what="It is lost.", commit=None, action="It stays.", mends=False), ""),
+    (past.NoteRepaired(what="It is lost.", commit=None, action="It is made up."), ""),
+    (past.NotesRepaired(backup=None, undo=None), ""),
     (events.SpecProposed(ticket="t", diff="@@ -1 +1 @@\n-a\n+b"), "@@ -1 +1 @@\n-a\n+b\n"),
 ]
 

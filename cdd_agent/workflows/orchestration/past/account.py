@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
+from cdd_agent.events.past import HandoffListed, RunStanding
 from cdd_agent.git.notes.history import Damage, Entry, survey
 from cdd_agent.git.notes.store import REF, NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository
@@ -25,48 +26,6 @@ class Account:
     """Newest commit first, at least one."""
     damages: tuple[Damage, ...]
     """What is wrong with any note, wherever it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffListed:
-    """What one phase handed over, as its note says it."""
-
-    ticket: str
-    cycle: int
-    phase: str
-    following: str
-    """The phase after it, or COMPLETE."""
-    result: str
-    """Of the tests, PASS or FAIL; CLOSED where the phase failed; empty where nothing is said."""
-    retries: int
-    commit: CommitId
-    description: str
-    error: str
-    reconstructed: bool
-    """Whether the note was lost and made up from the commit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where the run of the newest note stands."""
-
-    last: HandoffListed
-    completed: tuple[str, ...]
-    """Of the test list."""
-    pending: tuple[str, ...]
-    details: str
-    """Of the last error; empty without one."""
-    at_work: Holder | None
-    """Who carries it on at present."""
-
-    @property
-    def following(self) -> str:
-        """What to type next."""
-        if self.at_work is not None:
-            return "wait: it goes on by itself"
-        if self.last.following == "COMPLETE":
-            return f"the run is complete; another one: {BEGIN}"
-        return RESUME
 
 
 def account(repository: Repository) -> Account:
@@ -116,7 +75,7 @@ def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[Handof
     return tuple(rows[:most])
 
 
-def standing(told: Account, *, locks: Path) -> Standing:
+def standing(told: Account, *, locks: Path) -> RunStanding:
     """Where the run stands that made the newest note of one; ``locks`` is the folder that says who is at work.
 
     Raises ``UsageError`` if all notes are of tickets.
@@ -130,12 +89,16 @@ def standing(told: Account, *, locks: Path) -> Standing:
         )
     handoff = newest.latest
     details = handoff.error_details
-    return Standing(
-        last=next(row for row in listed((newest,)) if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase)),
+    last = next(row for row in listed((newest,)) if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase))
+    holder = _at_work(locks / f"{Path(handoff.ticket).name}.lock")
+    following = f"the run is complete; another one: {BEGIN}" if last.following == "COMPLETE" else RESUME
+    return RunStanding(
+        last=last,
         completed=handoff.completed_tests,
         pending=handoff.pending_tests,
         details=details.message if details is not None else "",
-        at_work=_at_work(locks / f"{Path(handoff.ticket).name}.lock"),
+        at_work="" if holder is None else str(holder),
+        next=following if holder is None else "wait: it goes on by itself",
     )
 
 

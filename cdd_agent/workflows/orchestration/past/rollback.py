@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit
+from cdd_agent.events.past import CommitMoved, FileMoved, RollbackPlanned
 from cdd_agent.git.commits import require_finished
 from cdd_agent.git.exact.record import entries_of
 from cdd_agent.git.repository import Change, CommitId, Repository
@@ -67,20 +68,20 @@ class Way:
     following: str
     """The phase that ``resume`` goes on with; empty where the undone run says so itself."""
 
-    def as_told(self) -> dict[str, object]:
-        """As plain values."""
-        return {
-            "branch": self.receipt.branch,
-            "source": self.receipt.source,
-            "target": self.receipt.target,
-            "going": [{"commit": commit, "subject": subject} for commit, subject in self.going],
-            "coming": [{"commit": commit, "subject": subject} for commit, subject in self.coming],
-            "files": [{"path": change.path, "kind": change.kind} for change in self.changes],
-            "uncommitted": list(self.receipt.loose),
-            "pushed": self.pushed,
-            "kept": self.receipt.ref,
-            "next": self.following,
-        }
+    def as_event(self) -> RollbackPlanned:
+        """As a program is told it."""
+        return RollbackPlanned(
+            branch=self.receipt.branch,
+            source=self.receipt.source,
+            target=self.receipt.target,
+            going=tuple(CommitMoved(commit=commit, subject=subject) for commit, subject in self.going),
+            coming=tuple(CommitMoved(commit=commit, subject=subject) for commit, subject in self.coming),
+            files=tuple(FileMoved(path=change.path, kind=change.kind) for change in self.changes),
+            uncommitted=self.receipt.loose,
+            pushed=self.pushed,
+            kept=self.receipt.ref,
+            next=self.following,
+        )
 
 
 def site_of(root: Path, *, emit: Emit) -> Site:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.events.codec import decode
+from cdd_agent.events.past import HandoffListed
 from tests.cdd_agent.workflows.orchestration.past.runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.fakes.program import command, environment
 
@@ -50,7 +52,9 @@ def test_history_is_a_table_newest_first(ran: Run, capsys: pytest.CaptureFixture
 
 def test_history_as_json_is_a_line_for_each_phase(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert cdd(ran, "history", "-n", "2", "--json") == 0
-    newest, _ = lines(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert isinstance(decode(out.encode().splitlines()[0]), HandoffListed)
+    newest, _ = lines(out)
     assert newest == {
         "event": "HandoffListed",
         "ticket": SLUG,

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
+from cdd_agent.events.past import HandoffListed, RunStanding
 from cdd_agent.git.repository import CommitId
 from cdd_agent.repl.talk.past import show_history, show_standing
-from cdd_agent.storage import Holder
-from cdd_agent.workflows.orchestration.past.account import HandoffListed, Standing
 from tests.cdd_agent.repl.actions.prompt import Prompt
 from tests.cdd_agent.workflows.orchestration.past.runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.fakes.demo import captured
@@ -64,8 +63,14 @@ def test_a_long_history_is_lines_with_the_same_words() -> None:
 
 
 def test_standing_tells_the_last_error_and_who_is_at_work() -> None:
-    holder = Holder(pid=4711, host="bench", since="2026-01-31T12:00:00Z", command="cdd tdd resume")
-    stands = Standing(last=ROW, completed=("a",), pending=tuple("bcdefg"), details=ROW.error, at_work=holder)
+    stands = RunStanding(
+        last=ROW,
+        completed=("a",),
+        pending=tuple("bcdefg"),
+        details=ROW.error,
+        at_work="pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
+        next="wait: it goes on by itself",
+    )
     with captured(width=200) as (screen, stream):
         show_standing(stands, screen=screen)
     assert rows(stream.getvalue())[3:] == [
