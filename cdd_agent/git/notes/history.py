@@ -5,10 +5,12 @@ what can be read, or raised: it never only makes the history shorter.
 """
 
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from cdd_agent.git.failure import GitError, GitTimeout
@@ -163,6 +165,17 @@ def contents(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]
         half = len(wanted) // 2
         return contents(repository, wanted[:half]) | contents(repository, wanted[half:])
     return dict(_batch(answer))
+
+
+def put(repository: Repository, datas: Iterable[bytes]) -> list[str]:
+    """The ids of objects that hold these bytes, made by one call of git."""
+    with tempfile.TemporaryDirectory(prefix="cdd-objects-") as folder:
+        paths = []
+        for number, data in enumerate(datas):
+            paths.append(Path(folder, str(number)))
+            paths[-1].write_bytes(data)
+        listed = "".join(f"{path}\n" for path in paths).encode()
+        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listed).split()
 
 
 def newest_first(

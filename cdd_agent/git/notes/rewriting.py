@@ -3,11 +3,9 @@
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from cdd_agent.git.notes.history import BACKUPS, Note
+from cdd_agent.git.notes.history import BACKUPS, Note, put
 from cdd_agent.git.notes.locks import lock_of
 from cdd_agent.git.notes.store import REF, NotesDamaged, is_there, loose_content, loose_file, text_of
 from cdd_agent.git.repository import CommitId, Repository, private_index
@@ -95,10 +93,4 @@ def _free_name(repository: Repository, now: str) -> str:
 def _blobs(repository: Repository, texts: Iterable[str]) -> dict[str, str]:
     """Text -> the object that holds it."""
     wanted = tuple(dict.fromkeys(texts))
-    with tempfile.TemporaryDirectory(prefix="cdd-notes-") as folder:
-        paths = [Path(folder, str(number)) for number in range(len(wanted))]
-        for path, text in zip(paths, wanted, strict=True):
-            path.write_bytes(text.encode())
-        listed = "".join(f"{path}\n" for path in paths).encode()
-        made = repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listed).split()
-    return dict(zip(wanted, made, strict=True))
+    return dict(zip(wanted, put(repository, (text.encode() for text in wanted)), strict=True))

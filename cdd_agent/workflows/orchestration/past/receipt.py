@@ -7,7 +7,6 @@ named that is no commit. Its parents are the commits that went and the work tree
 import contextlib
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes.history import contents
+from cdd_agent.git.notes.history import contents, put
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index
 from cdd_agent.git.snapshot import OURSELVES
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
@@ -88,7 +87,7 @@ def store(repository: Repository, receipt: Receipt, *, before: RunFiles, after: 
     """Put ``receipt`` into the repository, with the run's files; no ref names it yet."""
     folders = (("before/state", before.state), ("before/reports", before.reports), ("after/state", after))
     files = {f"{folder}/{name}": data for folder, held in folders for name, data in held.items()}
-    blobs = list(zip(files, _stored(repository, files.values()), strict=True))
+    blobs = list(zip(files, put(repository, files.values()), strict=True))
     kinds = _kinds(repository, receipt.refs.values())
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
     with private_index() as index:
@@ -193,17 +192,6 @@ def _numbers(repository: Repository) -> dict[int, str]:
     """Number -> the ref of its receipt."""
     listed = repository.git("for-each-ref", "--format=%(refname)", "refs/cdd/abandoned/").splitlines()
     return {int(match[1]): ref for ref in listed if (match := _KEPT.fullmatch(ref))}
-
-
-def _stored(repository: Repository, datas: Iterable[bytes]) -> list[str]:
-    """The objects that hold these contents, made by one call of git."""
-    with tempfile.TemporaryDirectory(prefix="cdd-receipt-") as folder:
-        paths = []
-        for number, data in enumerate(datas):
-            paths.append(Path(folder, str(number)))
-            paths[-1].write_bytes(data)
-        listed = "".join(f"{path}\n" for path in paths).encode()
-        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listed).split()
 
 
 def _kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
