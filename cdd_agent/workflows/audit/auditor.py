@@ -18,6 +18,8 @@ from cdd_agent.workflows.audit.recorded import recorded
 from cdd_agent.workflows.audit.span import Span, look_up, read_span
 from cdd_agent.workflows.audit.trials import Trials
 
+_MADE_BY = "cdd exec SLUG, cdd tdd run WORDS and cdd green TEST make some"
+
 
 class Auditor:
     """Audits the handoffs of one project. Work tree, index, history and refs stay as they are."""
@@ -36,7 +38,7 @@ class Auditor:
         whole, and ``EnvironmentMissing`` if there are none, or if the tests can be run nowhere.
         """
         if revisions == "HEAD" and self._repository.head() is None:
-            raise EnvironmentMissing("There is no commit, and no handoff to audit.", hint="cdd exec SLUG makes some")
+            raise EnvironmentMissing("There is no commit, and no handoff to audit.", hint=_MADE_BY)
         span = read_span(self._repository, revisions)
         top = tip(self._repository)
         notes = {note.commit: note for note in read_notes(self._repository, top)} if top is not None else {}
@@ -116,4 +118,4 @@ def _no_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> Environment
         )
     if are_elsewhere:
         return EnvironmentMissing(f"{told}; other commits have.", hint="leave the range out, or see: cdd tdd history")
-    return EnvironmentMissing(f"{told}.", hint=f"cdd exec SLUG makes some; after a clone: git fetch origin {REF}:{REF}")
+    return EnvironmentMissing(f"{told}.", hint=f"{_MADE_BY}; after a clone: git fetch origin {REF}:{REF}")

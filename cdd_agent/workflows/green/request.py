@@ -168,7 +168,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
         if not any(names(target, case.nodeid) for case in report.tests):
             known = [case.nodeid for case in report.tests] + list(failing(report))
             near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "see what is there: pytest --collect-only"
+            hint = f"did you mean {near[0]}?" if near else "name a test that is there, or the whole file"
             raise UsageError(f"{target} names no test that was run.", hint=hint)
     if without:
         raise _already_done(without, others=[target for target in targets if target not in without], report=report)

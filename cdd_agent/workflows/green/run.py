@@ -122,7 +122,7 @@ class Green:
                 f"What the interrupted run was asked for cannot be read: {self.ticket.folder}.\nNothing was touched.",
                 hint=f"begin it anew: {self.wanted.ways.anew}",
             )
-        bench.emit(Notice(text=f"Going on with the interrupted run, after {len(step.attempts)} iterations."))
+        bench.emit(Notice(text=f"Going on with the interrupted run; iterations so far: {len(step.attempts)}."))
         return request, known
 
     def _begun(self) -> tuple[Request, RunState]:

@@ -186,8 +186,9 @@ def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -
 @pytest.mark.slow
 def test_a_project_without_commits_has_nothing_to_audit(tmp_path: Path, project: Project) -> None:
     project.git("checkout", "-q", "--orphan", "new")
-    with pytest.raises(EnvironmentMissing, match="no commit"):
+    with pytest.raises(EnvironmentMissing, match="no commit") as caught:
         History(project=project).audit()
+    assert all(command in caught.value.hint for command in ("cdd exec", "cdd tdd run", "cdd green"))
 
 
 def remake(history: History, prefix: str, files: dict[str, str]) -> None:

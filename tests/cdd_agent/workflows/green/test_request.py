@@ -94,6 +94,9 @@ def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
     ):
         with pytest.raises(UsageError, match=told):
             require_failing(("t.py::a", target), SEEN)
+    with pytest.raises(UsageError) as caught:
+        require_failing(("elsewhere/of_another.js::halves",), SEEN)
+    assert caught.value.hint == "name a test that is there, or the whole file"
 
 
 def test_the_hint_leaves_out_what_does_not_fail() -> None:
