@@ -39,6 +39,7 @@ def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Sh
     assert shop.project.status == "?? tests/test_count.py"
 
 
+@pytest.mark.slow
 def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
     shop.project.write({"notes.txt": "mine\n"})
     with pytest.raises(UsageError, match=r"uncommitted changes of yours.*\n  notes.txt\n"):
@@ -69,6 +70,7 @@ def test_completion_that_is_claimed_only_runs_the_gate(shop: Shop) -> None:
     assert (artifact.outcome, artifact.iterations) == ("green", 3)
 
 
+@pytest.mark.slow
 def test_the_next_message_says_what_fails_and_what_mends_such_failures(shop: Shop) -> None:
     model = plays(FALLS_SHORT, MENDS)
     shop.green(model=model).run()
@@ -80,6 +82,7 @@ def test_the_next_message_says_what_fails_and_what_mends_such_failures(shop: Sho
     assert model.requests[0].system.endswith(f"Work: green {shop.green(model=model).ticket.slug} attempt 1")
 
 
+@pytest.mark.slow
 def test_a_test_that_is_broken_is_told_first_in_the_next_message(make_shop: MakeShop) -> None:
     shop = make_shop(
         {
@@ -101,6 +104,7 @@ def test_a_test_that_is_broken_is_told_first_in_the_next_message(make_shop: Make
     assert "tests/test_g.py::test_g passed before" in told
 
 
+@pytest.mark.slow
 def test_when_the_iterations_are_used_up_everything_is_as_before(shop: Shop) -> None:
     model = plays(FALLS_SHORT, hands_in({"cart.py": CART + "\n\nx = 1\n"}, known=KNOWN), FALLS_SHORT)
     artifact = shop.green(model=model).run()
@@ -111,6 +115,7 @@ def test_when_the_iterations_are_used_up_everything_is_as_before(shop: Shop) -> 
     assert (shop.project.log, shop.project.status) == ([], "")
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_before_its_iterations_are_used_up_says_why(shop: Shop) -> None:
     settings = replace(THREE, max_iterations=20)
     artifact = shop.green(model=plays(FALLS_SHORT, FALLS_SHORT, FALLS_SHORT), settings=settings).run()
@@ -118,6 +123,7 @@ def test_a_run_that_stops_before_its_iterations_are_used_up_says_why(shop: Shop)
     assert str(artifact.error).startswith("GREEN was refused 3 times, the last 3 in the same way; the last reasons: ")
 
 
+@pytest.mark.slow
 def test_nothing_begins_while_a_rollback_waits_to_be_finished(shop: Shop) -> None:
     shop.project.git("update-ref", ROLLBACK, "HEAD")
     with pytest.raises(UsageError, match="a rollback of cdd's own is in progress") as error:
@@ -125,6 +131,7 @@ def test_nothing_begins_while_a_rollback_waits_to_be_finished(shop: Shop) -> Non
     assert error.value.hint == "end it first: cdd tdd status, which goes the rest of its way"
 
 
+@pytest.mark.slow
 def test_a_model_that_gives_up_is_not_asked_again_and_nothing_stays(shop: Shop) -> None:
     gives_up = says(call("ReportBlocked", why="test_is_wrong", reason="1 + 2 is 3 in tests only."))
     artifact = shop.green(model=plays(gives_up)).run()
@@ -146,6 +153,7 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_command(shop: Shop) -> N
     assert shop.saved(again).status == Status.COMPLETED
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
     with pytest.raises(ModelError):
         shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
@@ -153,6 +161,7 @@ def test_an_interrupted_run_can_be_begun_anew(shop: Shop) -> None:
     assert (artifact.outcome, artifact.iterations) == ("green", 1)
 
 
+@pytest.mark.slow
 def test_changes_made_since_an_interruption_are_told_with_the_command_that_goes_on(shop: Shop) -> None:
     with pytest.raises(ModelError):
         shop.green(model=plays(FALLS_SHORT, ModelError("busy", hint="wait"))).run()
@@ -162,6 +171,7 @@ def test_changes_made_since_an_interruption_are_told_with_the_command_that_goes_
     assert caught.value.hint.endswith(f"then: cdd green {TOTAL}")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_no_obstacle_to_another_on_the_same_test(shop: Shop) -> None:
     assert shop.green(model=plays(MENDS)).run().error is None
     shop.project.write({"cart.py": CART})
