@@ -87,17 +87,16 @@ def shows(kind: object, text: str) -> object:
         return (shows(get_args(kind)[0], text),) * 2
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{field.name: shows(hints[field.name], text) for field in dataclasses.fields(kind)})
     assert options == (NoneType,), kind
     return None
 
 
 def events_with(text: str) -> list[Event]:
     """Every kind of event there is, each text in it ``text``."""
-    made = []
-    for kind in get_args(Event):
-        hints = get_type_hints(kind)
-        made.append(kind(**{field.name: shows(hints[field.name], text) for field in dataclasses.fields(kind)}))
-    return made
+    return [shows(kind, text) for kind in get_args(Event)]
 
 
 # Ways to the screen.
@@ -337,6 +336,9 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "sys.stdout"): "flushed",
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
     ("cdd_agent/cli/commands/doctor.py", "sys.stdout"): "JSON in ASCII",
+    ("cdd_agent/cli/commands/green.py", "sys.stdout"): "JSON of the artifact",
+    ("cdd_agent/testrun/frameworks/plain/unittest_program.py", "sys.stdout"): "of the tests' own process",
+    ("cdd_agent/testrun/frameworks/plain/unittest_program.py", "sys.stderr"): "of the tests' own process",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
     (
         "cdd_agent/cli/invocation.py",

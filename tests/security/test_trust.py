@@ -184,7 +184,7 @@ def test_the_doctor_runs_nothing_of_it_either(hostile: Hostile) -> None:
     "name",
     [
         *("base_url", "ANTHROPIC_BASE_URL", "api_key", "key_helper", "headers", "proxy", "http_proxy", "certificates"),
-        *("env", "environment", "PATH", "python", "interpreter", "test_command", "command", "hooks", "plugins"),
+        *("env", "environment", "PATH", "python", "interpreter", "command", "hooks", "plugins"),
         *("sandbox", "network", "read_only", "trust", "approved", "assume_yes", "ask", "replay", "record", "project"),
     ],
 )
@@ -314,18 +314,13 @@ def test_an_env_file_has_no_effect(hostile: Hostile) -> None:
 
 
 def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hostile) -> None:
-    """No setting names one; what pytest's own configuration adds is loaded in the sandbox, once a run was asked for."""
+    """One that a file names waits for approval; what pytest's own configuration adds is loaded in the sandbox, once a run was asked for."""
     command = f"{hostile.project}/filter.sh"
     (hostile.project / settings.CONFIG_FILE).write_text(f"test_command: {command}\n")
     (hostile.project / "tdd.properties").write_text(f"test.command={command}\n")
     (hostile.project / "pytest.ini").write_text("[pytest]\naddopts = -p conftest\n")
     for arguments in ((), ("--replay", str(RECORDING), "exec", SLUG, "--yes")):
         hostile.cdd(*arguments)
-    assert hostile.sprung == set()
-    approve_all(hostile)
-    result = hostile.cdd("--replay", str(RECORDING), "plan", SLUG, "--yes")
-    assert result.returncode == 2
-    assert "unknown setting 'test_command'" in result.stderr
     assert hostile.sprung == set()
 
 

@@ -104,6 +104,7 @@ def test_pipes_in_place_of_an_environment_s_files_are_no_wait(tmp_path: Path) ->
 def test_a_pipe_in_place_of_the_configuration_is_no_wait(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "hatch.toml", ".pdm-python", "Pipfile"):
         os.mkfifo(tmp_path / name)
+    (tmp_path / "test_it.py").write_text("")
     with awake():
         options = Options(project=tmp_path, attended=True)
         suite = Composition(options, emit=lambda _: None, environment={"PATH": os.environ["PATH"]}).adapters.suite

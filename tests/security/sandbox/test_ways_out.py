@@ -247,6 +247,7 @@ def test_the_whole_program_refuses_a_level_that_cannot_be_had(
         project = Composition(options, emit=lambda _: None, environment={**environment, **more})
         return project.adapters.suite.sandbox.level
 
+    (tmp_path / "test_it.py").write_text("")
     here = Options(project=tmp_path)
     with pytest.raises(EnvironmentMissing, match="sandbox bwrap cannot be used"):
         level_of(replace(here, attended=True))
