@@ -314,7 +314,7 @@ def test_an_env_file_has_no_effect(hostile: Hostile) -> None:
 
 
 def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hostile) -> None:
-    """One that a file names waits for approval; what pytest is configured with is loaded in the sandbox, if asked for."""
+    """One that a file names waits for approval; what configures pytest is loaded in the sandbox."""
     command = f"{hostile.project}/filter.sh"
     (hostile.project / settings.CONFIG_FILE).write_text(f"test_command: {command}\n")
     (hostile.project / "tdd.properties").write_text(f"test.command={command}\n")
