@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, cast, get_args, get_origin, get_type_hints
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -74,7 +74,7 @@ def hostile(sequence: str) -> str:
     return f"be{sequence}hold"
 
 
-def shows(kind: object, text: str) -> Any:
+def shows(kind: object, text: str) -> object:
     """A value of a field's type in which every text is ``text``."""
     options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if str in options:
@@ -96,8 +96,7 @@ def shows(kind: object, text: str) -> Any:
 
 def events_with(text: str) -> list[Event]:
     """Every kind of event there is, each text in it ``text``."""
-    made: list[Event] = [shows(kind, text) for kind in get_args(Event)]
-    return made
+    return [cast("Event", shows(kind, text)) for kind in get_args(Event)]
 
 
 # Ways to the screen.
