@@ -123,7 +123,7 @@ class PytestSuite:
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         argv = [
-            *(str(self.interpreter.path), str(private / "launcher.py"), run_plugin, plugin),
+            *(str(self.interpreter.path), str(private / "launcher.py"), str(self.bytecode or ""), run_plugin, plugin),
             *("-p", run_plugin, "-p", f"no:{pytest_tdd_agent.__name__}", "-p", plugin),
             *("--tdd-agent-report", str(private / "report.json"), "--tdd-agent-nonce", nonce),
             *("--tdd-agent-audit", *flaky),
@@ -131,7 +131,6 @@ class PytestSuite:
         ]
         variables = {"PYTHONDONTWRITEBYTECODE": "1", **user_base(self.interpreter.user_base)}
         if self.bytecode is not None:
-            variables["PYTHONPYCACHEPREFIX"] = str(self.bytecode)
             self.bytecode.mkdir(parents=True, exist_ok=True)
         if "PYTHONPATH" in os.environ:
             variables["PYTHONPATH"] = os.environ["PYTHONPATH"]
@@ -185,7 +184,7 @@ def _equip(private: Path, nonce: str) -> None:
     """Put into ``private`` what a run needs: launcher and plugins."""
     here, plugins = Path(__file__).parent / "inside", private / "plugins"
     package = Path(pytest_tdd_agent.__file__).parent
-    shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("*pytest-*.pyc"))
     shutil.copy(here / "run_plugin.py", plugins / f"tdd_agent_run_{nonce}.py")
     shutil.copy(here / "launcher.py", private)
 

@@ -17,11 +17,15 @@ from pathlib import Path
 def main() -> int:
     """Run pytest with the arguments of this program, and only then with the current folder on the path.
 
-    The first arguments name the copies of ``run_plugin``, which has to be there before pytest is imported, and of the
-    plugin, which is imported before pytest begins to rewrite what it imports: that would take as long again.
+    The first arguments name the cache for compiled code, if there is one, and the copies of ``run_plugin``, which has
+    to be there before pytest is imported, and of the plugin, which is imported before pytest begins to rewrite what it
+    imports: that would take as long again. The cache is for what comes after: all this is compiled already.
     """
     plugins = Path(__file__).with_name("plugins")
     sys.path[0] = str(plugins)
+    cache = sys.argv.pop(1)
+    if cache:
+        os.environ["PYTHONPYCACHEPREFIX"] = cache
     import_module(sys.argv.pop(1))
     plugin = sys.argv.pop(1)
     for module in (f"{plugin}.plugin", f"{plugin}.audit"):
@@ -29,6 +33,8 @@ def main() -> int:
 
     import pytest
 
+    if cache:
+        sys.pycache_prefix, sys.dont_write_bytecode = cache, False
     sys.path[0] = os.getcwd()
     sys.path.append(str(plugins))
     sys.argv[0] = str(Path(pytest.__file__).with_name("__main__.py"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHECKED_HASH = b"\x03\0\0\0"
 """The second field of compiled code that is told by a hash; what follows is 8 bytes, as are time and size."""
+_HAS_CACHE = bool(os.environ.get("PYTHONPYCACHEPREFIX"))
 _PROJECT = os.getcwd() + os.sep
 _INSTALLED = tuple(os.path.join(prefix, "lib", "python3") for prefix in (sys.prefix, sys.base_prefix))
 """What is installed is told by time and size, as anywhere: reading all its sources for each run would take long."""
@@ -79,12 +80,12 @@ class _Anew(SourceFileLoader):
         return _read(self, path)
 
 
-if sys.pycache_prefix is None:
+if not _HAS_CACHE:
     SourceFileLoader.get_data = _Anew.get_data  # type: ignore[method-assign, assignment]
 else:
     SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
     SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
-    sys.dont_write_bytecode = False
+    sys.dont_write_bytecode = sys.pycache_prefix is None  # what is not meant for the cache is not written elsewhere
 
 
 def pytest_addoption() -> None:
@@ -92,7 +93,7 @@ def pytest_addoption() -> None:
 
     Pytest looks for it by a name, which is one of its own then.
     """
-    if sys.pycache_prefix is None:
+    if not _HAS_CACHE:
         from _pytest.assertion import rewrite
 
         rewrite.PYC_TAIL = f".{os.urandom(8).hex()}.pyc"
