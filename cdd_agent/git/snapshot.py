@@ -10,13 +10,13 @@ makes of that tree, as with other line ends or a file that is private, these are
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.exact.files import Files
-from cdd_agent.git.exact.record import Record, bring_back, converted, entries_of, keep, kept_beside, record_of, set_bits
+from cdd_agent.git.exact.record import Record, Records, bring_back, converted, entries_of, keep, record_of, set_bits
 from cdd_agent.git.repository import Change, CommitId, Repository, candid_index, encoded
 
 _SUBMODULE = "160000"
@@ -30,7 +30,7 @@ OURSELVES = {
 }
 """Who makes the commits that are no part of a history, so that they need no identity of the user's."""
 _OWN = "refs/cdd/"
-_UPDATE = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+_ADD = ("--add", "--remove", "--replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class Snapshots:
         self._held_folders: tuple[str, ...] = ()
         self._held_files: frozenset[str] = frozenset()
         self._files = Files(repository.root)
+        self._records = Records(repository)
 
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
@@ -76,6 +77,7 @@ class Snapshots:
         parent = () if beside is None else ("-p", self._commit_tree(beside, message="files byte for byte"))
         commit = self._commit_tree(present.tree, *parent, message=message)
         self._repository.git("update-ref", own, commit)
+        self._records.note(commit, present.record)
         return Snapshot(ref=ref, commit=commit)
 
     def hold_ignored(self, ref: str) -> None:
@@ -102,7 +104,7 @@ class Snapshots:
         changes = self._repository.changes(snapshot.commit, present.tree, submodules=False)
         if not snapshot.is_ours:
             return changes
-        kept = kept_beside(snapshot.commit, repository=self._repository)
+        kept = self._records.of(snapshot.commit)
         found = {change.path: change for change in changes}
         for path in kept.unlike(present.record) - present.converted:
             found.setdefault(path, Change(path=path, kind="modified"))
@@ -133,7 +135,7 @@ class Snapshots:
             if change.kind == "created":
                 _remove(self._repository.root, change.path)
         back = [change.path for change in undone if change.kind != "created"]
-        record = kept_beside(snapshot.commit, repository=self._repository) if snapshot.is_ours else None
+        record = self._records.of(snapshot.commit) if snapshot.is_ours else None
         bring_back(back, snapshot.commit, record=record, files=self._files, repository=self._repository)
         if record is not None and record.bits:
             for path in record.bits.keys() & entries_of(self._repository, snapshot.commit).keys():
@@ -147,18 +149,17 @@ class Snapshots:
         with candid_index(repository) as index:
             # Not `add --update`: that runs git inside each submodule, under the configuration of that repository.
             changed = repository.git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
-            repository.git(*_UPDATE, stdin=encoded(changed), variables=index)
+            _update(repository, changed, *_ADD, index=index)
             untracked = repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
             files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
             added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
-            repository.git(*_UPDATE, stdin=encoded(added), variables=index)
+            _update(repository, added, *_ADD, index=index)
             tracked = (
                 entry for entry in repository.git("ls-files", "--stage", "-z", variables=index).split("\0") if entry
             )
             entries = {path: about.split()[:2] for about, _, path in (entry.partition("\t") for entry in tracked)}
             dropped = {p for p, about in entries.items() if about[0] == _SUBMODULE or self.leaves_out(p)}
-            drop = ("update-index", "--force-remove", "-z", "--stdin")
-            repository.git(*drop, stdin=encoded("".join(f"{path}\0" for path in dropped)), variables=index)
+            _update(repository, "".join(f"{path}\0" for path in dropped), "--force-remove", index=index)
             tree = repository.git("write-tree", variables=index).strip()
         kept = {path: (mode, blob) for path, (mode, blob) in entries.items() if path not in dropped}
         by_program = converted(repository, kept)
@@ -172,6 +173,12 @@ class Snapshots:
         """The id of a commit of ``tree`` that is part of no history."""
         made = self._repository.git("commit-tree", tree, *options, "-m", message, variables=OURSELVES)
         return CommitId(made.strip())
+
+
+def _update(repository: Repository, listed: str, *options: str, index: Mapping[str, str]) -> None:
+    """Change the entries of the paths that are listed, each of which ends in a NUL."""
+    if listed:
+        repository.git("update-index", *options, "-z", "--stdin", stdin=encoded(listed), variables=index)
 
 
 def _own(ref: str) -> str:

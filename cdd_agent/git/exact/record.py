@@ -19,6 +19,8 @@ ORDINARY = {"100644": 0o644, "100755": 0o755}
 """git's mode of a file -> the permissions that it stands for."""
 
 _FILES = "files/"
+_MOST_HELD = 8
+"""Each may name every file."""
 _MODES = "modes"
 _BATCH_BYTES = 32 << 20
 
@@ -95,6 +97,27 @@ def kept_beside(commit: CommitId, *, repository: Repository) -> Record:
                 lines = (line.partition(" ") for line in repository.git("cat-file", "blob", blob).split("\0") if line)
                 bits = {name: int(mode, 8) & 0o777 for mode, _, name in lines}
     return Record(blobs=blobs, bits=bits)
+
+
+class Records:
+    """The records of snapshots, those that were of use last held in memory: a commit's is always the same."""
+
+    def __init__(self, repository: Repository) -> None:
+        """Nothing is read yet."""
+        self._repository = repository
+        self._known: dict[CommitId, Record] = {}
+
+    def of(self, commit: CommitId) -> Record:
+        """The record beside a snapshot's commit."""
+        if commit not in self._known:
+            self.note(commit, kept_beside(commit, repository=self._repository))
+        return self._known[commit]
+
+    def note(self, commit: CommitId, record: Record) -> None:
+        """Hold the record that was kept with ``commit``."""
+        self._known[commit] = record
+        if len(self._known) > _MOST_HELD:
+            del self._known[next(iter(self._known))]
 
 
 def entries_of(repository: Repository, tree: str) -> dict[str, tuple[str, str]]:
