@@ -5,7 +5,7 @@ agent made during the step; where a run was killed, nobody can tell who made the
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,13 +213,8 @@ def reclaim(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
     if changed and all(map(bench.snapshots.leaves_out, bench.repository.uncommitted())):
         bench.snapshots.restore(snapshot)
         bench.emit(Notice(text=f"The files of step {step.step_number} were brought back from its last checkpoint."))
-    elif changed:
-        shown = "".join(f"\n  {path}" for path in changed[:10])
-        more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
-        raise UsageError(
-            f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
-            hint=f"put all changes aside with git stash --include-untracked, then: {bench.ways_on(ticket, step).go_on}",
-        )
+    else:
+        _require_unchanged(step, changed, go_on=bench.ways_on(ticket, step).go_on)
 
 
 def require_own_head(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
@@ -297,8 +292,8 @@ def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str,
         return
     hold_ignored(ticket, step, bench=bench)
     killed = killed_at(ticket, step, branch=branch, bench=bench)
-    if killed is not None and not _is_own_head(step, bench=bench):
-        _follow_head(ticket, step, why=why, bench=bench)
+    if not _is_own_head(step, bench=bench):
+        _follow_head(ticket, step, why=why, was_killed=killed is not None, bench=bench)
     elif killed is not None:
         return_to_checkpoint(ticket, step, at=killed, bench=bench)
     if bench.repository.head() == landed_head(step):
@@ -307,17 +302,36 @@ def take_back(ticket: str, step: StepExecution, *, branch: str | None, why: str,
     clear_mark(ticket, step, bench=bench)
 
 
-def _follow_head(ticket: str, step: StepExecution, *, why: str, bench: Workbench) -> None:
-    """Bring the files to HEAD, the user's own from before the step left out; what was there is kept."""
-    head = bench.repository.head()
+def _follow_head(ticket: str, step: StepExecution, *, why: str, was_killed: bool, bench: Workbench) -> None:
+    """Bring the files to HEAD, the user's own from before the step left out; what was there is kept.
+
+    Raises ``UsageError`` if others were changed since the step ended in order; where it was killed nobody can tell.
+    """
+    head, snapshot = bench.repository.head(), last_checkpoint(step, bench=bench)
     kept = bench.snapshots.take(_free_ref(ticket, step, word="undone", bench=bench), message=why)
     if head is None:
         return
     theirs = user_files(step, bench=bench)
     stray = [path for path in bench.snapshots.paths_unlike(head, kept) if path not in theirs]
+    if snapshot is not None and not was_killed:
+        since = {change.path for change in bench.snapshots.changes_since(snapshot)}
+        _require_unchanged(step, since.intersection(stray), go_on=bench.ways_on(ticket, step).anew)
     bench.snapshots.restore(Snapshot(ref="HEAD", commit=head), only=stray)
     bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
-    bench.emit(RolledBack(checkpoint="HEAD", kept=kept.ref, why=why))
+    if stray:
+        bench.emit(RolledBack(checkpoint="HEAD", kept=kept.ref, why=why))
+
+
+def _require_unchanged(step: StepExecution, changed: Collection[str], *, go_on: str) -> None:
+    """Raise ``UsageError`` if there are files that were changed since the step was interrupted."""
+    if not changed:
+        return
+    shown = "".join(f"\n  {path}" for path in sorted(changed)[:10])
+    more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
+    raise UsageError(
+        f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
+        hint=f"put all changes aside with git stash --include-untracked, then: {go_on}",
+    )
 
 
 def _move_head_back(ticket: str, step: StepExecution, *, bench: Workbench) -> None:

@@ -144,6 +144,33 @@ def test_taking_a_step_back_refuses_to_run_over_a_persons_changes(
     assert project.log == ["tests/test_a.py"]
 
 
+def test_taking_a_step_back_after_a_commit_of_a_persons_takes_the_models_changes_along(
+    project: Project, bench: Workbench, step: StepExecution
+) -> None:
+    project.write({"half.py": "the model's\n"})
+    tried = bench.snapshots.take("refs/cdd/checkpoints/sale/red-1", message="red attempt 1")
+    attempt = AttemptRecord(phase="red", number=1, verdict="closed", checkpoint=tried.ref)
+    theirs = commit(project, "theirs.py")
+    recovery.take_back("sale", replace(step, attempts=(attempt,)), branch="main", why="anew", bench=bench)
+    assert project.status == "?? mine.txt"
+    assert project.repository.head() == theirs
+    kept = next(event.kept for event in project.seen if isinstance(event, RolledBack))
+    assert project.git("show", f"{kept}:half.py") == "the model's"
+
+
+def test_taking_a_step_back_after_a_commit_refuses_what_a_person_has_not_committed(
+    project: Project, bench: Workbench, step: StepExecution
+) -> None:
+    project.write({"half.py": "the model's\n"})
+    tried = bench.snapshots.take("refs/cdd/checkpoints/sale/red-1", message="red attempt 1")
+    attempt = AttemptRecord(phase="red", number=1, verdict="closed", checkpoint=tried.ref)
+    commit(project, "theirs.py")
+    project.write({"half.py": "a person's\n"})
+    with pytest.raises(UsageError, match=r"Files were changed since step 1 was interrupted:\n  half.py"):
+        recovery.take_back("sale", replace(step, attempts=(attempt,)), branch="main", why="anew", bench=bench)
+    assert (project.folder / "half.py").read_text() == "a person's\n"
+
+
 def test_a_new_number_finds_no_checkpoint_of_the_step_that_had_it(bench: Workbench, step: StepExecution) -> None:
     other = replace(step, base_commit="0" * 40, checkpoint=None)
     assert recovery.checkpoint_ref("sale", step, name="start") != recovery.checkpoint_ref("sale", other, name="start")
