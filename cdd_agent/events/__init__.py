@@ -256,6 +256,8 @@ class SuiteStarted:
     purpose: str
     targets: tuple[str, ...]
     """Empty: the whole suite."""
+    framework: str
+    """What runs them, ``pytest`` for example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +265,7 @@ class SuiteFinished:
     """The project's tests have run."""
 
     purpose: str
+    framework: str
     passed: int
     failed: int
     errors: int

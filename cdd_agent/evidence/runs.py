@@ -39,7 +39,7 @@ class Runs:
         left_s = self.limit_s - self.spent_s()
         if left_s < SHORTEST_S:
             raise self._time_up(purpose)
-        self.emit(SuiteStarted(purpose=purpose, targets=tests))
+        self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
         self.count += 1
         timed = suite.within(min(suite.timeout_s, left_s, self._patience_s(is_altered)))
         run = timed.run(tests)

@@ -105,8 +105,8 @@ class Renderer:
                     style = "dim" if ok else "red"
                     self._screen.line(summary, style=style, indent=self._screen.indent + 2, hang=2)
                 self._screen.say(WAITING)
-            case SuiteStarted(purpose=purpose):
-                self._screen.say(f"pytest: {purpose}")
+            case SuiteStarted(purpose=purpose, framework=framework):
+                self._screen.say(f"{framework}: {purpose}")
             case SuiteFinished():
                 self._suite(event)
                 self._screen.say(WAITING)
@@ -130,7 +130,8 @@ class Renderer:
         if self._is_in_tool:
             self._screen.line(told, style=style, indent=self._screen.indent + 2, hang=2)
         else:
-            self._screen.line(f"{self._screen.symbols['tool']} pytest, {event.purpose}: {told}", style=style, hang=2)
+            run = f"{event.framework}, {event.purpose}"
+            self._screen.line(f"{self._screen.symbols['tool']} {run}: {told}", style=style, hang=2)
 
     def _verdict(self, event: GateJudged) -> None:
         """A gate's answer, set off from everything around it, with its reasons."""

@@ -78,7 +78,8 @@ class Workbench:
         Otherwise a database or a picture that a test writes would count as the agent's work, and be committed. A run
         whose report is kept is evidence: no compiled code that an earlier one may have planted takes part.
         """
-        self.emit(SuiteStarted(purpose=purpose, targets=targets))
+        framework = self.suite.conventions.framework
+        self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
         before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
         suite = self.suite if keep is None else self.suite.anew()
         run = suite.run(targets, keep=keep)
@@ -87,7 +88,7 @@ class Workbench:
         if self.snapshots.changes_since(before):
             self.snapshots.take("refs/cdd/tests/after", message="what a test run left behind")
             self.snapshots.restore(before)
-        self.emit(run.finished(purpose))
+        self.emit(run.finished(purpose, framework=framework))
         return run
 
     def run_targets(self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None) -> SuiteRun:

@@ -27,11 +27,12 @@ class SuiteRun:
     was_refused: bool = False
     """Whether nothing was run for what was asked for, or how: no test has that name, an option is not known."""
 
-    def finished(self, purpose: str) -> SuiteFinished:
+    def finished(self, purpose: str, *, framework: str) -> SuiteFinished:
         """The event that tells of it."""
         count = summary(self.report) if self.report else {}
         return SuiteFinished(
             purpose=purpose,
+            framework=framework,
             passed=count.get("passed", 0) + count.get("xfailed", 0),
             failed=count.get("failed", 0) + count.get("xpassed", 0),
             errors=count.get("error", 0) + len(self.report.collect_errors if self.report else ()),

@@ -80,12 +80,13 @@ class Reruns:
                 self.has_lent = True
                 purpose += ", with what git ignores"
             found = self._digests(commit, copy=copy)
-            self.emit(SuiteStarted(purpose=purpose, targets=()))
+            framework = self.suite.conventions.framework
+            self.emit(SuiteStarted(purpose=purpose, targets=(), framework=framework))
             parts = Path(layout_of(self.repository, self.suite).project).parts
             copied = copy.root.parents[len(parts) - 1] if parts else copy.root
             with seeing_itself(copy, top=self.repository.root, copied=copied) as itself:
                 run = itself.run()
-        self.emit(run.finished(purpose))
+        self.emit(run.finished(purpose, framework=framework))
         self.has_run = self.has_run or run.report is not None
         return Evidence(
             report=run.report,

@@ -24,7 +24,7 @@ def test_a_run_is_told_and_counted(suite: PytestSuite) -> None:
     runs = Runs(limit_s=60, emit=seen.append)
     run = runs.run(suite, "some tests", tests=("test_it.py::test_it",))
     assert run.report is not None
-    assert seen == [SuiteStarted(purpose="some tests", targets=("test_it.py::test_it",))]
+    assert seen == [SuiteStarted(purpose="some tests", targets=("test_it.py::test_it",), framework="pytest")]
     assert runs.count == 1
 
 

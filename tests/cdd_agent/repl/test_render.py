@@ -10,7 +10,14 @@ from cdd_agent.repl.render import Renderer, reason_text
 from tests.fakes.demo import captured
 
 SUITE = events.SuiteFinished(
-    purpose="all tests for the gate", passed=3, failed=1, errors=0, skipped=0, duration_s=1.23, problem=None
+    purpose="all tests for the gate",
+    framework="pytest",
+    passed=3,
+    failed=1,
+    errors=0,
+    skipped=0,
+    duration_s=1.23,
+    problem=None,
 )
 CALL = events.ToolCalled(call_id="1", name="RunTests", subject="tests/test_a.py")
 CLOSED = events.GateJudged(
@@ -42,7 +49,7 @@ CASES: list[tuple[Event, str]] = [
     (events.ToolReturned(call_id="1", name="Bash", ok=True, summary="exit status 0"), ""),
     (events.ToolReturned(call_id="1", name="Bash", ok=True, summary="exit status 4: no"), "  exit status 4: no\n"),
     (events.ToolReturned(call_id="1", name="Read", ok=False, summary="a.py is not there"), "  a.py is not there\n"),
-    (events.SuiteStarted(purpose="tests", targets=()), ""),
+    (events.SuiteStarted(purpose="tests", targets=(), framework="pytest"), ""),
     (SUITE, "→ pytest, all tests for the gate: 3 passed, 1 failed in 1.2 s\n"),
     (CLOSED, "✘ RED gate closed  9 passed\n  already_green: it passes\n"),
     (
@@ -183,9 +190,16 @@ def test_what_a_test_run_came_to_stands_below_the_tool_that_ran_it() -> None:
 
 def test_a_run_that_cannot_be_judged_says_why() -> None:
     broken = events.SuiteFinished(
-        purpose="tests", passed=0, failed=0, errors=0, skipped=0, duration_s=1, problem="the tests did not end"
+        purpose="tests",
+        framework="cargo",
+        passed=0,
+        failed=0,
+        errors=0,
+        skipped=0,
+        duration_s=1,
+        problem="the tests did not end",
     )
-    assert printed(broken) == "→ pytest, tests: the tests did not end\n"
+    assert printed(broken) == "→ cargo, tests: the tests did not end\n"
 
 
 def test_a_tool_call_takes_one_row() -> None:

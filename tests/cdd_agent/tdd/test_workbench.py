@@ -10,7 +10,7 @@ def test_a_run_of_tests_is_told_before_and_after(project: Project) -> None:
     assert run.report is not None
     assert kept.exists()
     started, finished = project.seen
-    assert started == SuiteStarted(purpose="all tests", targets=())
+    assert started == SuiteStarted(purpose="all tests", targets=(), framework="pytest")
     assert isinstance(finished, SuiteFinished)
     assert (finished.passed, finished.failed, finished.errors, finished.problem) == (1, 1, 0, None)
 
