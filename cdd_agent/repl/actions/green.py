@@ -8,6 +8,7 @@ from cdd_agent.repl.talk.artifact import show_artifact
 from cdd_agent.workflows.green.request import Wanted, wanted_in
 
 _ANEW = "--anew"
+_ALLOW_DIRTY = "--allow-dirty"
 
 
 def green(sitting: Sitting, argument: str) -> None:
@@ -18,8 +19,11 @@ def green(sitting: Sitting, argument: str) -> None:
         raise UsageError(
             f"The tests cannot be read: {error}.", hint="quote what has spaces: /green 'tests/a b.py'"
         ) from error
-    wanted = Wanted(targets=wanted_in(sitting.crew.root, [word for word in words if word != _ANEW]))
+    named = [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)]
+    wanted = Wanted(targets=wanted_in(sitting.crew.root, named))
     sitting.crew.follow(wanted.run_of(sitting.crew.root))
-    artifact = sitting.crew.workshop.green(wanted).run(anew=_ANEW in words)
+    run = sitting.crew.workshop.green(wanted)
+    run.allows_dirty = run.allows_dirty or _ALLOW_DIRTY in words
+    artifact = run.run(anew=_ANEW in words)
     show_artifact(artifact, screen=sitting.screen)
     artifact.require_green(wanted.ways.go_on)

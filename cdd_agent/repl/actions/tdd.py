@@ -34,6 +34,11 @@ def tdd(sitting: Sitting, argument: str) -> None:
 def run(sitting: Sitting, argument: str) -> None:
     """Begin a feature; whoever listens goes on listening."""
     text, allows_dirty = _without_option(argument)
+    if text.startswith("--"):
+        raise UsageError(
+            f"{text.split()[0]!r:.50} is no option of /tdd run.",
+            hint="say what is wanted: /tdd run a calculator that adds and subtracts; besides: --allow-dirty",
+        )
     site = _site(sitting)
     settle(site)
     _carry_out(sitting, to_begin(site.root, site.repository, text=text), allows_dirty=allows_dirty)

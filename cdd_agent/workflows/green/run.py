@@ -35,7 +35,8 @@ class Green:
         self.wanted = wanted
         self.ticket = wanted.run_of(bench.suite.root)
         self.clock = clock
-        self._allows_dirty = allow_dirty
+        self.allows_dirty = allow_dirty
+        """Whether the user's uncommitted changes stay, out of the commit."""
         self._meter = meter or Meter(bench.model, clock=clock, ticket=self.ticket.slug, go_on=wanted.ways.go_on)
         self.bench = replace(bench, model=self._meter, ways=wanted.ways)
         self._metered: int | None = None
@@ -128,7 +129,7 @@ class Green:
     def _begun(self) -> tuple[Request, RunState]:
         """A new run, once its tests are seen to fail; nothing is touched before that."""
         bench, repository = self.bench, self.bench.repository
-        commits.require_undisturbed(repository, () if self._allows_dirty else tuple(self._in_the_way()))
+        commits.require_undisturbed(repository, () if self.allows_dirty else tuple(self._in_the_way()))
         head = commits.require_base(repository)
         self._meter.check()
         seen = bench.run_targets("the tests to pass, as they are", targets=self.wanted.targets)
