@@ -174,6 +174,7 @@ def killed(folder: Path, home: Path, *, cases: Sequence[Case], moments: Sequence
     assert run_killed(folder, home, turns=turns, after_s=None) == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_comes_to_the_same_end(make: Make, home: Path) -> None:
     folder = make("project")
     killed(folder, home, cases=CASES[:1], moments=[2.0, 4.5])

@@ -15,6 +15,7 @@ MENDS = hands_in({"cart.py": MENDED}, known=KNOWN)
 ONE = replace(THREE, max_iterations=1)
 
 
+@pytest.mark.slow
 def test_what_the_commit_adds_to_modules_is_named(make_shop: MakeShop) -> None:
     test = "from a import F, f\nfrom b import g\n\n\ndef test_f():\n    assert (f(), F().x, g()) == (1, 2, 3)\n"
     shop = make_shop({"a.py": "def old():\n    return 0\n", "tests/test_f.py": test})
@@ -53,6 +54,7 @@ def test_a_part_that_a_commit_hook_refuses_is_taken_back(shop: Shop) -> None:
     assert (shop.project.log, shop.project.status) == ([], "")
 
 
+@pytest.mark.slow
 def test_a_part_is_landed_once_though_the_run_is_interrupted_right_after_its_commit(shop: Shop) -> None:
     green = shop.green([TOTAL, NEGATIVE], model=plays(MENDS), settings=ONE)
     green.bench = replace(green.bench, emit=_interrupting(green.bench.emit))

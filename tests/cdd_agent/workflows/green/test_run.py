@@ -28,6 +28,7 @@ def test_the_test_passes_and_only_the_code_is_committed(shop: Shop) -> None:
     assert (note["phase"], note["nextPhase"], note["testResult"]) == ("GREEN", "COMPLETE", "PASS")
 
 
+@pytest.mark.slow
 def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Shop) -> None:
     test = "from cart import Cart\n\n\ndef test_count():\n    assert Cart().count() == 0\n"
     shop.project.write({"tests/test_count.py": test})

@@ -66,6 +66,7 @@ def test_the_request_and_every_cycle_are_told_by_the_history(runs: Runs, project
     )
 
 
+@pytest.mark.slow
 def test_a_name_that_the_history_knows_is_not_given_twice(runs: Runs, project: Project, tmp_path: Path) -> None:
     ran(runs, phases=7)
     assert names_taken(project.repository) == {SLUG}
@@ -104,10 +105,12 @@ def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(runs: Runs, pro
 @pytest.mark.parametrize(
     ("phases", "rest"),
     [
-        (1, [plan(1, done=0), writes(TESTS, FIRST), writes(SOURCE, RIGHT), nothing()]),
+        pytest.param(
+            1, [plan(1, done=0), writes(TESTS, FIRST), writes(SOURCE, RIGHT), nothing()], marks=pytest.mark.slow
+        ),
         (2, [writes(SOURCE, RIGHT), nothing()]),
-        (3, [nothing()]),
-        (4, []),
+        pytest.param(3, [nothing()], marks=pytest.mark.slow),
+        pytest.param(4, [], marks=pytest.mark.slow),
     ],
 )
 def test_notes_that_were_made_up_from_the_commits_are_enough(

@@ -42,6 +42,7 @@ def test_a_run_of_which_nothing_is_there_begins(project: Project) -> None:
     assert (state.ticket_slug, state.status, dict(state.step_executions)) == (SLUG, Status.IN_PROGRESS, {})
 
 
+@pytest.mark.slow
 def test_commits_that_follow_a_completed_cycle_are_no_obstacle(runs: Runs, project: Project) -> None:
     with pytest.raises(KeyboardInterrupt):
         runs.begin(model(*covered()[:4], KeyboardInterrupt()))

@@ -9,7 +9,7 @@ from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES
 from tests.cdd_agent.workflows.green.exercised.task import Task, hands_in
 from tests.cdd_agent.workflows.green.exercised.tricks import HONEST_BEFORE, HONEST_TEST, TRICKS, Trick
 
-QUICK_ONES = 4
+QUICK_ONES = 2
 """So many of each kind are in every run of the suite."""
 
 

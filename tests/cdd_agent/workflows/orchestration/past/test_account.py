@@ -158,6 +158,7 @@ def cpu_s(ask: Callable[[], object]) -> float:
     return min(tries)
 
 
+@pytest.mark.slow
 def test_a_history_of_ten_thousand_costs_little_more_than_git_needs_to_print_it(
     begun: Run, record_property: Callable[[str, object], None]
 ) -> None:
