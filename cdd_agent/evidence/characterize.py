@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.code.source import Function, parse
 from cdd_agent.evidence.mutation import mutants_of, survival
-from cdd_agent.evidence.outcomes import function_of
 from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.evidence.trees import project_in, sources_in
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.suite import Suite
+from pytest_tdd_agent.comparison import function_of
 
 MOST = 5
 """Mutants that are tried."""

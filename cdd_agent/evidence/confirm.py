@@ -12,12 +12,13 @@ from cdd_agent.evidence.code.lint import suspicious_code
 from cdd_agent.evidence.code.literals import special_cases
 from cdd_agent.evidence.ignored import lend
 from cdd_agent.evidence.mutation import Mutant, Mutants, mutants_of, survival
-from cdd_agent.evidence.outcomes import function_of, not_passing
+from cdd_agent.evidence.outcomes import not_passing
 from cdd_agent.evidence.request import PYTHON, Findings, Request
 from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.git.failure import GitError
 from cdd_agent.git.repository import Repository
 from cdd_agent.testrun.suite import Suite
+from pytest_tdd_agent.comparison import function_of
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 

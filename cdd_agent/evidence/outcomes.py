@@ -3,13 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from pytest_tdd_agent.comparison import function_of
 from pytest_tdd_agent.report import SuiteReport
-
-
-def function_of(nodeid: str) -> str:
-    """A node id without its parameters, which may hold any text."""
-    file, separator, test = nodeid.partition("::")
-    return f"{file}{separator}{test.partition('[')[0]}"
 
 
 def not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, ...]:

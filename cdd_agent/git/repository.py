@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NewType
@@ -185,6 +185,11 @@ def branch_ref(repository: Repository, branch: str) -> str:
 def encoded(text: str) -> bytes:
     """``text`` as git reads it from its input: paths keep the bytes that are no UTF-8."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def listing(names: Iterable[str]) -> bytes:
+    """Commits, refs or objects, one a line, as git reads them from its input."""
+    return encoded("".join(f"{name}\n" for name in names))
 
 
 @contextlib.contextmanager

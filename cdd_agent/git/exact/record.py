@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cdd_agent.git.exact.files import Files
 from cdd_agent.git.hardening import filters_in_force
-from cdd_agent.git.repository import CommitId, Repository, encoded, private_index
+from cdd_agent.git.repository import CommitId, Repository, encoded, listing, private_index
 from cdd_agent.storage import write_atomic
 
 ORDINARY = {"100644": 0o644, "100755": 0o755}
@@ -201,7 +201,7 @@ def set_bits(path: str, bits: int | None, *, files: Files, root: Path) -> None:
 
 def _contents(blobs: Mapping[str, str], *, repository: Repository) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of each blob, a moderate number of bytes at a time."""
-    asked = encoded("".join(f"{blob}\n" for blob in blobs.values()))
+    asked = listing(blobs.values())
     sizes = repository.git("cat-file", "--batch-check=%(objectsize)", stdin=asked).split()
     batch: list[tuple[str, str, int]] = []
     for (path, blob), size in zip(blobs.items(), map(int, sizes), strict=True):
@@ -214,7 +214,7 @@ def _contents(blobs: Mapping[str, str], *, repository: Repository) -> Iterator[t
 
 def _batch(batch: Iterable[tuple[str, str, int]], *, repository: Repository) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of each of the blobs, given with path, id and size."""
-    asked = encoded("".join(f"{blob}\n" for _, blob, _ in batch))
+    asked = listing(blob for _, blob, _ in batch)
     answer = encoded(repository.git("cat-file", "--batch", stdin=asked))
     at = 0
     for path, _, size in batch:

@@ -3,7 +3,7 @@
 from cdd_agent.errors import UsageError
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.notes.history import read_notes
-from cdd_agent.git.notes.store import NOTES_REF, REF, require_whole_ref, tip, writing
+from cdd_agent.git.notes.store import NOTES_REF, REF, REPAIR, NotesDamaged, require_whole_ref, tip, writing
 from cdd_agent.git.repository import Repository
 
 _SHOWN = 3
@@ -34,6 +34,23 @@ def merge_fetched(repository: Repository, ref: str) -> int:
         repository.git("notes", f"--ref={NOTES_REF}", "merge", "--quiet", "--strategy=cat_sort_uniq", ref)
         after = _lines(repository)
     return sum(lines != before.get(commit) for commit, lines in after.items())
+
+
+def left_behind(repository: Repository) -> NotesDamaged | None:
+    """The error for a history of ours without any notes, as a clone is; None if no commit of it says that it had one.
+
+    Only for where there is no ref of notes.
+    """
+    head = repository.head()
+    if head is None:
+        return None
+    log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
+    if not repository.git(*log, head).strip():
+        return None
+    return NotesDamaged(
+        f"There is no {REF} in this repository, but commits that had notes are there.",
+        hint=f"a clone brings no notes along: git fetch origin {REF}:{REF}; if they are lost: {REPAIR}",
+    )
 
 
 def _lines(repository: Repository) -> dict[str, tuple[str, ...]]:

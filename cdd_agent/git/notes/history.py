@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from cdd_agent.git.failure import GitError, GitTimeout
 from cdd_agent.git.notes.locks import stale_lock
 from cdd_agent.git.notes.store import REF, NotesDamaged, lines_of, read_lines, tip, unreadable
-from cdd_agent.git.repository import CommitId, Repository, encoded
+from cdd_agent.git.repository import CommitId, Repository, encoded, listing
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
 BACKUPS = "refs/cdd/notes-backup"
@@ -156,7 +156,7 @@ def contents(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]
     if not wanted:
         return {}
     try:
-        answer = encoded(repository.git("cat-file", "--batch", stdin="".join(f"{each}\n" for each in wanted).encode()))
+        answer = encoded(repository.git("cat-file", "--batch", stdin=listing(wanted)))
     except GitTimeout:
         raise
     except GitError:  # git gives up at a damaged one: find it
@@ -174,8 +174,9 @@ def put(repository: Repository, datas: Iterable[bytes]) -> list[str]:
         for number, data in enumerate(datas):
             paths.append(Path(folder, str(number)))
             paths[-1].write_bytes(data)
-        listed = "".join(f"{path}\n" for path in paths).encode()
-        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listed).split()
+        return repository.git(
+            "hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listing(map(str, paths))
+        ).split()
 
 
 def newest_first(
@@ -188,7 +189,7 @@ def newest_first(
     if not commits:
         return (), ()
     log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
-    rows = [line.split(" ") for line in repository.git(*log, stdin=_lines(commits)).splitlines()]
+    rows = [line.split(" ") for line in repository.git(*log, stdin=listing(commits)).splitlines()]
     told = {row[0]: (int(row[1]), row[2:]) for row in rows}
     about = {commit: told[commit] for commit in commits if commit in told}
     ordered: list[CommitId] = []
@@ -203,7 +204,7 @@ def unreachable(repository: Repository, commits: Sequence[CommitId]) -> set[Comm
     if not commits:
         return set()
     refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
-    walked = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=_lines(commits))
+    walked = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=listing(commits))
     return {CommitId(line) for line in walked.splitlines()} & set(commits)
 
 
@@ -286,8 +287,3 @@ def _batch(answer: bytes) -> Iterator[tuple[str, bytes]]:
             size = int(fields[2])
             yield fields[0].decode(), answer[at : at + size]
             at += size + 1
-
-
-def _lines(commits: Iterable[str]) -> bytes:
-    """Commits as git reads them from its input."""
-    return "".join(f"{commit}\n" for commit in commits).encode()

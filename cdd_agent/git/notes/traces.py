@@ -9,7 +9,7 @@ import msgspec
 
 from cdd_agent.git.failure import GitError, GitTimeout
 from cdd_agent.git.notes.history import contents
-from cdd_agent.git.repository import CommitId, Repository, encoded
+from cdd_agent.git.repository import CommitId, Repository, encoded, listing
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import CurrentTest, Handoff, PhaseName, following, sequence
 
@@ -119,7 +119,7 @@ def same_patches(repository: Repository, commits: Collection[CommitId]) -> dict[
     """Commit -> those on the user's branches, made after it, that change the same lines in the same way."""
     if not commits:
         return {}
-    shown = repository.git("log", "--no-walk=unsorted", "--stdin", "--format=%ct", stdin=_lines(commits))
+    shown = repository.git("log", "--no-walk=unsorted", "--stdin", "--format=%ct", stdin=listing(commits))
     since = min(int(line) for line in shown.split())
     walk = ("log", "--no-merges", "--format=%H", f"--max-age={since}", f"--max-count={LIMIT_COMMITS}", *_OURS)
     others = [CommitId(line) for line in repository.git(*walk).split()]
@@ -138,7 +138,7 @@ def same_patches(repository: Repository, commits: Collection[CommitId]) -> dict[
 def _patch_ids(repository: Repository, commits: Iterable[CommitId]) -> dict[CommitId, str]:
     """Commit -> what stays the same when it is moved; none of a commit that changes nothing."""
     diff = ("diff-tree", "--stdin", "--root", "--patch", "--full-index")
-    patches = repository.git(*diff, stdin=_lines(sorted(commits)))
+    patches = repository.git(*diff, stdin=listing(sorted(commits)))
     told = repository.git("patch-id", "--stable", stdin=encoded(patches))
     return {CommitId(commit): patch for patch, commit in (line.split(" ") for line in told.splitlines())}
 
@@ -181,7 +181,3 @@ def _newest(known: dict[str, tuple[int, set[str]]]) -> list[str]:
     """Commits by their time, newest first, one that is nobody's parent before the others of its second."""
     parents = {parent for _, named in known.values() for parent in named}
     return sorted(known, key=lambda commit: (known[commit][0], commit not in parents), reverse=True)
-
-
-def _lines(commits: Iterable[str]) -> bytes:
-    return "".join(f"{commit}\n" for commit in commits).encode()

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cdd_agent.evidence.outcomes import function_of, not_passing
+from cdd_agent.evidence.outcomes import not_passing
 from cdd_agent.tdd.ground import with_tests_before
 from cdd_agent.tdd.policy import WorkItem
 from cdd_agent.tdd.rules import verdict
 from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
 from cdd_agent.workflows.audit.reruns import Evidence
-from pytest_tdd_agent.comparison import lies_in
+from pytest_tdd_agent.comparison import function_of, lies_in
 from pytest_tdd_agent.fingerprint import changed
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, failing, summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.failure import GitError, GitUnable
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.repository import CommitId, Repository, listing
 
 TRAILERS = ("Ticket", "Phase", "Cycle", "Handoff-Id")
 """Those that a commit of ours has."""
@@ -65,9 +65,9 @@ def read_span(repository: Repository, revisions: str) -> Span:
     """
     named = _named(repository, revisions)
     tips = [each for each in named if not each.startswith("^")]
-    listed = repository.git("rev-list", "--stdin", stdin=_lines(named))
+    listed = repository.git("rev-list", "--stdin", stdin=listing(named))
     log = ("log", "-z", "--topo-order", "--reverse", f"--format={_FORMAT}", "--no-show-signature", "--stdin")
-    commits = [_commit(record) for record in repository.git(*log, stdin=_lines(tips)).split("\0") if record]
+    commits = [_commit(record) for record in repository.git(*log, stdin=listing(tips)).split("\0") if record]
     return Span(commits={each.id: each for each in commits}, inside=frozenset(map(CommitId, listed.split())))
 
 
@@ -77,7 +77,7 @@ def look_up(repository: Repository, commit: str) -> Commit | None:
         return None
     log = ("log", "-z", "--no-walk", "--ignore-missing", f"--format={_FORMAT}", "--no-show-signature", "--stdin")
     try:
-        found = repository.git(*log, stdin=_lines([commit])).split("\0")[0]
+        found = repository.git(*log, stdin=listing([commit])).split("\0")[0]
     except GitUnable:
         raise
     except GitError:
@@ -121,7 +121,3 @@ def _commit(record: str) -> Commit:
             for key, told in zip(TRAILERS, values, strict=True)
         },
     )
-
-
-def _lines(names: list[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
