@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.recording.stream import in_flight
+from pytest_tdd_agent.report import SuiteReport
 
 SHOWN_TESTS = 5
 _STREAM_LIMIT_BYTES = 64 * 1024 * 1024
@@ -33,6 +34,17 @@ def running_in(stream: Path) -> str:
         return ""
     more = f" and {len(tests) - SHOWN_TESTS} more" if len(tests) > SHOWN_TESTS else ""
     return f" while {', '.join(tests[:SHOWN_TESTS])}{more} {'was' if len(tests) == 1 else 'were'} running"
+
+
+def not_installed(report: SuiteReport, root: Path) -> str | None:
+    """The module in the project's ``src`` for want of which no test could be collected; None if it is not that."""
+    if report.tests:
+        return None
+    wanted = {error.failure.missing_name for error in report.collect_errors if error.failure.kind == "missing_module"}
+    for name in sorted(name for name in wanted if name and name.isidentifier()):
+        if (root / "src" / name / "__init__.py").is_file() or (root / "src" / f"{name}.py").is_file():
+            return name
+    return None
 
 
 def ending(status: int) -> str:

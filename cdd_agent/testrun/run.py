@@ -171,6 +171,10 @@ class PytestSuite:
         if not report.complete:
             why = diagnosis.stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
+        module = diagnosis.not_installed(report, self.root)
+        if module is not None:
+            install = f"{self.interpreter.path} -m pip install -e {self.root}"
+            return None, f"no test can import {module}, which lies in src and is not installed: {install}"
         return replace(report, sandbox=result.level), None
 
 

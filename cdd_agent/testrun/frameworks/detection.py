@@ -216,7 +216,7 @@ def _nothing(root: Path) -> EnvironmentMissing:
     below = list(_below(root))
     if below:
         shown = ", ".join(f"{folder.relative_to(root)} ({found[0].name})" for folder, found in below[:8])
-        first = below[0][0].relative_to(root)
+        first = shlex.quote(os.path.relpath(below[0][0]))
         return EnvironmentMissing(
             f"No test framework is found in {root} itself; there are some in its folders: {shown}.",
             hint=f"say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",

@@ -42,6 +42,19 @@ def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path,
     assert (error.failure.kind, error.failure.missing_name) == ("missing_module", "not_written_yet")
 
 
+def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
+    (tmp_path / "src" / "ledger").mkdir(parents=True)
+    (tmp_path / "src" / "ledger" / "__init__.py").write_text("")
+    (tmp_path / "test_a.py").write_text("import ledger\n\n\ndef test_one(): pass\n")
+    said = problem(suite.run())
+    assert said.startswith("no test can import ledger, which lies in src and is not installed: ")
+    assert said.endswith(f"-m pip install -e {tmp_path}")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
+    assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
+
+
 def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: PytestSuite) -> None:
     result = suite.run()
     assert result.report is not None

@@ -54,12 +54,13 @@ def test_where_nothing_is_found_the_error_lists_all_that_was_looked_for(tmp_path
     assert "test_command" in missing.value.hint
 
 
-def test_a_project_below_is_named(tmp_path: Path) -> None:
+def test_a_project_below_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay(tmp_path, {"services/a/go.mod": "module a\n", "services/b/pom.xml": "<project/>"})
+    monkeypatch.chdir(tmp_path / "services")
     with pytest.raises(EnvironmentMissing) as missing:
         detect(tmp_path)
     assert "services/a (go), services/b (maven)" in missing.value.happened
-    assert "cdd --project services/a" in missing.value.hint
+    assert "cdd --project a," in missing.value.hint, "as it is typed where the user is"
 
 
 def test_of_several_a_person_chooses(tmp_path: Path) -> None:
