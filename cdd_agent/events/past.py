@@ -25,9 +25,11 @@ class HandoffListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStanding:
-    """Where the run of the newest note stands."""
+    """Where a run stands: the one that was begun here last, else that of the newest note."""
 
-    last: HandoffListed
+    run: str
+    last: HandoffListed | None
+    """None: no phase of it has landed yet."""
     completed: tuple[str, ...]
     """Of the test list."""
     pending: tuple[str, ...]

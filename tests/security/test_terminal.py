@@ -87,9 +87,10 @@ def shows(kind: object, text: str) -> object:
         return (shows(get_args(kind)[0], text),) * 2
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{field.name: shows(hints[field.name], text) for field in dataclasses.fields(kind)})
+    for option in options:
+        if isinstance(option, type) and dataclasses.is_dataclass(option):
+            hints = get_type_hints(option)
+            return option(**{field.name: shows(hints[field.name], text) for field in dataclasses.fields(option)})
     assert options == (NoneType,), kind
     return None
 

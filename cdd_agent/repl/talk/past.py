@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from rich.table import Table
@@ -13,7 +14,7 @@ from cdd_agent.git.notes.history import Damage
 from cdd_agent.git.notes.repair import Applied, Repair
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.screen import Screen
-from cdd_agent.workflows.orchestration.past.account import account, listed, standing
+from cdd_agent.workflows.orchestration.past.account import account, listed, where
 from cdd_agent.workflows.orchestration.past.going import settle
 from cdd_agent.workflows.orchestration.past.rollback import Site, Way
 
@@ -32,11 +33,11 @@ _SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
 
 
 def show_history(rows: Sequence[HandoffListed], *, left_out: int, screen: Screen) -> None:
-    """What the phases handed over, newest first; how many are left out."""
-    if len(rows) > _MOST_LAID_OUT:
-        screen.show(_lines(rows), wrap=False)
-    else:
-        screen.show(_table(rows))
+    """What the phases handed over, newest first, under the name of their run; how many are left out."""
+    lay_out = _lines if len(rows) > _MOST_LAID_OUT else _table
+    for ticket, handoffs in groupby(rows, key=lambda row: row.ticket):
+        screen.line(Text(clean(ticket), style="bold"), indent=0, hang=2)
+        screen.show(lay_out(tuple(handoffs)), wrap=lay_out is _table)
     if left_out:
         screen.line(f"{left_out} earlier ones are not shown; with -n 0 all are.", style="dim", indent=0, hang=2)
 
@@ -49,9 +50,7 @@ def _table(rows: Sequence[HandoffListed]) -> Table:
     table.add_column("test", overflow="fold")
     if any(row.error for row in rows):
         table.add_column("error", overflow="fold")
-    for number, row in enumerate(rows):
-        if number == 0 or row.ticket != rows[number - 1].ticket:
-            table.add_row("", "", "", "", "", Text(clean(row.ticket), style="bold"))
+    for row in rows:
         table.add_row(*_cells(row))
     return table
 
@@ -59,9 +58,7 @@ def _table(rows: Sequence[HandoffListed]) -> Table:
 def _lines(rows: Sequence[HandoffListed]) -> Text:
     """The same as lines of any length, for more rows than anybody looks at; a table of thousands takes seconds."""
     lines = ["  ".join(f"{heading:<{width}}" for heading, width in _HEADINGS.items()) + "  test"]
-    for number, row in enumerate(rows):
-        if number == 0 or row.ticket != rows[number - 1].ticket:
-            lines.append(" " * (sum(_HEADINGS.values()) + 2 * len(_HEADINGS)) + clean(row.ticket))
+    for row in rows:
         told = [each if isinstance(each, str) else each.plain for each in _cells(row)]
         placed = (f"{cell:<{width}}" for cell, width in zip(told, _HEADINGS.values(), strict=False))
         lines.append("  ".join((*placed, *told[len(_HEADINGS) :])).rstrip())
@@ -84,10 +81,19 @@ def _cells(row: HandoffListed) -> tuple[str | Text, ...]:
 
 def show_standing(stands: RunStanding, *, screen: Screen, typed: Typed = str) -> None:
     """Where the run stands, and what to type next."""
-    last = stands.last
+    rows = [("run", stands.run), *(_landed(stands, stands.last) if stands.last else _not_landed(stands))]
+    if stands.at_work:
+        rows.append(("at work", stands.at_work))
+    rows.append(("next", typed(f"{stands.next}{_phase_after(stands)}")))
+    for name, told in rows:
+        style = "bold red" if name == "error" else ""
+        screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(told), style)), indent=0, hang=9)
+
+
+def _landed(stands: RunStanding, last: HandoffListed) -> list[tuple[str, str]]:
+    """The rows that tell of the phase that landed last, and of the list."""
     total = len(stands.completed) + len(stands.pending)
     rows = [
-        ("run", last.ticket),
         ("cycle", f"{last.cycle}, {last.phase}: {last.description}"),
         ("commit", last.commit[:_SHORT]),
         ("tests", f"{len(stands.completed)} of {total} of the list are done" if total else "no list is told"),
@@ -98,18 +104,18 @@ def show_standing(stands: RunStanding, *, screen: Screen, typed: Typed = str) ->
     if last.error:
         tries = f" after {last.retries + 1} attempts" if last.retries else ""
         rows.append(("error", f"{last.phase} failed{tries}: {stands.details or last.error}"))
-    if stands.at_work:
-        rows.append(("at work", stands.at_work))
-    rows.append(("next", typed(f"{stands.next}{_phase_after(stands)}")))
-    for name, told in rows:
-        style = "bold red" if name == "error" else ""
-        screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(told), style)), indent=0, hang=9)
+    return rows
+
+
+def _not_landed(stands: RunStanding) -> list[tuple[str, str]]:
+    """The rows of a run that has no commit yet."""
+    return [("cycle", "1, PLAN: nothing has landed yet"), *([("error", stands.details)] if stands.details else [])]
 
 
 def _phase_after(stands: RunStanding) -> str:
     """What it goes on with, where it goes on by a command."""
-    goes_on = not stands.at_work and stands.last.following != "COMPLETE"
-    return f"   (goes on with {stands.last.following})" if goes_on else ""
+    following = "PLAN" if stands.last is None else stands.last.following
+    return f"   (goes on with {following})" if not stands.at_work and following != "COMPLETE" else ""
 
 
 def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = str) -> None:
@@ -176,8 +182,7 @@ def told_history(site: Site, *, most: int) -> tuple[tuple[HandoffListed, ...], i
 
 def told_standing(site: Site) -> tuple[RunStanding, tuple[Damage, ...]]:
     """Where the run stands, and what is wrong with any note."""
-    told = account(site.repository)
-    return standing(told, locks=site.runs.parent / "locks"), told.damages
+    return where(site.repository, site.root, locks=site.runs.parent / "locks")
 
 
 def say_done(way: Way, *, screen: Screen, typed: Typed = str) -> None:

@@ -21,7 +21,7 @@ from cdd_agent.workflows.orchestration import briefs, choice
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature, completed
 from cdd_agent.workflows.orchestration.whereabouts import taken_up
 
-WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows")
+WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows", unit="cycle")
 """How a person goes on with a run."""
 _CHOOSING = "the next test"
 """What a cycle is called before its test is chosen."""

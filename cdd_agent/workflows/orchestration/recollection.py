@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.errors import UsageError
+from cdd_agent.git.notes.exchange import left_behind
 from cdd_agent.git.notes.history import Entry, survey
-from cdd_agent.git.notes.store import NotesDamaged
+from cdd_agent.git.notes.store import NotesDamaged, tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.rules.red import RedVerdict
@@ -220,12 +221,15 @@ def to_begin(root: Path, repository: Repository, *, text: str) -> Feature:
 def to_resume(root: Path, repository: Repository) -> Feature:
     """The run that is gone on with: the one whose request was written down last, else the one the notes tell of.
 
-    Raises ``UsageError`` if there is none.
+    Raises ``UsageError`` if there is none, ``NotesDamaged`` if there are commits of one and no notes.
     """
     known = feature.latest(root)
     if known is not None:
         return known
     told = recollect(repository)
+    left = left_behind(repository) if told is None and tip(repository) is None else None
+    if left is not None:
+        raise left
     begin = 'begin one: cdd tdd run "what it shall do"'
     if told is None or told.is_complete:
         happened = "There is no run to go on with." if told is None else f"{told.slug} is complete."

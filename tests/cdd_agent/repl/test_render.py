@@ -137,7 +137,12 @@ CASES: list[tuple[Event, str]] = [
     ),
     (events.HandoffsAudited(handoffs=1, held=1, failed=0, unknown=0), ""),
     (HANDOFF, ""),
-    (past.RunStanding(last=HANDOFF, completed=(), pending=(), details="", at_work="", next="cdd tdd resume"), ""),
+    (
+        past.RunStanding(
+            run="tdd-t", last=HANDOFF, completed=(), pending=(), details="", at_work="", next="cdd tdd resume"
+        ),
+        "",
+    ),
     (
         past.RollbackPlanned(
             branch="main",

@@ -11,11 +11,15 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events.past import HandoffListed, RunStanding
+from cdd_agent.git.notes.exchange import left_behind
 from cdd_agent.git.notes.history import Damage, Entry, survey
-from cdd_agent.git.notes.store import REF, NotesDamaged
-from cdd_agent.git.repository import CommitId, Repository
+from cdd_agent.git.notes.store import NotesDamaged
+from cdd_agent.git.repository import CommitId, Repository, listing
 from cdd_agent.storage import Holder, holder_of
-from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME
+from cdd_agent.work import state_file
+from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME, Feature, is_complete, latest
+
+_WAIT = "wait: it goes on by itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,9 @@ def account(repository: Repository) -> Account:
     found = survey(repository)
     head = repository.head()
     if found.tip is None:
-        raise _without_notes(repository, head=head)
+        raise left_behind(repository) or UsageError(
+            "There are no handoff notes in this repository: nothing was run in it yet.", hint=BEGIN
+        )
     beyond = _beyond(repository, head, commits=[entry.commit for entry in found.entries])
     entries = tuple(entry for entry in found.entries if entry.commit not in beyond)
     if not entries and found.damages:
@@ -75,17 +81,52 @@ def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[Handof
     return tuple(rows[:most])
 
 
-def standing(told: Account, *, locks: Path) -> RunStanding:
-    """Where the run stands that made the newest note of one; ``locks`` is the folder that says who is at work.
+def where(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStanding, tuple[Damage, ...]]:
+    """Where the run stands that ``cdd tdd resume`` would go on with, else the last one; what is wrong with any note.
 
-    Raises ``UsageError`` if all notes are of tickets.
+    ``locks`` is the folder that says who is at work. Raises as ``account`` and ``standing`` do.
+    """
+    begun = latest(root)
+    if begun is not None and is_complete(begun):
+        begun = None
+    try:
+        told = account(repository)
+    except UsageError:
+        if begun is None:
+            raise
+        return standing_without_notes(begun, locks=locks), ()
+    if begun is not None and all(entry.latest.ticket != begun.slug for entry in told.entries):
+        return standing_without_notes(begun, locks=locks), told.damages
+    return standing(told, locks=locks), told.damages
+
+
+def standing_without_notes(begun: Feature, *, locks: Path) -> RunStanding:
+    """Where a run stands of which no phase has landed yet."""
+    state = state_file.load(begun.state_path)
+    steps = state.step_executions if state is not None else {}
+    holder = _at_work(locks / f"{begun.slug}.lock")
+    return RunStanding(
+        run=begun.slug,
+        last=None,
+        completed=(),
+        pending=(),
+        details=next((step.error for step in steps.values() if step.error), ""),
+        at_work="" if holder is None else str(holder),
+        next=RESUME if holder is None else _WAIT,
+    )
+
+
+def standing(told: Account, *, locks: Path) -> RunStanding:
+    """Where the run stands that made the newest note of one; ``locks`` is as for ``where``.
+
+    Raises ``UsageError`` if all notes are of something else.
     """
     newest = next((entry for entry in told.entries if entry.latest.ticket.startswith(PREFIX)), None)
     if newest is None:
         ticket = told.entries[0].latest.ticket
         raise UsageError(
-            f"No run has left a note here; the newest one is of the ticket {ticket!r:.100}.",
-            hint=f"where that stands: cdd status; begin a run: {BEGIN}",
+            f"No run of cdd tdd has left a note here; the newest one is of {ticket!r:.100}.",
+            hint=f"begin a run: {BEGIN}; or see all notes: cdd tdd history",
         )
     handoff = newest.latest
     details = handoff.error_details
@@ -93,12 +134,13 @@ def standing(told: Account, *, locks: Path) -> RunStanding:
     holder = _at_work(locks / f"{Path(handoff.ticket).name}.lock")
     following = f"the run is complete; another one: {BEGIN}" if last.following == "COMPLETE" else RESUME
     return RunStanding(
+        run=handoff.ticket,
         last=last,
         completed=handoff.completed_tests,
         pending=handoff.pending_tests,
         details=details.message if details is not None else "",
         at_work="" if holder is None else str(holder),
-        next=following if holder is None else "wait: it goes on by itself",
+        next=following if holder is None else _WAIT,
     )
 
 
@@ -106,8 +148,7 @@ def _beyond(repository: Repository, head: CommitId | None, *, commits: list[Comm
     """Those of ``commits`` that HEAD does not reach."""
     if head is None or not commits:
         return set(commits)
-    given = "".join(f"{commit}\n" for commit in commits).encode()
-    walked = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=given)
+    walked = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=listing(commits))
     return {CommitId(line) for line in walked.splitlines()}
 
 
@@ -126,12 +167,3 @@ def _at_work(lock: Path) -> Holder | None:
     except (OSError, OverflowError, TypeError):
         return holder
     return holder
-
-
-def _without_notes(repository: Repository, *, head: CommitId | None) -> UsageError | NotesDamaged:
-    """The error where there is no ref of notes: there never was one, or it was lost."""
-    log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
-    landed = repository.git(*log, head).strip() if head is not None else ""
-    if landed:
-        return NotesDamaged(f"There is no {REF} in this repository, but commits that had notes are there.")
-    return UsageError("There are no handoff notes in this repository: nothing was run in it yet.", hint=BEGIN)

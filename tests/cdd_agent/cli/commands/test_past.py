@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def test_history_is_a_table_newest_first(ran: Run, capsys: pytest.CaptureFixture
     assert cdd(ran, "history", "-n", "3") == 0
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert rows == [
-        "cycle phase result retries commit test",
         SLUG,
+        "cycle phase result retries commit test",
         f"2 REFACTOR PASS {ran.commits['refactor 2'][:10]} subtracts",
         f"2 GREEN PASS {ran.commits['green 2'][:10]} subtracts",
         f"2 RED FAIL {ran.commits['red 2'][:10]} subtracts",
@@ -89,6 +90,7 @@ def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.Captu
 def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path) -> None:
     assert run(["--project", str(tmp_path), "tdd", *words]) == 4
     empty = begun_in(tmp_path / "project")
+    shutil.rmtree(empty.root / ".cdd", ignore_errors=True)
     assert cdd(empty, *words) == 2
 
 

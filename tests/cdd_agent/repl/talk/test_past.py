@@ -46,8 +46,8 @@ def test_a_failed_phase_has_its_error_in_the_row_and_nothing_that_acts_on_a_term
     with captured(width=120) as (screen, stream):
         show_history([ROW], left_out=0, screen=screen)
     assert rows(stream.getvalue()) == [
-        "cycle phase result retries commit test error",
         SLUG,
+        "cycle phase result retries commit test error",
         "3 GREEN CLOSED 2 8ab2c01d11 divides two numbers (made up from the commit) assertion: 1 == 2",
     ]
 
@@ -64,6 +64,7 @@ def test_a_long_history_is_lines_with_the_same_words() -> None:
 
 def test_standing_tells_the_last_error_and_who_is_at_work() -> None:
     stands = RunStanding(
+        run=ROW.ticket,
         last=ROW,
         completed=("a",),
         pending=tuple("bcdefg"),
@@ -80,6 +81,20 @@ def test_standing_tells_the_last_error_and_who_is_at_work() -> None:
         "and more",
         "at work pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
         "next wait: it goes on by itself",
+    ]
+
+
+def test_a_run_that_has_not_landed_anything_is_told_too() -> None:
+    stands = RunStanding(
+        run="tdd-add", last=None, completed=(), pending=(), details="no answer", at_work="", next="cdd tdd resume"
+    )
+    with captured(width=80) as (screen, stream):
+        show_standing(stands, screen=screen)
+    assert rows(stream.getvalue()) == [
+        "run tdd-add",
+        "cycle 1, PLAN: nothing has landed yet",
+        "error no answer",
+        "next cdd tdd resume (goes on with PLAN)",
     ]
 
 

@@ -14,7 +14,8 @@ from cdd_agent.git.notes.store import REF, NotesDamaged, append_line
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import exclusive
 from cdd_agent.work.handoff import encode
-from cdd_agent.workflows.orchestration.past.account import account, listed, standing
+from cdd_agent.workflows.orchestration import feature
+from cdd_agent.workflows.orchestration.past.account import account, listed, standing, where
 from tests.cdd_agent.workflows.orchestration.past.runs import SLUG, TITLES, Run, said
 
 NOTES = 10_000
@@ -50,12 +51,14 @@ def test_where_a_run_stands(begun: Run, tmp_path: Path) -> None:
     run.cycle(1)
     run.cycle(2, until="RED")
     stands = standing(account(run.repository), locks=tmp_path)
+    assert stands.last is not None
     assert (stands.last.cycle, stands.last.phase, stands.last.following) == (2, "RED", "GREEN")
     assert (stands.completed, stands.pending) == (TITLES[:1], TITLES[1:])
     assert (stands.next, stands.details, stands.at_work) == ("cdd tdd resume", "", "")
     failed = said("GREEN", 2, commit=run.commits["red 2"], following="GREEN", error="assertion: no", retries=2)
     append_line(run.repository, run.commits["red 2"], line=encode(failed))
     stands = standing(account(run.repository), locks=tmp_path)
+    assert stands.last is not None
     assert (stands.last.phase, stands.last.error, stands.last.retries) == ("GREEN", "assertion: no", 2)
     assert stands.details == "assertion: no\nand more"
 
@@ -85,6 +88,24 @@ def test_a_lock_that_says_nothing_true_holds_up_nobody(holder: str, run: Run) ->
     (locks / f"{SLUG}.lock").write_text(told.replace("HOST", socket.gethostname()))
     stands = standing(account(run.repository), locks=locks)
     assert not stands.at_work.startswith(f"pid {dead.pid} ")
+
+
+def test_a_run_that_was_begun_last_and_has_left_no_note_is_the_one_that_is_told(run: Run) -> None:
+    locks = run.root / ".cdd" / "locks"
+    older, _ = where(run.repository, run.root, locks=locks)
+    assert (older.run, older.last is not None) == (SLUG, True)
+    feature.at(run.root, "tdd-newer", text="newer").keep()
+    with exclusive(locks / "tdd-newer.lock", purpose="Testing"):
+        stands, damages = where(run.repository, run.root, locks=locks)
+    assert (stands.run, stands.last, damages) == ("tdd-newer", None, ())
+    assert stands.at_work.startswith(f"pid {os.getpid()} on ")
+
+
+def test_a_run_that_has_just_begun_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
+    stands, _ = where(begun.repository, begun.root, locks=tmp_path)
+    assert (stands.run, stands.last, stands.next) == (SLUG, None, "cdd tdd resume")
+    with pytest.raises(UsageError, match="nothing was run"):
+        where(begun.repository, tmp_path, locks=tmp_path)
 
 
 def test_notes_that_head_does_not_reach_have_no_part_in_it(run: Run) -> None:
@@ -124,8 +145,9 @@ def test_a_ref_that_is_lost_or_broken_is_no_empty_history(run: Run) -> None:
         account(run.repository)
     assert "cdd tdd repair-notes" in caught.value.hint
     ref.unlink()
-    with pytest.raises(NotesDamaged, match="commits that had notes are there"):
+    with pytest.raises(NotesDamaged, match="commits that had notes are there") as caught:
         account(run.repository)
+    assert "git fetch origin refs/notes/tdd-handoffs:refs/notes/tdd-handoffs" in caught.value.hint
     ref.write_text(kept)
     assert len(words(run)) == 8
 
