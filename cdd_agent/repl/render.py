@@ -60,6 +60,7 @@ class Renderer:
         self._screen = screen
         self._header = ""
         self._steps = 0
+        self._unit = "Step"
         self._is_in_tool = False
 
     def write(self, event: Event) -> None:
@@ -190,8 +191,8 @@ class Renderer:
     def _progress(self, event: RunStarted | RunFinished | StepStarted | StepFinished | AttemptStarted) -> None:
         """Where the run is."""
         match event:
-            case RunStarted(model=model, sandbox=sandbox):
-                self._screen.indent = 0
+            case RunStarted(workflow=workflow, model=model, sandbox=sandbox):
+                self._screen.indent, self._unit = 0, "Cycle" if workflow == "tdd" else "Step"
                 header = f"model {model}, sandbox {sandbox}"
                 if header != self._header:
                     self._header = header
@@ -206,7 +207,7 @@ class Renderer:
             case StepStarted(number=number, total=total, title=title):
                 self._screen.indent, self._steps = 0, total
                 self._screen.gap()
-                self._screen.line(f"Step {number}/{total}  {title}", style="bold", hang=2)
+                self._screen.line(f"{self._unit} {number}/{total}  {title}", style="bold", hang=2)
                 self._screen.indent = 2
             case StepFinished():
                 self._end_step(event)
@@ -224,5 +225,5 @@ class Renderer:
         }.get(event.status, (self._screen.symbols["note"], "yellow"))
         number = f"{event.number}/{self._steps}" if self._steps else str(event.number)
         told = f": {event.error}" if event.error else ""
-        self._screen.line(f"{symbol} Step {number} {event.status}{told}", style=style, indent=0, hang=2)
+        self._screen.line(f"{symbol} {self._unit} {number} {event.status}{told}", style=style, indent=0, hang=2)
         self._screen.indent = 0

@@ -64,9 +64,9 @@ class Session:
 
     def handle(self, line: str) -> ExitCode:
         """Carry out one line; whatever goes wrong becomes a message, and Ctrl-C ends only this line."""
+        words = line.strip()
         try:
             with self._screen.working(WAITING):
-                words = line.strip()
                 if words.startswith("/"):
                     command, argument = parse(words)
                     ACTIONS[command.name](self._sitting, argument)
@@ -76,7 +76,7 @@ class Session:
             return _tell(error, screen=self._screen)
         except KeyboardInterrupt:
             self._sitting.is_over = not self._somebody_types
-            stopped(self._sitting)
+            stopped(self._sitting, words)
             return ExitCode.INTERRUPTED
         except BrokenPipeError:
             raise

@@ -212,22 +212,23 @@ def reclaim(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
     changed = [change.path for change in bench.snapshots.changes_since(snapshot)]
     if changed and all(map(bench.snapshots.leaves_out, bench.repository.uncommitted())):
         bench.snapshots.restore(snapshot)
-        bench.emit(Notice(text=f"The files of step {step.step_number} were brought back from its last checkpoint."))
+        told = f"The files of {bench.called(step)} were brought back from its last checkpoint."
+        bench.emit(Notice(text=told))
     else:
-        _require_unchanged(step, changed, go_on=bench.ways_on(ticket, step).go_on)
+        _require_unchanged(bench.called(step), changed, go_on=bench.ways_on(ticket, step).go_on)
 
 
 def require_own_head(ticket: str, step: StepExecution, *, bench: Workbench) -> None:
     """Raise ``UsageError`` if HEAD is at a commit that the step did not make: that is somebody else's work."""
     if _is_own_head(step, bench=bench):
         return
-    wanted = str(landed_head(step))[:10]
+    wanted, called = str(landed_head(step))[:10], bench.called(step)
     ways = bench.ways_on(ticket, step)
     raise UsageError(
-        f"Step {step.step_number} was interrupted at commit {wanted}; HEAD is at {str(bench.repository.head())[:10]} "
-        "now.\nNothing was touched.",
+        f"{called[0].upper()}{called[1:]} was interrupted at commit {wanted}; HEAD is at "
+        f"{str(bench.repository.head())[:10]} now.\nNothing was touched.",
         hint=f"keep your commits aside: git branch mine && git reset --keep {wanted}, then: {ways.go_on}; "
-        f"or keep them on the branch and begin the step anew after them: {ways.anew}",
+        f"or keep them on the branch and begin {called} anew after them: {ways.anew}",
     )
 
 
@@ -315,21 +316,22 @@ def _follow_head(ticket: str, step: StepExecution, *, why: str, was_killed: bool
     stray = [path for path in bench.snapshots.paths_unlike(head, kept) if path not in theirs]
     if snapshot is not None and not was_killed:
         since = {change.path for change in bench.snapshots.changes_since(snapshot)}
-        _require_unchanged(step, since.intersection(stray), go_on=bench.ways_on(ticket, step).anew)
+        changed = since.intersection(stray)
+        _require_unchanged(bench.called(step), changed, go_on=bench.ways_on(ticket, step).anew)
     bench.snapshots.restore(Snapshot(ref="HEAD", commit=head), only=stray)
     bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
     if stray:
         bench.emit(RolledBack(checkpoint="HEAD", kept=kept.ref, why=why))
 
 
-def _require_unchanged(step: StepExecution, changed: Collection[str], *, go_on: str) -> None:
-    """Raise ``UsageError`` if there are files that were changed since the step was interrupted."""
+def _require_unchanged(called: str, changed: Collection[str], *, go_on: str) -> None:
+    """Raise ``UsageError`` if there are files that were changed since what is ``called`` so was interrupted."""
     if not changed:
         return
     shown = "".join(f"\n  {path}" for path in sorted(changed)[:10])
     more = f"\n  and {len(changed) - 10} more" if len(changed) > 10 else ""
     raise UsageError(
-        f"Files were changed since step {step.step_number} was interrupted:{shown}{more}\nNothing was touched.",
+        f"Files were changed since {called} was interrupted:{shown}{more}\nNothing was touched.",
         hint=f"put all changes aside with git stash --include-untracked, then: {go_on}",
     )
 

@@ -24,6 +24,8 @@ class Ways:
     go_on: str
     anew: str
     """Takes back what is half done first."""
+    unit: str
+    """What work items are called: ``step`` or ``cycle``; ``run`` where there is one only."""
 
 
 class Keeping(Protocol):
@@ -65,7 +67,12 @@ class Workbench:
     def ways_on(self, ticket: str, step: StepExecution) -> Ways:
         """How to go on with an interrupted step."""
         go_on = f"cdd exec {ticket}"
-        return self.ways or Ways(go_on=go_on, anew=f"{go_on} --retry {step.step_number}")
+        return self.ways or Ways(go_on=go_on, anew=f"{go_on} --retry {step.step_number}", unit="step")
+
+    def called(self, step: StepExecution) -> str:
+        """What a step is called in a sentence."""
+        unit = self.ways.unit if self.ways else "step"
+        return "the run" if unit == "run" else f"{unit} {step.step_number}"
 
     def in_repository(self, path: str) -> str:
         """A path of the project as the repository names it: the project may be a folder inside the work tree."""

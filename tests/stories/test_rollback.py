@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.fakes.project import QUICK
 from tests.stories.conftest import Cdd, git
 from tests.stories.features.calculator import CASES, REQUEST, recording
 
 
+@pytest.mark.slow
 def test_back_to_red_and_on_and_what_went_back_again(cdd: Cdd, tmp_path: Path) -> None:
     folder, turns = tmp_path / "project", str(recording(CASES[:1], tmp_path / "turns.json"))
     folder.mkdir()

@@ -26,6 +26,13 @@ MOST_LINES = 12
 """Of what an agent said last, on the screen."""
 MOST_CHARACTERS = 150
 """Of what the user said last, on the screen."""
+_OF_COMMANDS = {
+    "/tdd run ": "what landed stays, nothing is half done. Go on with: /tdd resume",
+    "/tdd resume ": "what landed stays, nothing is half done. Go on with: /tdd resume",
+    "/green ": "nothing is half done. The same command goes on from there.",
+    "/audit ": "nothing was changed. The same command begins again.",
+}
+"""How a line begins -> where Ctrl-C leaves it."""
 
 
 def open_spec(sitting: Sitting, argument: str) -> None:
@@ -148,9 +155,13 @@ def _is_unanswered(conversation: Conversation) -> bool:
     return False
 
 
-def stopped(sitting: Sitting) -> None:
-    """Say where Ctrl-C leaves the user."""
+def stopped(sitting: Sitting, words: str) -> None:
+    """Say where Ctrl-C leaves the user who typed ``words``."""
     screen = sitting.screen
+    told = next((told for begun, told in _OF_COMMANDS.items() if f"{words} ".startswith(begun)), None)
+    if told is not None:
+        screen.line(f"Stopped; {told}", style="yellow", indent=0, hang=2)
+        return
     match sitting.agent:
         case Executor() as executor:
             screen.line("Stopped; nothing is half done.", style="yellow", indent=0)

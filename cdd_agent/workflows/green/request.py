@@ -94,7 +94,7 @@ class Wanted:
     def ways(self) -> Ways:
         """How a person goes on with it."""
         typed = f"cdd green {' '.join(map(shlex.quote, self.targets))}"
-        return Ways(go_on=typed, anew=f"{typed} --anew")
+        return Ways(go_on=typed, anew=f"{typed} --anew", unit="run")
 
     def settled(self, report: SuiteReport, *, now: str, head: str) -> Request:
         """The request, once ``report`` shows that each target fails; raises ``UsageError`` for one that does not."""

@@ -53,3 +53,35 @@ def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     assert small.status == "?? notes.txt"
     assert (small.folder / ".cdd/tdd").is_dir()
     assert "means nothing here" in prompt.says("/tdd resume now")
+
+
+@pytest.mark.parametrize("word", ["--help", "--resume now", "--"])
+def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -> None:
+    prompt = Prompt(small.folder, model=ScriptedModel([]))
+    assert "is no option of /tdd run" in prompt.says(f"/tdd run {word}")
+    assert prompt.code == ExitCode.USAGE
+    assert not (small.folder / ".cdd" / "tdd").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/tdd run more", "Go on with: /tdd resume"),
+        ("/green tests/test_more.py", "The same command goes on from there."),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(small: Project, line: str, told: str) -> None:
+    small.write({"tests/test_more.py": "def test_more():\n    assert False\n"})
+    small.git("add", "-A")
+    small.git("commit", "-qm", "a test")
+    prompt = Prompt(small.folder, model=ScriptedModel([KeyboardInterrupt()]))
+    assert told in prompt.says(line)
+    assert prompt.code == ExitCode.INTERRUPTED
+
+
+def test_green_keeps_uncommitted_changes_if_that_is_said(small: Project) -> None:
+    small.write({"tests/test_more.py": "def test_more():\n    assert False\n", "notes.txt": "mine\n"})
+    prompt = Prompt(small.folder, model=ScriptedModel([KeyboardInterrupt()]))
+    assert "uncommitted changes of yours" in prompt.says("/green tests/test_more.py")
+    assert "Stopped" in prompt.says("/green tests/test_more.py --allow-dirty")
+    assert "notes.txt" in small.status

@@ -56,7 +56,7 @@ def test_test_timeout_s_ends_a_run_of_tests(shop: Shop) -> None:
     assert "did not end within 10 s" in str(artifact.error)
 
 
-@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("keeps", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_continue_on_partial_success(shop: Shop, *, keeps: bool) -> None:
     settings = replace(THREE, max_iterations=2, continue_on_partial_success=keeps)
     artifact = shop.green([TOTAL, NEGATIVE], model=plays(MENDS, FALLS_SHORT), settings=settings).run()
@@ -126,7 +126,7 @@ def test_run_after_each_file(shop: Shop, *, tells: bool) -> None:
     assert ("The tests to pass, run now: 1 passed" in answers) == tells
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_run_specific_test_first(shop: Shop, *, first: bool) -> None:
     settings = replace(THREE, run_after_each_file=False, run_specific_test_first=first)
     assert shop.green(model=plays(FALLS_SHORT, MENDS), settings=settings).run().error is None

@@ -124,7 +124,7 @@ def test_the_prompt_has_it_too(shop: Path) -> None:
     ("event", "number"),
     [
         ("GateJudged", 1),
-        ("SuiteStarted", 3),
+        pytest.param("SuiteStarted", 3, marks=pytest.mark.slow),
         pytest.param("RunStarted", 1, marks=pytest.mark.slow),
         pytest.param("AttemptStarted", 1, marks=pytest.mark.slow),
         pytest.param("ToolReturned", 2, marks=pytest.mark.slow),

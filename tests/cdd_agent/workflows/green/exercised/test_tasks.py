@@ -1,5 +1,7 @@
 """Defects are mended and exercises solved, whatever the model says of its work; tricks are refused."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from cdd_agent.settings import GreenSettings
@@ -13,8 +15,8 @@ QUICK_ONES = 2
 """So many of each kind are in every run of the suite."""
 
 
-def some(tasks: tuple[Task, ...]) -> list[object]:
-    """The tasks, those after the first few marked."""
+def some(tasks: Sequence[Task | Trick]) -> list[object]:
+    """The tasks or tricks, those after the first few marked."""
     return [
         pytest.param(task, id=task.name, marks=() if number < QUICK_ONES else pytest.mark.slow)
         for number, task in enumerate(tasks)
@@ -36,7 +38,7 @@ def test_a_task_is_done_by_the_code_and_by_nothing_that_is_said_of_it(make_shop:
     assert shop.project.status == ""
 
 
-@pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.name)
+@pytest.mark.parametrize("trick", some(TRICKS))
 def test_a_trick_is_refused_and_nothing_of_it_stays(make_shop: MakeShop, trick: Trick) -> None:
     files = {"task.py": HONEST_BEFORE, "tests/test_task.py": HONEST_TEST}
     shop = make_shop(files)
