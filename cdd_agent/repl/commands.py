@@ -23,7 +23,7 @@ COMMANDS = (
     Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first"),
     Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve"),
     Command(name="green", argument="TEST...", help="code for tests that fail already"),
-    Command(name="tdd", argument="WORD ...", help="run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
+    Command(name="tdd", argument="[WORD ...]", help="run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
     Command(name="audit", argument="[RANGE]", help="check what handoff notes claim, by running the tests again"),
     Command(name="back", argument="", help="the agent before, its conversation as it was"),
     Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),
@@ -37,6 +37,16 @@ COMMANDS = (
     Command(name="help", argument="", help="this list"),
     Command(name="exit", argument="", help="leave; everything is saved already"),
 )
+
+TDD_WORDS = {
+    "run": "TEXT: build the feature that it asks for",
+    "resume": "go on from the phase after the last one that landed",
+    "status": "where the run stands",
+    "history": "what the phases handed over, newest first",
+    "rollback": "COMMIT: go back to it; --undo brings it all back",
+    "repair-notes": "say what is wrong with the handoff notes; --apply mends it",
+}
+"""The words after ``/tdd`` -> what follows them, and what they do."""
 
 EXECUTOR_WORDS = {
     "continue": ("c", "next", "n", ""),

@@ -1,10 +1,13 @@
-"""What a project has that completes a line, looked up when it is asked for: tickets, steps, sessions, models, files."""
+"""What a project has that completes a line, from tickets to files, looked up when it is asked for."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from cdd_agent.repl.terminal.completion import Candidates
 from cdd_agent.tickets.ticket import all_tickets
+
+MOST_HANDOFFS = 200
+"""Of a long history."""
 
 
 def candidates_of(root: Path) -> Candidates:
@@ -14,6 +17,7 @@ def candidates_of(root: Path) -> Candidates:
         steps=lambda slug: _steps(root, slug),
         sessions=lambda: _sessions(root),
         models=_models,
+        handoffs=lambda: _handoffs(root),
         files=lambda: _files(root),
     )
 
@@ -54,6 +58,18 @@ def _models() -> Iterator[tuple[str, str]]:
 
     for name in prices.known():
         yield name, f"reads {prices.window(name) or 0:,} tokens"
+
+
+def _handoffs(root: Path) -> Iterator[tuple[str, str]]:
+    """The commits of runs and tickets that HEAD comes from, newest first, each by the last phase it landed."""
+    from cdd_agent.git.repository import Repository
+    from cdd_agent.workflows.orchestration.past.account import account, listed
+
+    told: set[str] = set()
+    for row in listed(account(Repository.find(root)).entries, most=MOST_HANDOFFS):
+        if row.commit not in told:
+            yield row.commit[:10], f"cycle {row.cycle}, {row.phase}: {row.description}"
+        told.add(row.commit)
 
 
 def _files(root: Path) -> list[str]:

@@ -111,7 +111,7 @@ WORDS: Mapping[str, Callable[[Sitting, str], None]] = {
     "rollback": rollback,
     "repair-notes": repair_notes,
 }
-"""The words after ``/tdd``, and what they do."""
+"""Those of ``TDD_WORDS``, and what they do."""
 
 
 def _carry_out(sitting: Sitting, feature: Feature, *, allows_dirty: bool) -> None:

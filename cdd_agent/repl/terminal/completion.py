@@ -5,25 +5,31 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, Command, executor_word
+from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, TDD_WORDS, Command, executor_word
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.place import Place
 from cdd_agent.repl.terminal.files import Remembered
 
 MOST_OFFERED = 50
-"""Files in one menu."""
+"""In one menu."""
 _LOOK_S = 0.05
 """How often it is looked whether the line has changed while something slow is asked."""
 
 _FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
 _COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
 _SAID = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
+_TESTS_FOLLOW = re.compile(r"/green [^\n]*\Z")
+_TEST = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
+"""What the paths of tests have in them."""
+_BEGUN = frozenset({"/tdd run", "/tdd rollback"})
+"""Words of a command that need more."""
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 
 T = TypeVar("T")
@@ -48,6 +54,8 @@ class Candidates:
     """Earlier sittings that can be taken up again."""
     models: Callable[[], Iterable[Described]] = _none
     """Whose prices are known."""
+    handoffs: Callable[[], Iterable[Described]] = _none
+    """Commits of a run that can be gone back to, and the phase that each landed."""
     files: Callable[[], Iterable[str]] = _none
     """Paths relative to the project, with forward slashes; secrets among them are not offered."""
 
@@ -75,7 +83,7 @@ class PromptCompleter(Completer):
     ) -> AsyncGenerator[Completion, None]:
         """The same, without the prompt waiting: it goes on at once when the line changes or ends."""
         found = await self._asked(document)
-        while found == [] and self._files.is_running and _FILE_WORD.search(document.text_before_cursor):
+        while found == [] and self._files.is_running and _wants_files(document.text_before_cursor):
             found = await self._asked(document)
         for completion in found or []:
             yield completion
@@ -118,20 +126,30 @@ class PromptCompleter(Completer):
         if command is None:
             return
         *before, last = rest.split(" ")
-        if not before:
-            yield from _described(last, self._fitting(command))
+        yield from islice(_described(last, self._fitting(command, before)), MOST_OFFERED)
 
-    def _fitting(self, command: Command) -> Iterable[Described]:
-        """What the argument of ``command`` can be, so far as it is there already."""
-        match command.argument:
-            case "[SLUG]":
+    def _fitting(self, command: Command, before: list[str]) -> Iterable[Described]:
+        """What the word after those ``before`` can be, behind the name of ``command``."""
+        match command.argument, before:
+            case "[SLUG]", []:
                 return self._candidates.slugs()
-            case "[SESSION]":
+            case "[SESSION]", []:
                 return self._candidates.sessions()
-            case "[MODEL]":
+            case "[MODEL]", []:
                 return self._candidates.models()
+            case "[WORD ...]", []:
+                return TDD_WORDS.items()
+            case "[WORD ...]", ["rollback"]:
+                return self._candidates.handoffs()
+            case "TEST...", _:
+                return ((path, "") for path in self._files() if _TEST.search(path))
             case _:
                 return []
+
+
+def _wants_files(text: str) -> bool:
+    """Whether the names of files complete ``text``."""
+    return _FILE_WORD.search(text) is not None or _TESTS_FOLLOW.match(text) is not None
 
 
 def completes_file(text: str) -> bool:
@@ -146,9 +164,11 @@ def completes_file(text: str) -> bool:
 def lacks_argument(text: str) -> bool:
     """Whether ``text`` is the name of a command that does nothing without an argument.
 
-    >>> lacks_argument("/new"), lacks_argument("/status"), lacks_argument("/new a")
-    (True, False, False)
+    >>> lacks_argument("/new"), lacks_argument("/status"), lacks_argument("/new a"), lacks_argument("/tdd run")
+    (True, False, False, True)
     """
+    if text in _BEGUN:
+        return True
     named = _COMMAND.match(text)
     command = next((command for command in COMMANDS if named and command.name == named["name"]), None)
     return command is not None and command.argument[:1] not in ("", "[")

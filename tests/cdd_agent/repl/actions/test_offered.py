@@ -33,5 +33,12 @@ def test_sessions_say_when_who_and_the_first_words(project: Path) -> None:
     assert told.endswith(f", /spec {SLUG}: For trains.")
 
 
+def test_commits_are_those_that_phases_landed(finished: Path) -> None:
+    found = list(candidates_of(finished).handoffs())
+    assert len({commit for commit, _ in found}) == len(found) == 2
+    assert found[0][1].startswith("cycle ")
+    assert found[-1][1].startswith("cycle 1, RED: ")
+
+
 def test_files_are_those_that_git_knows(project: Path) -> None:
     assert "durations/reading.py" in set(candidates_of(project).files())

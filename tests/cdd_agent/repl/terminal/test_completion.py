@@ -14,7 +14,7 @@ from prompt_toolkit.input import DummyInput
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from cdd_agent.repl.commands import COMMANDS
+from cdd_agent.repl.commands import COMMANDS, TDD_WORDS
 from cdd_agent.repl.place import Place
 from cdd_agent.repl.terminal import files
 from cdd_agent.repl.terminal.completion import Candidates, PromptCompleter, completes_file, lacks_argument, quoted
@@ -24,6 +24,7 @@ CANDIDATES = Candidates(
     slugs=lambda: [("csv-export", "Export as CSV"), ("csv-import", "Import")],
     sessions=lambda: [("s-1", "yesterday")],
     models=lambda: [("claude-opus-5-5", "reads 1,000,000 tokens")],
+    handoffs=lambda: [("8ab2c01d11", "cycle 2, RED: subtracts"), ("77aa00bb11", "cycle 1, GREEN: adds")],
     files=lambda: PATHS,
 )
 
@@ -66,6 +67,14 @@ def test_what_begins_so_comes_before_what_only_holds_the_letters() -> None:
         ("/resume ", ["s-1"]),
         ("/model op", ["claude-opus-5-5"]),
         ("/exec csv-export c", []),
+        ("/tdd rol", ["rollback"]),
+        ("/tdd ", list(TDD_WORDS)),
+        ("/tdd rollback ", ["8ab2c01d11", "77aa00bb11"]),
+        ("/tdd rollback 77", ["77aa00bb11"]),
+        ("/tdd resume ", []),
+        ("/green ", ["tests/test_export.py"]),
+        ("/green tests/test_a.py expo", ["tests/test_export.py"]),
+        ("/green src", []),
         ("/nothing ", []),
         ("csv", []),
         ("say /st", []),
@@ -171,6 +180,8 @@ def test_it_is_known_which_commands_need_more() -> None:
     assert lacks_argument("/new")
     assert not lacks_argument("/exec")
     assert not lacks_argument("/new a")
+    assert lacks_argument("/tdd run")
+    assert not lacks_argument("/tdd resume")
 
 
 def run_in_app(typed: str, candidates: Candidates, meanwhile: Callable[[Buffer], None]) -> list[str]:
@@ -197,6 +208,17 @@ def test_files_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pyt
         return ["late.py"]
 
     assert run_in_app("@la", Candidates(files=slow), lambda _: go_on.set()) == ["@late.py"]
+
+
+def test_tests_that_take_long_to_list_are_offered_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FIRST_LISTING_S", 0.01)
+    go_on = threading.Event()
+
+    def slow() -> list[str]:
+        go_on.wait(20)
+        return ["tests/test_late.py"]
+
+    assert run_in_app("/green la", Candidates(files=slow), lambda _: go_on.set()) == ["tests/test_late.py"]
 
 
 def test_a_line_that_changes_does_not_wait_for_what_is_slow() -> None:
