@@ -43,14 +43,22 @@ class Options:
     """Somebody is there to see that nothing is confined."""
 
     def root(self, environment: Mapping[str, str] = os.environ) -> Path:
-        """The project's folder: as told, else the enclosing git top level, else the current folder."""
+        """The project's folder: as told, else the nearest from here to the git top level that is one, else that.
+
+        Outside of a git work tree it is the current folder.
+        """
         told = self.project or told_path(environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
         if told is not None:
             if not told.is_dir():
                 raise UsageError(f"The project's folder {told} does not exist.", hint="correct CDD_PROJECT_ROOT")
             return told.resolve()
         here = Path.cwd()
-        return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        if here == top:
+            return top
+        from cdd_agent.testrun.frameworks.nearest import project_at
+
+        return project_at(here, top=top)
 
     def recording(self, environment: Mapping[str, str] = os.environ) -> Path | None:
         """The recording that answers in the model's place, if one is named."""

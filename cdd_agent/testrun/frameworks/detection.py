@@ -34,7 +34,8 @@ _PROJECT = (
 _CONFIGURED = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "conftest.py", "tests/conftest.py")
 _MENTIONS = ("pyproject.toml", "setup.cfg", "tox.ini", "Pipfile", "requirements.txt", "requirements-dev.txt")
 _TEST_FILES = ("test_*.py", "*_test.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "src/*/test_*.py")
-_SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py", "*/*.py")
+_SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py")
+_BELOW = ("*/*.py",)
 _ENVIRONMENTS = (".venv", "venv", "env")
 _WORDS = (
     (r"(?:.*/)?(?:pytest|py\.test)", PYTEST),
@@ -99,7 +100,7 @@ def candidates(root: Path) -> tuple[Found, ...]:
     if NEXTEST.name in names:
         others = [found for found in others if found.name != CARGO.name]
     first = [found for found in others if found.name not in _LAST]
-    why = _why_pytest(root, is_alone=not first)
+    why = why_pytest(root, is_alone=not first)
     if why is not None:
         manifest = next((root / name for name in (*_CONFIGURED, *_PROJECT) if (root / name).is_file()), root)
         python = Found(framework=None, finding=Finding(manifest=manifest, argv=(PYTEST,), why=why))
@@ -107,7 +108,7 @@ def candidates(root: Path) -> tuple[Found, ...]:
     return tuple(first) or tuple(others[:1])
 
 
-def _why_pytest(root: Path, *, is_alone: bool) -> str | None:
+def why_pytest(root: Path, *, is_alone: bool) -> str | None:
     """Why a project's tests are pytest's; a Python file is enough only where no other framework is found."""
     for name in _CONFIGURED:
         if (root / name).is_file():
@@ -116,21 +117,29 @@ def _why_pytest(root: Path, *, is_alone: bool) -> str | None:
         if found := next(root.glob(pattern), None):
             return f"there is {found.relative_to(root).as_posix()}"
     for name in _MENTIONS:
-        if re.search(rb"\bpytest\b", _content(root / name)):
+        if re.search(rb"\bpytest\b", content_of(root / name)):
             return f"{name} names pytest"
-    if is_alone:
-        sources = (path for pattern in _SOURCES for path in root.glob(pattern))
-        own = (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
-        environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
-        for path in (*(root / name for name in _PROJECT), *environments):
-            if path.is_file():
-                return f"there is {path.relative_to(root).as_posix()}"
-        if found := next(own, None):
-            return f"there is {found.relative_to(root).as_posix()}"
+    if is_alone and (alone := next(_told_alone(root, (*_SOURCES, *_BELOW)), None)):
+        return f"there is {alone.relative_to(root).as_posix()}"
     return None
 
 
-def _content(path: Path) -> bytes:
+def is_loose(root: Path) -> bool:
+    """Whether nothing but a Python file in some folder of its makes the project one of pytest's."""
+    found = [each.name for each in candidates(root)]
+    return found == [PYTEST] and why_pytest(root, is_alone=False) is None and not any(_told_alone(root, _SOURCES))
+
+
+def _told_alone(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    """What makes a project Python's where no other framework is found, sources by ``patterns``."""
+    environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
+    yield from (path for path in (*(root / name for name in _PROJECT), *environments) if path.is_file())
+    sources = (path for pattern in patterns for path in root.glob(pattern))
+    yield from (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a file of a project, nothing if it cannot be read."""
     try:
         return read_ordinary(path, limit_bytes=4_000_000)
     except OSError:
