@@ -60,29 +60,29 @@ class Adapters:
 
     def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
         """Nothing is read or run yet."""
-        self._options = options
-        self._environment = environment
+        self.options = options
+        self.environment = environment
         self.emit = without_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
 
     @cached_property
     def root(self) -> Path:
         """The project's folder: as told, else the enclosing git top level, else the current folder."""
-        return self._options.root(self._environment)
+        return self.options.root(self.environment)
 
     @cached_property
     def settings(self) -> settings.Settings:
         """The settings in force here."""
         return settings.load(
-            self.root, allows=self.trust.allows, environment=self._environment, model=self._options.model
+            self.root, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
     @cached_property
     def trust(self) -> Trust:
         """What the user has approved of what this repository brings."""
         return Trust(
-            Approvals(self.root, environment=self._environment),
-            ask=self._options.ask,
+            Approvals(self.root, environment=self.environment),
+            ask=self.options.ask,
             tell=lambda text: self.emit(Notice(text=text)),
         )
 
@@ -97,18 +97,18 @@ class Adapters:
     def suite(self) -> Suite:
         """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
         sandbox = choose(
-            asked_for(self._options.sandbox, environment=self._environment),
-            unattended=not self._options.attended,
+            asked_for(self.options.sandbox, environment=self.environment),
+            unattended=not self.options.attended,
             tell=lambda text: self.emit(Notice(text=text)),
         )
         return suite_of(
             Circumstances(
                 root=self.root,
-                environment=self._environment,
+                environment=self.environment,
                 settings=self.settings,
                 trust=self.trust,
                 sandbox=sandbox,
-                choose=self._options.choose,
+                choose=self.options.choose,
                 tell=lambda text: self.emit(Notice(text=text)),
             )
         )
@@ -120,7 +120,7 @@ class Adapters:
             root=self.root,
             level=self.suite.sandbox.level,
             approvals=self.trust.approvals,
-            ask=self._options.ask_command,
+            ask=self.options.ask_command,
             tell=lambda text: self.emit(Notice(text=text)),
             asks_all=self.settings.approvals == "all",
             test_command=self.suite.command,
@@ -129,53 +129,53 @@ class Adapters:
     @cached_property
     def model(self) -> Model:
         """Who answers: the recording if one is given, else Anthropic's API; recorded if that is asked for."""
-        replay = self._options.recording(self._environment)
+        replay = self.options.recording(self.environment)
         model: Model
         if replay is not None:
             model = ReplayModel.load(replay)
         else:
-            endpoint = Endpoint.named_by(self._environment)
+            endpoint = Endpoint.named_by(self.environment)
             if endpoint.is_in_the_clear:
                 self.emit(Notice(text=f"Key and code go unencrypted to {shown_url(endpoint.url)}."))
             model = AnthropicModel(
                 self.settings.model,
-                key=self._options.key,
+                key=self.options.key,
                 clock=self.clock,
                 endpoint=endpoint,
-                patience=Patience.named_by(self._environment),
-                may_wait=self._options.may_wait,
+                patience=Patience.named_by(self.environment),
+                may_wait=self.options.may_wait,
             )
             told = without_price(model.name, Ceilings.of(self.settings))
             if told is not None:
                 self.emit(Notice(text=told))
         return (
             model
-            if self._options.record is None
-            else RecordingModel(model, self._options.record, private=Private.here(self.root, key=self._options.key))
+            if self.options.record is None
+            else RecordingModel(model, self.options.record, private=Private.here(self.root, key=self.options.key))
         )
 
     def use_model(self, name: str) -> None:
         """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
-        if self._options.recording(self._environment) is not None:
+        if self.options.recording(self.environment) is not None:
             raise UsageError(
                 "A recording is played back here, and it answers whatever the model is called.",
                 hint=f"start without --replay and CDD_REPLAY: cdd --model {name}",
             )
-        self._options = replace(self._options, model=name)
+        self.options = replace(self.options, model=name)
         for made in ("settings", "model"):
             self.__dict__.pop(made, None)
 
     def premises(self) -> Premises:
         """The project as the doctor looks at it: nothing is asked of the user."""
-        options = replace(self._options, ask=None, attended=True)
-        asks_nobody = Adapters(options, emit=lambda _: None, environment=self._environment)
+        options = replace(self.options, ask=None, attended=True)
+        asks_nobody = Adapters(options, emit=lambda _: None, environment=self.environment)
         return Premises(
             root=self.root,
-            environment=self._environment,
+            environment=self.environment,
             approvals=self.trust.approvals,
-            sandbox=asked_for(self._options.sandbox, environment=self._environment),
-            replay=self._options.recording(self._environment),
-            record=self._options.record,
+            sandbox=asked_for(self.options.sandbox, environment=self.environment),
+            replay=self.options.recording(self.environment),
+            record=self.options.record,
             settings=lambda: asks_nobody.settings,
             repository=lambda: asks_nobody.repository,
             suite=lambda: asks_nobody.suite,
@@ -282,7 +282,12 @@ class Composition:
         )
 
     def green(self, wanted: Wanted) -> Green:
-        """GREEN on its own, for tests that fail."""
+        """GREEN on its own, for tests that fail; they may be those of a folder below the project's."""
+        if wanted.project not in (None, self.adapters.root):
+            self.adapters.emit(Notice(text=f"The project of these tests is {wanted.project}: its settings count."))
+            options = replace(self.adapters.options, project=wanted.project)
+            below = Composition(options, emit=self.adapters.emit, environment=self.adapters.environment)
+            return below.green(wanted)
         adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
         policy = Policy(
             max_attempts=own.max_iterations,

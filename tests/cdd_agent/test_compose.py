@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from cdd_agent.options import Options
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, UsageTotals
+from cdd_agent.workflows.green.request import wanted_below
+from tests.cdd_agent.testrun.frameworks.test_detection import lay
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.clock import FakeClock
 
@@ -76,3 +79,16 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
         composition.desk(ticket, command=command).model.reply(HI, emit=lambda _: None)
     with pytest.raises(BudgetSpent, match=r"The ticket sale has used 2,300 tokens, and max_tokens_per_ticket is 2,300"):
         composition.desk(ticket, command="spec").model.check()
+
+
+def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_path: Path) -> None:
+    root = lay(tmp_path / "repository", {"services/a/go.mod": "module a\n", "services/a/cart_test.go": ""})
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    options = Options(project=root, ask=approves, sandbox="none", attended=True)
+    seen: list[Event] = []
+    composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
+    green = composition.green(wanted_below(root, ["services/a/cart_test.go"]))
+    assert green.bench.suite.root == green.bench.workspace.root == root / "services" / "a"
+    assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
+    told = [event.text for event in seen if isinstance(event, Notice)]
+    assert f"The project of these tests is {root}/services/a: its settings count." in told

@@ -18,6 +18,7 @@ from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.policy import Kind, WorkItem
 from cdd_agent.tdd.rules.verdict import names
 from cdd_agent.tdd.workbench import Ways
+from cdd_agent.testrun.frameworks.nearest import has_framework, projects_of
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
@@ -49,6 +50,15 @@ class Request:
         """The files in which the tests to pass are."""
         return tuple(dict.fromkeys(nodeid.partition("::")[0] for nodeid in self.failing))
 
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The targets, each folder as the files in it that hold what fails: only tests are to be locked in it."""
+        named: list[str] = []
+        for target in self.targets:
+            inside = [file for file in self.test_files if holds(target, file)]
+            named += inside if inside and target not in self.test_files and "::" not in target else [target]
+        return tuple(dict.fromkeys(named))
+
     def item(self, slug: str) -> WorkItem:
         """The request as a cycle takes it."""
         return WorkItem(
@@ -58,7 +68,7 @@ class Request:
             goal="",
             kind=self.kind,
             phases=("green",),
-            tests=self.targets,
+            tests=self.tests,
             sources=(),
         )
 
@@ -73,6 +83,8 @@ class Wanted:
     kind: Kind | None = None
     spec_id: str = ""
     request_id: str = ""
+    project: Path | None = None
+    """Where they are, if that is a folder below the one that is worked in; they are relative to it."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -93,7 +105,8 @@ class Wanted:
     @property
     def ways(self) -> Ways:
         """How a person goes on with it."""
-        typed = f"cdd green {' '.join(map(shlex.quote, self.targets))}"
+        named = "" if self.project is None else f" --project {_typed(self.project)}"
+        typed = f"cdd{named} green {' '.join(map(shlex.quote, self.targets))}"
         return Ways(go_on=typed, anew=f"{typed} --anew", unit="run")
 
     def settled(self, report: SuiteReport, *, now: str, head: str) -> Request:
@@ -110,6 +123,36 @@ class Wanted:
             request_id=self.request_id or identity,
             failing=tuple(failures),
         )
+
+
+def wanted_below(root: Path, targets: Sequence[str], *, here: Path | None = None) -> Wanted:
+    """What ``wanted_in`` says; where ``root`` has no framework, in the folder nearest to the tests that has one.
+
+    Raises ``UsageError`` for tests of two projects too.
+    """
+    located = wanted_in(root, targets, here=here)
+    if has_framework(root):
+        return Wanted(targets=located)
+    found = list(projects_of(root, [target.partition("::")[0] for target in located]).items())
+    if len(found) > 1:
+        told = " and ".join(f"{file} to {_called(folder, root)}" for folder, file in found[:2])
+        first = next(folder for folder, _ in found if folder != root)
+        raise UsageError(
+            f"The tests belong to different projects: {told}.\nNothing was touched.",
+            hint=f"name those of one at a time: cdd --project {_typed(first)} green TEST...",
+        )
+    project = found[0][0]
+    inside = "" if project == root else f"{project.relative_to(root).as_posix()}/"
+    names = (f"{target}/".removeprefix(inside).removesuffix("/") or "." for target in located)
+    return Wanted(targets=tuple(names), project=None if project == root else project)
+
+
+def _called(folder: Path, root: Path) -> str:
+    return f"{root}, which has no framework of its own" if folder == root else folder.relative_to(root).as_posix()
+
+
+def _typed(folder: Path) -> str:
+    return shlex.quote(os.path.relpath(folder))
 
 
 def wanted_in(project: Path, targets: Sequence[str], *, here: Path | None = None) -> tuple[str, ...]:
@@ -148,15 +191,20 @@ def _nearest(path: str, project: Path) -> str:
     return f"did you mean {Path(path).with_name(near[0])}?" if near else "name a test file that is there"
 
 
+def holds(target: str, nodeid: str) -> bool:
+    """Whether ``target`` is the test or holds it; the project's folder holds all."""
+    return target == "." or names(target, nodeid)
+
+
 def failures_of(targets: Sequence[str], report: SuiteReport) -> Mapping[str, Failure]:
     """What of ``targets`` fails, or keeps them from being collected -> why."""
     found = {
         error.nodeid: error.failure
         for error in report.collect_errors
-        if any(names(target, error.nodeid) or names(error.nodeid, target) for target in targets)
+        if any(holds(target, error.nodeid) or names(error.nodeid, target) for target in targets)
     }
     for case in report.tests:
-        if case.outcome in FAILING and case.failure and any(names(target, case.nodeid) for target in targets):
+        if case.outcome in FAILING and case.failure and any(holds(target, case.nodeid) for target in targets):
             found[case.nodeid] = case.failure
     return found
 
@@ -165,7 +213,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     """Raise ``UsageError`` unless each of ``targets`` holds a test that fails."""
     without = [target for target in targets if not failures_of((target,), report)]
     for target in without:
-        if not any(names(target, case.nodeid) for case in report.tests):
+        if not any(holds(target, case.nodeid) for case in report.tests):
             known = [case.nodeid for case in report.tests] + list(failing(report))
             near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "name a test that is there, or the whole file"
@@ -177,7 +225,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
 def _already_done(without: Sequence[str], *, others: Sequence[str], report: SuiteReport) -> UsageError:
     """The error for targets that do not fail."""
     more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
-    ends = {case.outcome for case in report.tests if any(names(target, case.nodeid) for target in without)}
+    ends = {case.outcome for case in report.tests if any(holds(target, case.nodeid) for target in without)}
     passes = "already passes" if len(without) == 1 else "already pass"
     told = passes if ends == {"passed"} else f"did not fail ({', '.join(sorted(ends))})"
     again = f"name only those that fail: cdd green {' '.join(map(shlex.quote, others))}"
@@ -197,16 +245,17 @@ def title_of(failing: Sequence[str]) -> str:
 
 def keep(run: Ticket, request: Request) -> None:
     """Write the request down beside the run's state."""
-    write_atomic(_path(run), msgspec.json.encode(request))
+    write_atomic(path_of(run), msgspec.json.encode(request))
 
 
 def kept(run: Ticket) -> Request | None:
     """The request as it was written down; None if it cannot be read."""
     try:
-        return msgspec.json.decode(read_ordinary(_path(run), limit_bytes=LIMIT_BYTES), type=Request)
+        return msgspec.json.decode(read_ordinary(path_of(run), limit_bytes=LIMIT_BYTES), type=Request)
     except (OSError, msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
-def _path(run: Ticket) -> Path:
+def path_of(run: Ticket) -> Path:
+    """Where the request is written down."""
     return run.folder / "request.json"

@@ -5,8 +5,9 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.workflows.green import request as requests
-from cdd_agent.workflows.green.request import Wanted, require_failing, title_of, wanted_in
+from cdd_agent.workflows.green.request import Wanted, require_failing, title_of, wanted_below, wanted_in
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 WRONG = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2")
 MISSING = replace(WRONG, kind="missing_module", exception="ModuleNotFoundError", phase="collect")
@@ -75,6 +76,54 @@ def test_what_is_no_test_of_the_project_is_refused(tmp_path: Path, targets: list
     (tmp_path / "tests" / "test_a.py").touch()
     with pytest.raises(UsageError, match=told):
         wanted_in(tmp_path, targets)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Path:
+    """Two packages in a repository that has no framework itself."""
+    return lay(
+        tmp_path,
+        {
+            "services/a/go.mod": "module a\n",
+            "services/a/cart_test.go": "",
+            "services/b/conftest.py": "",
+            "services/b/tests/test_cart.py": "",
+            "README.md": "",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "here", "project", "targets"),
+    [
+        (["services/b/tests/test_cart.py::test_a"], ".", "services/b", ("tests/test_cart.py::test_a",)),
+        (["services/a/cart_test.go"], ".", "services/a", ("cart_test.go",)),
+        (["a/cart_test.go", "services/a"], "services", "services/a", ("cart_test.go", ".")),
+    ],
+)
+def test_where_the_root_has_no_framework_the_folder_nearest_to_the_tests_is_the_project(
+    services: Path, monkeypatch: pytest.MonkeyPatch, *, typed: list[str], here: str, project: str, targets: tuple[str]
+) -> None:
+    wanted = wanted_below(services, typed, here=services / here)
+    assert (wanted.project, wanted.targets) == (services / project, targets)
+    monkeypatch.chdir(services)
+    assert wanted.ways.go_on == f"cdd --project {project} green {' '.join(targets)}"
+
+
+def test_a_root_with_a_framework_is_the_project_of_all_its_tests(services: Path) -> None:
+    lay(services, {"pytest.ini": ""})
+    wanted = wanted_below(services, ["services/a/cart_test.go"])
+    assert (wanted.project, wanted.targets) == (None, ("services/a/cart_test.go",))
+
+
+def test_tests_of_two_projects_are_refused_with_both_named(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(services)
+    with pytest.raises(UsageError) as caught:
+        wanted_below(services, ["services/a/cart_test.go", "services/b/tests"])
+    assert "services/a/cart_test.go to services/a and services/b/tests to services/b" in caught.value.happened
+    assert caught.value.hint.endswith("cdd --project services/a green TEST...")
+    with pytest.raises(UsageError, match=r"README.md to .*, which has no framework of its own"):
+        wanted_below(services, ["README.md", "services/b/tests"])
 
 
 def test_a_name_that_is_nearly_right_is_named(tmp_path: Path) -> None:
