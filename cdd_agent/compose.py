@@ -34,6 +34,7 @@ from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.testrun.frameworks.detection import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
@@ -44,7 +45,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
 from cdd_agent.workflows.execution.brief import brief_for
-from cdd_agent.workflows.execution.documents import ticket_folders
+from cdd_agent.workflows.execution.documents import meant_elsewhere, ticket_folders
 from cdd_agent.workflows.green.brief import brief_for as brief_for_green
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green
@@ -241,9 +242,13 @@ class Composition:
             edit_format=limits.edit_format,
         )
         folders = ticket_folders(adapters.repository, ticket)
+        try:
+            bench = self.bench(ticket.slug, brief=brief_for(limits.edit_format), policy=policy, left_out=folders)
+        except NoFramework as missing:
+            raise meant_elsewhere(missing, ticket, root=adapters.root) from missing
         return executor.Executor(
             ticket,
-            bench=self.bench(ticket.slug, brief=brief_for(limits.edit_format), policy=policy, left_out=folders),
+            bench=bench,
             clock=adapters.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self._options.allow_dirty,

@@ -58,6 +58,10 @@ Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
 """Asks a person which of several is meant: a question, what there is to choose from; the number of the answer."""
 
 
+class NoFramework(EnvironmentMissing):
+    """Nothing in the project's folder says how its tests are run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What runs the tests."""
@@ -220,18 +224,18 @@ def _several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
     )
 
 
-def _nothing(root: Path) -> EnvironmentMissing:
+def _nothing(root: Path) -> NoFramework:
     """The error that no framework was found: with where there is one below, or all that was looked for."""
     below = list(_below(root))
     if below:
         shown = ", ".join(f"{folder.relative_to(root)} ({found[0].name})" for folder, found in below[:8])
         first = shlex.quote(os.path.relpath(below[0][0]))
-        return EnvironmentMissing(
+        return NoFramework(
             f"No test framework is found in {root} itself; there are some in its folders: {shown}.",
-            hint=f"say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
+            hint=f"go there, or say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
         )
     looked_for = "; ".join((LOOKED_FOR, *(f"{each.name}: {each.looked_for}" for each in FRAMEWORKS)))
-    return EnvironmentMissing(
+    return NoFramework(
         f"No test framework is found in {root}. Looked for: {looked_for}.",
         hint="set one up, or say in .cdd/config.yaml how tests are run: test_command: COMMAND, or framework: NAME",
     )

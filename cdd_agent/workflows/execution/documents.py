@@ -1,16 +1,21 @@
 """A ticket's documents as the Executor needs them: read and checked, committed, and turned into work items."""
 
 import hashlib
+import os
+import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 from cdd_agent.agent.unseen import in_one_line
-from cdd_agent.errors import DocumentError, UsageError
+from cdd_agent.errors import CddError, DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed, uncommitted
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem, phases_of
+from cdd_agent.testrun.frameworks.detection import NoFramework
+from cdd_agent.testrun.frameworks.nearest import has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
 from cdd_agent.tickets.spec import Spec
@@ -108,6 +113,25 @@ def commit_documents(repository: Repository, ticket: Ticket, *, documents: Docum
 def step_key(step: Step) -> StepKey:
     """What the state knows the step by."""
     return StepKey(number=step.number, title=step.title, text_sha256=step.text_sha256)
+
+
+def meant_elsewhere(missing: NoFramework, ticket: Ticket, *, root: Path) -> NoFramework:
+    """``missing`` with what to type, if all files that the plan names lie in one folder below that has a framework."""
+    try:
+        steps = Documents.read(ticket).plan.steps
+    except CddError:
+        return missing
+    named = (name.partition("::")[0] for step in steps for name in (*step.files, *step.tests))
+    folders = [folder for folder in projects_of(root, named) if folder != root and has_framework(folder)]
+    if len(folders) != 1:
+        return missing
+    project, tickets = (shlex.quote(os.path.relpath(folder)) for folder in (folders[0], folders[0] / "tickets"))
+    hint = (
+        f"the plan's files lie in {folders[0].relative_to(root).as_posix()}: move the ticket there, "
+        f"mkdir -p {tickets} && mv {shlex.quote(os.path.relpath(ticket.folder))} {tickets}/, name the files of its plan from there, then: "
+        f"cdd --project {project} exec {ticket.slug}"
+    )
+    return NoFramework(missing.happened, hint=hint)
 
 
 def work_item(ticket: Ticket, step: Step, *, spec: Spec, refactor: bool = True) -> WorkItem:

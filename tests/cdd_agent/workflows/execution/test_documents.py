@@ -2,10 +2,12 @@ import pytest
 
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.events import Committed
+from cdd_agent.testrun.frameworks.detection import NoFramework, detect
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.execution.documents import (
     Documents,
     commit_documents,
+    meant_elsewhere,
     require_clean,
     step_key,
     ticket_folders,
@@ -25,6 +27,30 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_with_its_lines(work: MakeW
     with pytest.raises(DocumentError, match=r"plan\.md(.|\n)* line \d+: ") as refused:
         Documents.read(made.ticket)
     assert "cdd plan sale" in refused.value.hint
+
+
+def test_where_the_root_has_no_framework_the_plan_s_files_say_which_project_is_meant(
+    work: MakeWork, *, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project.folder
+    for name in root.glob("**/*"):
+        if name.suffix in {".py", ".ini"}:
+            name.unlink()
+    project.write({"services/a/go.mod": "module a\n", "services/b/pom.xml": "<project/>"})
+    monkeypatch.chdir(root)
+    made = work(plan((1, "a", "none")).replace("`discount.py`", "`services/a/cart.go`, `services/a/cart_test.go`"))
+    with pytest.raises(NoFramework) as missing:
+        detect(root)
+    assert "cdd --project services/a, or" in missing.value.hint
+    told = meant_elsewhere(missing.value, made.ticket, root=root)
+    assert told.happened == missing.value.happened
+    assert "the plan's files lie in services/a: " in told.hint
+    assert "mv tickets/sale services/a/tickets/" in told.hint
+    assert told.hint.endswith("cdd --project services/a exec sale")
+    text = made.ticket.plan_path.read_text()
+    for other in ("`services/b/cart.java`, `services/a/cart.go`", "`cart.go`"):
+        made.ticket.plan_path.write_text(text.replace("`services/a/cart.go`, `services/a/cart_test.go`", other))
+        assert meant_elsewhere(missing.value, made.ticket, root=root) is missing.value
 
 
 def test_a_missing_plan_or_spec_says_how_to_make_one(one: Work) -> None:
