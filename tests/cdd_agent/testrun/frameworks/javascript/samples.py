@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from cdd_agent.storage import exclusive
 from cdd_agent.testrun.frameworks.framework import Ended, Framework, Results
 from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
 from pytest_tdd_agent.report import Case, Failure
@@ -98,18 +99,19 @@ def why(results: Results, nodeid: str) -> Failure:
 
 
 def install() -> str | None:
-    """Install the tools that are not there; why that cannot be done, if it cannot."""
-    if (INSTALLED / ".ready").exists():
-        return None
+    """Install the tools that are not there, once for all workers; why that cannot be done, if it cannot."""
     npm = shutil.which("npm")
     if npm is None:
         return "npm is not installed"
     INSTALLED.mkdir(parents=True, exist_ok=True)
-    (INSTALLED / "package.json").write_text('{"private": true}\n')
-    command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", *REQUIREMENTS]
-    if subprocess.run(command, cwd=INSTALLED, check=False, timeout=400).returncode:
-        return f"npm cannot install {' '.join(REQUIREMENTS)}"
-    (INSTALLED / ".ready").touch()
+    with exclusive(INSTALLED.with_suffix(".lock"), purpose="Installing packages", wait_s=400.0):
+        if (INSTALLED / ".ready").exists():
+            return None
+        (INSTALLED / "package.json").write_text('{"private": true}\n')
+        command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", *REQUIREMENTS]
+        if subprocess.run(command, cwd=INSTALLED, check=False, timeout=400).returncode:
+            return f"npm cannot install {' '.join(REQUIREMENTS)}"
+        (INSTALLED / ".ready").touch()
     return None
 
 
