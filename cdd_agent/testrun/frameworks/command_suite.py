@@ -22,7 +22,10 @@ from pytest_tdd_agent.report import Case, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
 """Some frameworks tell their results in nothing but what they print."""
-_COMPILED = frozenset({"cargo", "nextest", "go", "maven", "gradle", "dotnet"})
+_HIDES_OTHERS = frozenset({"cargo", "nextest", "go", "maven", "gradle", "dotnet", "mocha"})
+"""Where a test file that does not compile, or load, hides the tests of other files."""
+_MOST_BROKEN = 10
+"""So often a copy without such files is made."""
 SHOWN_CHARACTERS = 200_000
 """Of what was printed, for who reads it."""
 
@@ -152,27 +155,46 @@ class CommandSuite:
 
 
 def beside_broken(suite: CommandSuite, found: Results, *, folder: Path) -> Results:
-    """The results with those of the tests that could not be built because other test files do not compile.
+    """The results with those of the tests that did not run because other test files do not compile or load.
 
-    In a compiled language one such file hides all tests that are built with it: they are run in a copy without it.
+    Where one such file hides the tests of others they are run in a copy without it; and again, as often as that copy
+    shows one more such file: not every tool names all of them at once.
     """
-    broken = [error.nodeid for error in found.collect_errors]
-    if suite.framework.name not in _COMPILED or not broken or not all(map(suite.framework.is_test, broken)):
-        return found
-    copy, results = folder / suite.root.name, folder / "others"
-    lent.copy_without(suite.root, copy, left_out=frozenset(broken))
+    broken: frozenset[str] = frozenset()
+    for number in range(_MOST_BROKEN):
+        names = {error.nodeid for error in found.collect_errors}
+        if suite.framework.name not in _HIDES_OTHERS or names == broken or not all(map(suite.framework.is_test, names)):
+            break
+        broken = frozenset(names)
+        others = _without(suite, broken, folder=folder / f"beside-{number}")
+        if others is None:
+            break
+        told = {case.nodeid for case in found.tests}
+        found = replace(
+            found,
+            tests=(*found.tests, *(case for case in others.tests if case.nodeid not in told)),
+            collect_errors=(
+                *found.collect_errors,
+                *(each for each in others.collect_errors if each.nodeid not in names),
+            ),
+        )
+    return found
+
+
+def _without(suite: CommandSuite, broken: frozenset[str], *, folder: Path) -> Results | None:
+    """What comes of a copy of the project without the files ``broken``; None if that cannot be judged."""
+    copy, results = folder / suite.root.name, folder / "results"
+    lent.copy_without(suite.root, copy, left_out=broken)
     results.mkdir()
     others = suite.in_copy(copy)
     tools = _tools(others, (suite.cache or folder).with_name("others"))
     try:
         result = _command(others, tools, targets=(), results=results)
     except OSError:
-        return found
+        return None
     ended = Ended(root=copy, results=results, output=result.output, exit_status=result.exit_status)
     read = suite.framework.read(ended)
-    known = {case.nodeid for case in found.tests}
-    more = () if read.problem is not None else tuple(case for case in read.tests if case.nodeid not in known)
-    return replace(found, tests=(*found.tests, *more))
+    return None if result.timed_out or read.problem is not None else read
 
 
 def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
