@@ -17,6 +17,11 @@ _CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-ope
 _CACHES = (".vite", ".vite-temp", ".cache")
 """Folders in ``node_modules`` that tools write to while they run tests."""
 _HIGHEST = 8
+_UNTRACKED = tuple(
+    f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
+)
+"""What lets Maven take a fetched file whichever mirror it came from: the user's settings, which name the mirrors, may
+hold passwords and are not read in the sandbox. The first is the name up to Maven 3, the second that of Maven 4."""
 MODULES = "node_modules"
 
 
@@ -135,7 +140,7 @@ def _maven(cache: Path, environment: Mapping[str, str]) -> Tools:
         path=repository,
         reads=(repository, wrapper, *_CONFIGURATION, *_java_home(environment)),
         variables={**_java(environment), "MAVEN_USER_HOME": str(repository.parent)},
-        arguments=("-o", f"-Dmaven.repo.local={repository}"),
+        arguments=("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED),
     )
 
 
