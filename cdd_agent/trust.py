@@ -21,7 +21,7 @@ import msgspec
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.storage import exclusive, read_ordinary, write_atomic
 
-Subject: TypeAlias = Literal["settings", "test command", "interpreter", "hooks", "command"]
+Subject: TypeAlias = Literal["settings", "test command", "framework", "interpreter", "hooks", "command"]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
@@ -33,10 +33,11 @@ MOST_COMMANDS_KEPT = 500
 _SHOWN = 300
 """Characters of a command that are kept beside its digest, for the user to know it again."""
 
-_SINGULAR = frozenset({"test command", "interpreter", "command"})
+_SINGULAR = frozenset({"test command", "framework", "interpreter", "command"})
 _NAMES: Mapping[Subject, str] = {
     "settings": "settings",
     "test command": "test command",
+    "framework": "test framework",
     "interpreter": "interpreter",
     "hooks": "commit hooks",
     "command": "command",
@@ -44,6 +45,7 @@ _NAMES: Mapping[Subject, str] = {
 _WITHOUT: Mapping[Subject, str] = {
     "settings": "the defaults are used instead",
     "test command": "how tests are run is found out by other files",
+    "framework": "it is asked about again",
     "interpreter": "the tests need another one, named by CDD_PYTHON",
     "hooks": "commits are made without them",
     "command": "it does not run",
@@ -254,6 +256,25 @@ class Trust:
             verb = "is" if offer.subject in _SINGULAR else "are"
             self._tell(f"The repository's {offer.name} {verb} declined: {offer.without}. cdd trust asks again.")
         return answer
+
+    def chosen(self, subject: Subject, among: tuple[str, ...]) -> str | None:
+        """Which of these the user has chosen here, of these very ones; None if nothing was, or nothing can be kept."""
+        if self.approvals.folder is None:
+            return None
+        return next((each for each in among if self.approvals.decision(_choice(subject, each, among=among))), None)
+
+    def choose(self, subject: Subject, chosen: str, *, among: tuple[str, ...]) -> bool:
+        """Keep which of these the user has chosen, for as long as they are the same; whether that can be kept."""
+        if self.approvals.folder is None:
+            return False
+        self.approvals.record(_choice(subject, chosen, among=among), approved=True)
+        return True
+
+
+def _choice(subject: Subject, chosen: str, *, among: tuple[str, ...]) -> Offer:
+    """One of several as an offer; what it was chosen among counts too."""
+    content = "\0".join((chosen, *sorted(among))).encode()
+    return Offer(subject=subject, source=", ".join(among), shown=(chosen,), content=content)
 
 
 def _nobody_to_ask(offer: Offer, *, changed: bool) -> NotApproved:

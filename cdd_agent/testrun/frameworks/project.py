@@ -11,7 +11,7 @@ from cdd_agent.testrun.approved import approved_interpreter, approved_python
 from cdd_agent.testrun.detect import PytestMissing
 from cdd_agent.testrun.frameworks import properties
 from cdd_agent.testrun.frameworks.command_suite import CommandSuite
-from cdd_agent.testrun.frameworks.detection import Choose, Found, detect
+from cdd_agent.testrun.frameworks.detection import Choose, Found, candidates, detect
 from cdd_agent.testrun.frameworks.plain import UNITTEST
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.testrun.suite import Suite
@@ -21,6 +21,8 @@ IN_PYTHON_ONLY = (
     "GREEN is checked by its gate and by a second run in a clean copy; tests with a known result, a look at the code "
     "and altered code are for projects tested by pytest only."
 )
+
+CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ def suite_of(wanted: Circumstances) -> Suite:
     limits = wanted.settings
     told = properties.read(wanted.root, allows=wanted.trust.allows)
     command = limits.test_command or ("" if limits.framework else told.command)
-    found = detect(wanted.root, framework=limits.framework, command=command, choose=wanted.choose)
+    found = _found(wanted, command=command)
     is_usual = limits.test_timeout_s == Settings().test_timeout_s
     timeout_s = told.timeout_s if told.timeout_s is not None and is_usual else limits.test_timeout_s
     if found.framework is None:
@@ -57,6 +59,23 @@ def suite_of(wanted: Circumstances) -> Suite:
     suite = _by_command(wanted, found, timeout_s=timeout_s)
     wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
+
+
+def _found(wanted: Circumstances, *, command: str) -> Found:
+    """What runs the tests; a choice among several holds for the project, as long as there are the same ones."""
+    framework = wanted.settings.framework
+    if command or framework:
+        return detect(wanted.root, framework=framework, command=command)
+    names = tuple(each.name for each in candidates(wanted.root))
+    kept = wanted.trust.chosen("framework", names)
+    if kept is not None and len(names) > 1:
+        found = detect(wanted.root, choose=lambda _, __: names.index(kept))
+        return replace(found, finding=replace(found.finding, why="you chose it for this project"))
+    found = detect(wanted.root, choose=wanted.choose)
+    if len(names) > 1 and wanted.trust.choose("framework", found.name, among=names):
+        others = f"as long as {' and '.join(names)} are what is found"
+        wanted.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
+    return found
 
 
 def _pytest(wanted: Circumstances, *, timeout_s: float) -> PytestSuite:

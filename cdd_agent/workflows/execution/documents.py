@@ -128,8 +128,8 @@ def meant_elsewhere(missing: NoFramework, ticket: Ticket, *, root: Path) -> NoFr
     project, tickets = (shlex.quote(os.path.relpath(folder)) for folder in (folders[0], folders[0] / "tickets"))
     hint = (
         f"the plan's files lie in {folders[0].relative_to(root).as_posix()}: move the ticket there, "
-        f"mkdir -p {tickets} && mv {shlex.quote(os.path.relpath(ticket.folder))} {tickets}/, name the files of its plan from there, then: "
-        f"cdd --project {project} exec {ticket.slug}"
+        f"mkdir -p {tickets} && mv {shlex.quote(os.path.relpath(ticket.folder))} {tickets}/, "
+        f"name the files of its plan from there, then: cdd --project {project} exec {ticket.slug}"
     )
     return NoFramework(missing.happened, hint=hint)
 

@@ -87,6 +87,61 @@ def test_the_settings_count_over_tdd_properties(around: Circumstances) -> None:
     assert (named.command, named.conventions.accepts_exit_status) == ("go test", True)
 
 
+class Chooses:
+    """Chooses the same number each time, and counts the questions."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count = 0
+
+    def __call__(self, question: str, choices: tuple[str, ...]) -> int:
+        self.count += 1
+        return self.number
+
+
+def test_a_choice_among_several_is_kept_for_the_project_and_told(around: Circumstances, told: list[str]) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    (around.root / "pom.xml").write_text("<project/>")
+    chooses = Chooses(1)
+    assert suite_of(replace(around, choose=chooses)).conventions.framework == "maven"
+    assert "maven runs the tests here from now on" in told[0]
+    assert "framework: NAME in .cdd/config.yaml says otherwise" in told[0]
+    told.clear()
+    again = Trust(Approvals(around.root, environment=around.environment), ask=None, tell=told.append)
+    later = replace(around, choose=None, trust=again)
+    assert suite_of(later).conventions.framework == "maven"
+    assert len(told) == 1
+    assert "as you chose it for this project" in told[0]
+    assert suite_of(replace(later, settings=Settings(framework="go"))).conventions.framework == "go"
+    assert suite_of(replace(around, choose=chooses)).conventions.framework == "maven"
+    assert chooses.count == 1
+
+
+def test_a_framework_that_was_not_there_when_it_was_chosen_is_asked_about_anew(around: Circumstances) -> None:
+    for name, text in {"go.mod": "module a\n", "pom.xml": "<project/>"}.items():
+        (around.root / name).write_text(text)
+    assert suite_of(replace(around, choose=Chooses(1))).conventions.framework == "maven"
+    (around.root / "Cargo.toml").write_text('[package]\nname = "a"\n')
+    with pytest.raises(EnvironmentMissing, match="Several test frameworks"):
+        suite_of(around)
+    asks = Chooses(0)
+    assert suite_of(replace(around, choose=asks)).conventions.framework in {"cargo", "nextest"}
+    (around.root / "Cargo.toml").unlink()
+    assert suite_of(replace(around, choose=asks)).conventions.framework == "maven"
+    assert asks.count == 1
+
+
+def test_a_choice_is_not_kept_where_the_project_holds_the_user_s_folder(around: Circumstances) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    (around.root / "pom.xml").write_text("<project/>")
+    inside = {**around.environment, "XDG_STATE_HOME": str(around.root / "state")}
+    trust = Trust(Approvals(around.root, environment=inside), ask=None, tell=print)
+    asks = Chooses(0)
+    for _ in range(2):
+        assert suite_of(replace(around, trust=trust, choose=asks)).conventions.framework == "go"
+    assert asks.count == 2
+
+
 def test_unittest_runs_where_the_interpreter_has_no_pytest(around: Circumstances, bare_environment: Path) -> None:
     (around.root / "test_a.py").write_text(
         "import unittest\n\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 1)\n"
