@@ -29,6 +29,7 @@ from cdd_agent.tdd.policy import Phase, WorkItem
 from cdd_agent.tdd.rules.course import Course, course, trial_of
 from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RunState, enter_phase, record_attempt
 from pytest_tdd_agent.report import failing
 
@@ -168,9 +169,9 @@ class Cycle:
             recovery.undo_step(item.ticket, ledger.step, why=why, bench=bench)
         reasons = "; ".join(last.reasons)
         if gave_up(last):
-            return Ending(state=ledger.state, how="blocked", why=f"{last.phase.upper()} was given up: {reasons}")
+            return Ending(state=ledger.state, how="blocked", why=f"{phase_name(last.phase)} was given up: {reasons}")
         vain = f", the last {bench.policy.most_alike} in the same way" if self._is_in_vain(last) else ""
-        why = f"{last.phase.upper()} was refused {last.number} times{vain}; the last reasons: {reasons}"
+        why = f"{phase_name(last.phase)} was refused {last.number} times{vain}; the last reasons: {reasons}"
         return Ending(state=ledger.state, how="failed", why=why)
 
     def _is_in_vain(self, last: AttemptRecord) -> bool:

@@ -33,6 +33,8 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 _ORDER: tuple[PhaseName, ...] = ("PLAN", "RED", "GREEN", "REFACTOR")
 _NAMES: Mapping[Phase, PhaseName] = {"plan": "PLAN", "red": "RED", "green": "GREEN", "refactor": "REFACTOR"}
+PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
+"""The way back from ``phase_name``."""
 _HALF = re.compile("[\ud800-\udfff]")
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
+from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import recovery
@@ -30,6 +30,7 @@ from cdd_agent.workflows.execution.documents import (
     step_key,
     work_item,
 )
+from cdd_agent.workflows.telling import told
 
 _CUT_OFF = "it depends on a step that was skipped"
 """Why a step is skipped that nobody skipped by name."""
@@ -89,25 +90,26 @@ class Executor:
         The ticket's files are read again first: another process may have gone on with them since.
         Raises ``UsageError`` if another process holds one of them, ``GitUnable`` if no commit could be made.
         """
-        started = self.clock.monotonic()
         with recovery.alone_on(self.ticket.folder, bench=self.bench):
             self.read()
-            name, sandbox = self.bench.model.name, self.bench.suite.sandbox.level
-            self._emit(RunStarted(workflow="exec", ticket=self.ticket.slug, model=name, sandbox=sandbox))
-            remarks = (*self.remarks, *commits.remarks(self.bench.repository))
-            for remark in remarks:
-                if remark not in self.told:
-                    self._emit(Notice(text=remark))
-            self.told = remarks
-            found = self.state
-            try:
+            found, known = self.state, self.told
+            self.told = (*self.remarks, *commits.remarks(self.bench.repository))
+            with told(
+                "exec",
+                self.ticket.slug,
+                bench=self.bench,
+                clock=self.clock,
+                remarks=[remark for remark in self.told if remark not in known],
+                settle=lambda: self._settled(found),
+            ):
                 yield
-            finally:
-                self._meter.pause()
-                if self._counted(self.state) != found:
-                    self.save(states.finish(self.state, now=self.clock.now()))
-            status, duration = self.state.status, self.clock.monotonic() - started
-            self._emit(RunFinished(workflow="exec", ticket=self.ticket.slug, status=status, duration_s=duration))
+
+    def _settled(self, found: RunState) -> RunState:
+        """The state as it stays after a run that began with ``found``; saved if anything has changed."""
+        self._meter.pause()
+        if self._counted(self.state) != found:
+            self.save(states.finish(self.state, now=self.clock.now()))
+        return self.state
 
     def next_step(self) -> Step | None:
         """The step to run now: the one in progress, else the first pending one whose dependencies are completed."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.events import Notice, RunFinished, RunStarted
+from cdd_agent.events import Notice
 from cdd_agent.evidence.trees import layout_of
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
@@ -20,6 +20,7 @@ from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact
 from cdd_agent.workflows.green.outcome import artifact_of
 from cdd_agent.workflows.green.request import Request, Wanted
+from cdd_agent.workflows.telling import told
 
 NUMBER = 1
 """Of the only step."""
@@ -50,27 +51,24 @@ class Green:
         where there is no model to ask, no git or no tests.
         """
         bench, slug = self.bench, self.ticket.slug
-        started = self.clock.monotonic()
         with recovery.alone_on(self.ticket.folder, bench=bench):
             request, state = self._gone_on_with(anew=anew) or self._begun()
             self._save(state)
-            sandbox = bench.suite.sandbox.level
-            bench.emit(RunStarted(workflow="green", ticket=slug, model=bench.model.name, sandbox=sandbox))
-            for remark in (*self._remarks(), *commits.remarks(bench.repository)):
-                bench.emit(Notice(text=remark))
-            try:
+            remarks = (*self._remarks(), *commits.remarks(bench.repository))
+            with told("green", slug, bench=bench, clock=self.clock, remarks=remarks, settle=self._settled):
                 why = self._carried_out(request)
-            finally:
-                self._meter.pause()
-                self._save(states.finish(self._present, now=self.clock.now()))
-            status, duration = self._present.status, self.clock.monotonic() - started
-            bench.emit(RunFinished(workflow="green", ticket=slug, status=status, duration_s=duration))
         return artifact_of(request, self._present.execution(NUMBER), why=why, bench=bench)
 
     @property
     def _present(self) -> RunState:
         assert self.state is not None
         return self.state
+
+    def _settled(self) -> RunState:
+        """The state as a run leaves it, saved."""
+        self._meter.pause()
+        self._save(states.finish(self._present, now=self.clock.now()))
+        return self._present
 
     def _carried_out(self, request: Request) -> str | None:
         """Why not all tests pass, once the cycle has ended and the state says so; None if they do."""
@@ -120,7 +118,8 @@ class Green:
         request = requests.kept(self.ticket)
         if request is None or sorted(request.targets) != sorted(self.wanted.targets):
             raise UsageError(
-                f"What the interrupted run was asked for cannot be read: {self.ticket.folder}.\nNothing was touched.",
+                f"What the interrupted run was asked for cannot be read: {requests.path_of(self.ticket)}.\n"
+                "Nothing was touched.",
                 hint=f"begin it anew: {self.wanted.ways.anew}",
             )
         bench.emit(Notice(text=f"Going on with the interrupted run; iterations so far: {len(step.attempts)}."))
@@ -161,8 +160,7 @@ class Green:
         layout = layout_of(bench.repository, bench.suite)
         named = {bench.in_repository(file) for file in self.wanted.files}
         for path in commits.uncommitted(bench.repository):
-            is_named = any(path == file or path.startswith(f"{file}/") for file in named)
-            if not (is_named or layout.is_test(path)):
+            if path not in named and not layout.is_test(path):
                 yield path
 
     def _save(self, state: RunState) -> None:

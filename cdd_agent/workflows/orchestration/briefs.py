@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdd_agent.agent.unseen import in_one_line
+from cdd_agent.errors import UsageError
 from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import read_ordinary
@@ -121,6 +122,20 @@ def committed_in(repository: Repository, workspace: Workspace) -> tuple[Entry, .
 def listed_in(workspace: Workspace) -> tuple[Entry, ...]:
     """The test list of a project as it is in the work tree."""
     return test_list.parse(_content(workspace, test_list.NAME) or "")
+
+
+def require_list(workspace: Workspace) -> None:
+    """Raise ``UsageError`` if something is in the place of the test list that no list can be read from."""
+    path = workspace.root / test_list.NAME
+    try:
+        read_ordinary(path, limit_bytes=LIMIT_BYTES)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(
+            f"{test_list.NAME}, where the list of tests is kept, cannot be read: {error.strerror}.",
+            hint=f"move it away and commit that: git mv {test_list.NAME} OTHER-NAME; see what it is: ls -ld {path}",
+        ) from error
 
 
 def chosen_by(words: str, workspace: Workspace) -> Choice | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import GateClosed
-from cdd_agent.events import Notice, RunFinished, RunStarted, StepFinished, StepStarted
+from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.cycle import Cycle, Ending
@@ -16,10 +16,12 @@ from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Ways, Workbench
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
+from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
 from cdd_agent.workflows.orchestration import briefs, choice
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature, completed
 from cdd_agent.workflows.orchestration.whereabouts import taken_up
+from cdd_agent.workflows.telling import told
 
 WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows", unit="cycle")
 """How a person goes on with a run."""
@@ -67,7 +69,7 @@ class Orchestrator:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Hold the repository while cycles are run; the state is saved however the block ends."""
-        began, bench = self.clock.monotonic(), self.bench
+        bench, slug = self.bench, self.feature.slug
         with recovery.alone_on(self.feature.folder, bench=bench):
             self._meter.check()
             commits.require_finished(bench.repository)
@@ -77,18 +79,15 @@ class Orchestrator:
             self.feature.keep()
             self.state = taken_up(self.feature, bench=bench, now=self.clock.now())
             self._meter.resume(self.state.usage)
-            slug = self.feature.slug
-            sandbox = bench.suite.sandbox.level
-            bench.emit(RunStarted(workflow="tdd", ticket=slug, model=bench.model.name, sandbox=sandbox))
-            for remark in commits.remarks(bench.repository):
-                bench.emit(Notice(text=remark))
-            try:
+            remarks = commits.remarks(bench.repository)
+            with told("tdd", slug, bench=bench, clock=self.clock, remarks=remarks, settle=self._settled):
                 yield
-            finally:
-                self._meter.pause()
-                self._save(self.state)
-                status, took = self.state.status, self.clock.monotonic() - began
-                bench.emit(RunFinished(workflow="tdd", ticket=slug, status=status, duration_s=took))
+
+    def _settled(self) -> RunState:
+        """The state as a run leaves it, saved."""
+        self._meter.pause()
+        self._save(self.state)
+        return self.state
 
     def _cycle(self) -> None:
         """Run the cycle that comes next, or the rest of the one in progress."""
@@ -134,7 +133,8 @@ class Orchestrator:
         return self.state.execution(number)
 
     def _require_undisturbed(self) -> None:
-        """Raise ``UsageError`` if there are changes of the user's that nobody allowed."""
+        """Raise ``UsageError`` if there are changes of the user's that nobody allowed, or no list could be kept."""
+        briefs.require_list(self.bench.workspace)
         repository = self.bench.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else commits.uncommitted(repository))
 
@@ -162,7 +162,7 @@ class Orchestrator:
         self.bench.emit(StepFinished(number=item.number, status=word, error=why))
         raise GateClosed(
             f"The run {self.feature.slug} is {word} in cycle {item.number}{title}: {why}\n"
-            f"What landed stays; the changes of {str(step.phase).upper()} were taken back.",
+            f"What landed stays; the changes of {phase_name(step.phase or item.phases[0])} were taken back.",
             hint=f"change what is in the way, commit that, and go on with: {RESUME}; "
             "or go back: cdd tdd rollback COMMIT, with one of those that cdd tdd history shows",
         )
