@@ -86,7 +86,12 @@ def _label(step: StepExecution) -> str:
     known = _LABEL.match((step.checkpoint or "").rpartition("/")[2])
     if known:
         return known[0]
-    return f"step-{step.step_number}-{(step.base_commit or 'root')[:8]}"
+    return label(step.step_number, step.base_commit)
+
+
+def label(number: int, base: str | None) -> str:
+    """The name by which the step of this number is begun on ``base``; empty or None: on no commit."""
+    return f"step-{number}-{(base or 'root')[:8]}"
 
 
 def _free_ref(ticket: str, step: StepExecution, *, word: str, bench: Workbench, under: str = "attempts") -> str:

@@ -17,11 +17,13 @@ from cdd_agent.git.failure import GitError, GitTimeout
 from cdd_agent.git.notes.locks import stale_lock
 from cdd_agent.git.notes.store import REF, NotesDamaged, lines_of, read_lines, tip, unreadable
 from cdd_agent.git.repository import CommitId, Repository, encoded, listing
+from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
 BACKUPS = "refs/cdd/notes-backup"
 """Below it lie the notes as they were before they were mended."""
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHALLOW_BYTES = 100_000_000
 _SHOWN = 3
 """Damages that one error tells in full."""
 
@@ -114,6 +116,8 @@ def survey(repository: Repository, *, ref: str = REF) -> Survey:
     damages += [note.damage for note in notes.values() if note.damage is not None]
     readable = sorted((note for note in notes.values() if note.damage is None), key=lambda note: -note.handoffs[-1].seq)
     ordered, gone = newest_first(repository, [note.commit for note in readable])
+    if shallow_at(repository):  # they are where the history was not brought along
+        gone = ()
     lost = {*gone, *unreachable(repository, ordered)}
     astray = dangling([notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
     damages += astray.values()
@@ -197,6 +201,15 @@ def newest_first(
     for _, group in groupby(by_time, key=lambda commit: about[commit][0]):
         ordered += _children_first({commit: about[commit][1] for commit in group})
     return tuple(ordered), tuple(commit for commit in commits if commit not in about)
+
+
+def shallow_at(repository: Repository) -> frozenset[CommitId]:
+    """The commits at which a clone ends that has not all of the history; empty of any other repository."""
+    try:
+        listed = read_ordinary(repository.place.common_dir / "shallow", limit_bytes=_SHALLOW_BYTES)
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(map(CommitId, listed.decode("ascii", "replace").split()))
 
 
 def unreachable(repository: Repository, commits: Sequence[CommitId]) -> set[CommitId]:

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdd_agent.git.notes.history import Note, dangling, decoded, identities, newest_first, read_notes, unreachable
+from cdd_agent.git.notes.history import (
+    Note,
+    dangling,
+    decoded,
+    identities,
+    newest_first,
+    read_notes,
+    shallow_at,
+    unreachable,
+)
 from cdd_agent.git.notes.locks import owner, stale_lock
 from cdd_agent.git.notes.rewriting import change_ref, notes_commit, undoing
 from cdd_agent.git.notes.store import NOTES_REF, REF, NotesDamaged, lines_of, tip, unreadable, writing
@@ -198,6 +207,8 @@ def _reattached(made: _Plan, left: Iterable[Trace]) -> None:
     """Notes whose commit is no longer part of the history, on the one that took its place."""
     by_seq = sorted(made.notes.values(), key=lambda note: -note.handoffs[-1].seq)
     ordered, gone = newest_first(made.repository, [note.commit for note in by_seq])
+    if shallow_at(made.repository):
+        gone = ()
     lost = {*gone, *unreachable(made.repository, ordered)}
     astray = dangling([made.notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
     heirs = {commit: _heirs(made, made.notes[commit], left=left) for commit in astray}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from cdd_agent.work.handoff import GateSummary, Handoff, sequence
+from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, phase_name, sequence
 from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
 from cdd_agent.workflows.audit.placement import Chain, Handed, Standing
 from cdd_agent.workflows.audit.span import Commit
@@ -22,7 +22,7 @@ def note_claim(handed: Handed) -> Claim:
     if handoff is None:
         if handed.why and not handed.phase:
             return false("note", handed.why)
-        lost = handed.why or f"The commit has the trailers of {_name(handed)}, and no note has its handoff"
+        lost = handed.why or f"The commit has the trailers of {handed.called}, and no note has its handoff"
         return false("note", f"{lost.rstrip('.')}: {_REPAIR}.")
     if handoff.reconstructed:
         return unknown("note", "It was lost, and made up from the commit's trailers: nothing of the evidence is left.")
@@ -38,8 +38,8 @@ def _contradictions(handoff: Handoff) -> Iterator[str]:
         return
     if handoff.seq != sequence(handoff.phase, cycle=handoff.cycle_number):
         yield f"Its seq is {handoff.seq}, which is not that of {handoff.phase} in cycle {handoff.cycle_number}."
-    if gate.phase != handoff.phase.lower():
-        yield f"Its phase is {handoff.phase}, and its gate is that of {gate.phase.upper()}."
+    if gate.phase != PHASE_OF[handoff.phase]:
+        yield f"Its phase is {handoff.phase}, and its gate is that of {phase_name(gate.phase)}."
     if handoff.phase == "RED" and handoff.test_result == "PASS":
         yield from _contradictions_of_covered(handoff, gate)
         return
@@ -112,7 +112,7 @@ def commit_claim(handed: Handed, *, look_up: LookUp) -> Claim:
 def _against_trailers(handed: Handed, handoff: Handoff) -> str:
     """Where the note says something else than the trailers; empty if they agree."""
     said = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
-    trailers = {"Ticket": handed.ticket, "Phase": handed.phase.upper(), "Cycle": str(handed.cycle)}
+    trailers = {"Ticket": handed.ticket, "Phase": handed.phase_name, "Cycle": str(handed.cycle)}
     lacking = [key for key in said if not handed.commit.trailers[key]]
     if lacking:
         return f"The commit has a Handoff-Id, and no {' and no '.join(lacking)}."
@@ -168,10 +168,3 @@ def _chain_of_green(handed: Handed, red: Handed | None, *, began_red: Callable[[
     if began_red():
         return true("chain", "It has no RED of its own: its tests failed on the commit before.")
     return false("chain", f"There is no RED of {handed.ticket}, cycle {handed.cycle}, before it.")
-
-
-def _name(handed: Handed) -> str:
-    """A handoff by its place: ``RED of sale, cycle 1``."""
-    if not handed.phase:
-        return "a handoff"
-    return f"{handed.phase.upper()} of {handed.ticket}, cycle {handed.cycle}"

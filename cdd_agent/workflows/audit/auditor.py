@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
-from cdd_agent.git.notes.history import Note, read_notes
+from cdd_agent.git.notes.history import Note, read_notes, shallow_at
 from cdd_agent.git.notes.store import REF, REPAIR, NotesDamaged, tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.testrun.suite import Suite
@@ -18,6 +18,7 @@ from cdd_agent.workflows.audit.recorded import recorded
 from cdd_agent.workflows.audit.span import Span, look_up, read_span
 from cdd_agent.workflows.audit.trials import Trials
 
+_SHORT = 8
 _MADE_BY = "cdd exec SLUG, cdd tdd run WORDS and cdd green TEST make some"
 
 
@@ -35,11 +36,19 @@ class Auditor:
         """Every handoff in ``revisions``, oldest first, each told as it is done.
 
         Raises ``UsageError`` for a range that names no commits, ``NotesDamaged`` if the notes cannot be read as a
-        whole, and ``EnvironmentMissing`` if there are none, or if the tests can be run nowhere.
+        whole, and ``EnvironmentMissing`` if there are none, if the history is not whole, or if the tests can be run
+        nowhere.
         """
         if revisions == "HEAD" and self._repository.head() is None:
             raise EnvironmentMissing("There is no commit, and no handoff to audit.", hint=_MADE_BY)
         span = read_span(self._repository, revisions)
+        ends = shallow_at(self._repository) & span.commits.keys()
+        if ends:
+            raise EnvironmentMissing(
+                f"The history ends at {min(ends)[:_SHORT]}, as the clone is a shallow one: what the handoffs after it "
+                "rest on is not here.",
+                hint=f"bring the rest: git fetch --unshallow; and the notes: git fetch origin {REF}:{REF}",
+            )
         top = tip(self._repository)
         notes = {note.commit: note for note in read_notes(self._repository, top)} if top is not None else {}
         inside = [note for commit, note in notes.items() if commit in span.inside]
@@ -76,7 +85,7 @@ class Auditor:
     def _handoff(self, handed: Handed, chain: Chain, *, trials: Trials) -> Audited:
         """One handoff with its claims, each told as it is made."""
         audited = Audited(
-            ticket=handed.ticket, cycle=handed.cycle, phase=handed.phase.upper(), commit=handed.commit.id, claims=()
+            ticket=handed.ticket, cycle=handed.cycle, phase=handed.phase_name, commit=handed.commit.id, claims=()
         )
         for claim in self._claims(handed, chain, trials=trials):
             audited = replace(audited, claims=(*audited.claims, claim))

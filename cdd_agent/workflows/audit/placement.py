@@ -6,12 +6,13 @@ Where a commit has the trailers of a handoff, they place it: they cannot be edit
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeAlias
 
 from cdd_agent.git.notes.history import Note
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.handoff import handoff_id
 from cdd_agent.tdd.policy import WorkItem
-from cdd_agent.work.handoff import Handoff, decode_line, is_newer
+from cdd_agent.work.handoff import PHASE_OF, Handoff, decode_line, is_newer, phase_name
 from cdd_agent.work.state import Phase
 from cdd_agent.workflows.audit.span import Commit, Span
 
@@ -19,6 +20,9 @@ PHASES: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
 """In the order of a cycle."""
 MOST_ANCESTORS = 2_000
 """So many commits back a cycle may have begun."""
+_Place: TypeAlias = tuple[str, int, Phase | None]
+"""Ticket, cycle and phase."""
+_NOWHERE: _Place = ("", 0, None)
 
 
 class Standing(Enum):
@@ -48,8 +52,8 @@ class Handed:
     """None if it is missing."""
     ticket: str
     cycle: int
-    phase: str
-    """One of ``PHASES``; empty where nothing says."""
+    phase: Phase | None
+    """None where nothing says."""
     base: str | None
     """The commit on which the cycle began, by which its id is made; empty: there was none; None: not known.
 
@@ -61,7 +65,17 @@ class Handed:
     @property
     def has_landed(self) -> bool:
         """Whether the phase ended well, for all that its place says."""
-        return bool(self.phase) and self.standing not in (Standing.CLOSED, Standing.MISPLACED)
+        return self.phase is not None and self.standing not in (Standing.CLOSED, Standing.MISPLACED)
+
+    @property
+    def phase_name(self) -> str:
+        """``RED``; empty where nothing says."""
+        return phase_name(self.phase) if self.phase else ""
+
+    @property
+    def called(self) -> str:
+        """A handoff by its place: ``RED of sale, cycle 1``."""
+        return f"{self.phase_name} of {self.ticket}, cycle {self.cycle}" if self.phase else "a handoff"
 
     @property
     def is_covered(self) -> bool:
@@ -73,12 +87,12 @@ class Handed:
 class Chain:
     """The handoffs of one cycle."""
 
-    landed: dict[str, Handed] = field(default_factory=dict)
+    landed: dict[Phase, Handed] = field(default_factory=dict)
     """Phase -> the handoff that ended it."""
 
-    def takes(self, phase: str) -> bool:
+    def takes(self, phase: Phase) -> bool:
         """Whether ``phase`` may come next."""
-        return all(PHASES.index(phase) > PHASES.index(before) for before in map(_phase, self.landed))
+        return all(PHASES.index(phase) > PHASES.index(before) for before in self.landed)
 
 
 def place(span: Span, notes: Mapping[CommitId, Note]) -> tuple[Handed, ...]:
@@ -127,19 +141,19 @@ def _on(commit: Commit, note: Note | None, *, span: Span, owners: Mapping[str, C
         )
         for handoff in counted.values()
     ]
-    found.sort(key=lambda each: PHASES.index(_phase(each.phase)))
+    found.sort(key=lambda each: PHASES.index(each.phase))
     spoiled = _spoiled(note)
     present = {handoff.id for handoff in counted.values()}
     lost = [each for each in dict.fromkeys(commit.trailers["Handoff-Id"]) if each not in present]
     for identity in lost:
-        ticket, cycle, phase = _trailed(commit, identity) or ("", 0, "")
+        ticket, cycle, phase = _trailed(commit, identity) or _NOWHERE
         yield _missing(commit, (ticket, cycle, phase), why=spoiled)
     if spoiled and not lost:
-        yield _missing(commit, ("", 0, ""), why=spoiled)
+        yield _missing(commit, _NOWHERE, why=spoiled)
     yield from found
 
 
-def _missing(commit: Commit, where: tuple[str, int, str], *, why: str) -> Handed:
+def _missing(commit: Commit, where: _Place, *, why: str) -> Handed:
     ticket, cycle, phase = where
     return Handed(
         commit=commit,
@@ -175,7 +189,7 @@ def _placed(handoff: Handoff, commit: Commit, *, span: Span, owner: CommitId | N
     base = None if is_own and commit.id not in span.inside else _base(handoff, commit, span=span)
     is_known = base is not None or commit.is_rewritten
     standing = _standing(handoff, commit, is_known=is_known, owner=owner, is_accompanied=is_accompanied)
-    said = (handoff.ticket, handoff.cycle_number, handoff.phase.lower())
+    said = (handoff.ticket, handoff.cycle_number, PHASE_OF[handoff.phase])
     ticket, cycle, phase = (_trailed(commit, handoff.id) if standing is Standing.OWN else None) or said
     return Handed(
         commit=commit,
@@ -225,7 +239,7 @@ def _base(handoff: Handoff, commit: Commit, *, span: Span) -> str | None:
         tests=(),
         sources=(),
     )
-    phase = _phase(handoff.phase.lower())
+    phase = PHASE_OF[handoff.phase]
     bases = span.ancestors(commit.id, most=MOST_ANCESTORS)
     found = next((each for each in bases if handoff_id(item, phase, base=each) == handoff.id), None)
     if found is None and handoff_id(item, phase, base=None) == handoff.id:
@@ -233,16 +247,13 @@ def _base(handoff: Handoff, commit: Commit, *, span: Span) -> str | None:
     return found
 
 
-def _trailed(commit: Commit, identity: str) -> tuple[str, int, str] | None:
+def _trailed(commit: Commit, identity: str) -> _Place | None:
     """Ticket, cycle and phase that a commit's trailers have for an id of theirs; None if they do not say."""
     at = commit.trailers["Handoff-Id"].index(identity)
     tickets, cycles, phases = (commit.trailers[key] for key in ("Ticket", "Cycle", "Phase"))
     if not len(tickets) == len(cycles) == len(phases) == len(commit.trailers["Handoff-Id"]):
         return None
-    if phases[at].lower() not in PHASES or not (cycles[at].isascii() and cycles[at].isdigit() and len(cycles[at]) < 10):
+    phase = PHASE_OF.get(phases[at])
+    if phase is None or not (cycles[at].isascii() and cycles[at].isdigit() and len(cycles[at]) < 10):
         return None
-    return tickets[at], int(cycles[at]), phases[at].lower()
-
-
-def _phase(name: str) -> Phase:
-    return PHASES[PHASES.index(name)]
+    return tickets[at], int(cycles[at]), phase

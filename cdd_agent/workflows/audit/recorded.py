@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.storage import read_ordinary
+from cdd_agent.tdd.recovery import label
 from cdd_agent.workflows.audit.claim import Claim, false, true, unknown
 from cdd_agent.workflows.audit.placement import Handed
 from pytest_tdd_agent.codec import LIMIT_BYTES, ReportError, load
@@ -32,10 +33,8 @@ def recorded(handed: Handed, *, reports: Path) -> Recorded:
         return Recorded(claim=None, report=None)
     attempt = handed.handoff.retry_count + 1
     files = tuple(_files(reports, f"-{handed.phase}-{attempt}"))
-    own = f"step-{handed.cycle}-{(handed.base or 'root')[:8]}-{handed.phase}-{attempt}"
+    own = "" if handed.base is None else f"{label(handed.cycle, handed.base)}-{handed.phase}-{attempt}"
     mine = [path for path in files if path.parent.name == handed.ticket and path.name.partition(".")[0] == own]
-    if handed.base is None:
-        mine = []
     if gate.report_sha256 is None:
         if mine and gate.open and handed.phase in ("red", "green"):
             return Recorded(claim=false("report", f"It names no report, and {mine[0].name} is there."), report=None)

@@ -180,14 +180,13 @@ class Trials:
 
     def _of(self, commit: Commit, handed: Handed, *, reruns: Reruns | None = None) -> Evidence:
         """What the tests of a commit say, which is that of the phase or the one before it."""
-        place = f"{handed.phase.upper()} of {handed.ticket}, cycle {handed.cycle}"
-        called = place if commit.id == handed.commit.id else f"before {place}"
+        called = handed.called if commit.id == handed.commit.id else f"before {handed.called}"
         return (reruns or self._reruns).of(commit, called=called)
 
 
-def _earlier(phase: str) -> tuple[Phase, ...]:
+def _earlier(phase: Phase | None) -> tuple[Phase, ...]:
     """The phases before this one that have a commit to compare with."""
-    return tuple(each for each in PHASES[1:] if PHASES.index(each) < [*map(str, PHASES)].index(phase))
+    return PHASES[1 : PHASES.index(phase)] if phase is not None else ()
 
 
 def _squashed(handed: Handed, chain: Chain) -> str:
@@ -195,7 +194,7 @@ def _squashed(handed: Handed, chain: Chain) -> str:
     if handed.standing is not Standing.OWN:
         return ""
     others = (
-        other.phase.upper()
+        other.phase_name
         for other in chain.landed.values()
         if other is not handed and other.standing is Standing.OWN and other.commit.id == handed.commit.id
     )

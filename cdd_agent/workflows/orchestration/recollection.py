@@ -15,13 +15,11 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.rules.red import RedVerdict
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work.handoff import Handoff
-from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepExecution
+from cdd_agent.work.handoff import PHASE_OF, Handoff
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration import choice, feature
 from cdd_agent.workflows.orchestration.choice import Choice
 from cdd_agent.workflows.orchestration.feature import PREFIX, Feature
-
-_PHASES: dict[str, Phase] = {"PLAN": "plan", "RED": "red", "GREEN": "green", "REFACTOR": "refactor"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ def _step(number: int, lines: list[Handed], *, now: str, bench: Workbench) -> St
     """One cycle as its notes tell of it."""
     last = lines[-1].handoff
     landed = [each for each in lines if each.handoff.error is None]
-    commits: dict[str, str] = {_PHASES[each.handoff.phase]: str(each.commit) for each in landed}
+    commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
     title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
     is_over = _is_over(last)
     answer = _choice(landed, bench=bench)

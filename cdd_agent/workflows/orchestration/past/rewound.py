@@ -7,7 +7,7 @@ from cdd_agent.errors import DocumentError
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.recovery import checkpoint_ref
 from cdd_agent.work import state_file
-from cdd_agent.work.handoff import Handoff
+from cdd_agent.work.handoff import PHASE_OF, Handoff
 from cdd_agent.work.state import RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.past.receipt import Files
 
@@ -96,7 +96,7 @@ def _landed(step: StepExecution, handoff: Handoff, *, commit: CommitId) -> dict[
     ends = [number for number, phase in enumerate(phases) if step.commits[phase] == commit]
     if ends:
         return {phase: step.commits[phase] for phase in phases[: ends[-1] + 1]}
-    phase = handoff.phase.lower()
+    phase = PHASE_OF[handoff.phase]
     if phase not in step.commits or handoff.error is not None:
         return None
     kept = {each: step.commits[each] for each in phases[: phases.index(phase)]}

@@ -10,7 +10,7 @@ from tests.cdd_agent.workflows.audit.history import NOTES, History, carry_out
 from tests.fakes.project import Project, content_as_it_is, green, item, red, runs
 
 
-def standings(project: Project) -> list[tuple[str, str]]:
+def standings(project: Project) -> list[tuple[str | None, str]]:
     top = tip(project.repository)
     notes = {note.commit: note for note in read_notes(project.repository, str(top))}
     return [(each.phase, each.standing.name) for each in place(read_span(project.repository, "HEAD"), notes)]
