@@ -5,6 +5,7 @@
     CddError                    70  something of ours is wrong
     +-- UsageError               2  the user can mend it by typing something else
     |   +-- DocumentError        2  a file of the user's is invalid; holds its problems with their lines
+    |   +-- AlreadyAtWork        2  another process holds what is to be changed
     +-- GateClosed               1  the tests or a gate said no
     +-- BudgetSpent              3  a limit of turns, calls or tokens was reached
     +-- EnvironmentMissing       4  no git, no model, no tests
@@ -72,6 +73,10 @@ class DocumentError(UsageError):
         super().__init__(f"{shown} is not valid:\n{listed}", hint=hint)
         self.path = path
         self.problems = problems
+
+
+class AlreadyAtWork(UsageError):
+    """Another process is at work on the same, and only one may be."""
 
 
 class GateClosed(CddError):

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import AlreadyAtWork
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -237,7 +237,7 @@ class Holder:
 def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool]:
     """Hold the lock file ``path`` while the block runs; the file itself stays.
 
-    Yields whether the one who held it before was killed. Raises ``UsageError`` naming ``purpose`` and who has it if
+    Yields whether the one who held it before was killed. Raises ``AlreadyAtWork`` naming ``purpose`` and who has it if
     another process, or another block of this one, still does after ``wait_s`` seconds. The lock is this process's
     alone: programs that it starts do not inherit it.
     """
@@ -246,7 +246,7 @@ def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool
     if handle is None:
         holder = holder_of(path)
         stop = f"or stop it (kill {holder.pid}), " if holder and holder.host == socket.gethostname() else ""
-        raise UsageError(
+        raise AlreadyAtWork(
             f"{purpose} is already going on: {holder or 'by a process that has not said which'}.",
             hint=f"wait for it to end, {stop}then run the same command again; cdd status works meanwhile",
         )

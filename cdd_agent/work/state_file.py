@@ -75,8 +75,11 @@ def decode(data: bytes, *, path: str) -> RunState:
     raise DocumentError(path, (problem,), hint=f"put back a copy of {path}, or delete it to start over")
 
 
-def load(path: Path) -> RunState | None:
-    """The state at ``path``; None only if there is no such file.
+START_OVER = "to start over: the commits made stay"
+
+
+def load(path: Path, *, without: str = START_OVER) -> RunState | None:
+    """The state at ``path``; None only if there is no such file. ``without``: what comes of its deletion, for the hint.
 
     Of a damaged file a copy is kept beside it, once, and the error names the copy and, if it can be read, the
     previous state. A state that names files, refs or commits which no run of this program keeps is damaged too: they
@@ -95,7 +98,7 @@ def load(path: Path) -> RunState | None:
         raise
     except DocumentError as error:
         copy = _keep_damaged(path, data)
-        raise DocumentError(error.path, error.problems, hint=_way_out(path, copy)) from error
+        raise DocumentError(error.path, error.problems, hint=_way_out(path, copy, without=without)) from error
 
 
 def save(path: Path, state: RunState) -> None:
@@ -168,13 +171,13 @@ def _keep_damaged(path: Path, data: bytes) -> Path | None:
     return None
 
 
-def _way_out(path: Path, copy: Path | None) -> str:
+def _way_out(path: Path, copy: Path | None, *, without: str) -> str:
     kept = f"a copy is kept as {copy.name}" if copy else "there is no room for a copy of it"
     backup = backup_of(path)
     try:
         decode(read_ordinary(backup, limit_bytes=LIMIT_BYTES), path=str(backup))
     except (OSError, DocumentError):
-        return f"{kept}; mend {path}, or delete it to start over: the commits made stay"
+        return f"{kept}; mend {path}, or delete it {without}"
     return f"{kept}; go back to the state before the last change with: cp {backup} {path}"
 
 

@@ -132,9 +132,10 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
 
 @tdd.command("repair-notes", short_help="Say what is wrong with the handoff notes, or mend it.")
 @click.option("--apply", "applies", is_flag=True, help="Mend what can be mended; the notes as they were are kept.")
+@click.option("--merge", "fetched", metavar="REF", help="First take in the notes that were fetched into REF.")
 @headless
 @click.pass_obj
-def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> None:
+def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | None, **given: Any) -> None:
     """Say what is wrong with the handoff notes and what would be done about it; with --apply, do it."""
     from cdd_agent.clock import SystemClock
     from cdd_agent.events.past import NoteDamaged, NoteRepaired, NotesRepaired
@@ -142,7 +143,10 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, **given: Any) -> N
     from cdd_agent.repl.talk import past
 
     invocation = invocation.with_options(given)
-    repository = past.settled(_site(invocation)).repository
+    site = past.settled(_site(invocation))
+    repository = site.repository
+    if fetched is not None:
+        past.take_in(fetched, site=site)
     applied = repair.apply(repository, now=SystemClock().now()) if applies else None
     repairs = repair.plan(repository) if applied is None else applied.repairs
     if invocation.as_json:

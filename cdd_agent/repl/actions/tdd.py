@@ -91,12 +91,17 @@ def rollback(sitting: Sitting, argument: str) -> None:
 
 def repair_notes(sitting: Sitting, argument: str) -> None:
     """Say what is wrong with the notes and can be mended; or mend it."""
-    if argument not in ("", "--apply"):
+    option, _, ref = argument.partition(" ")
+    if argument not in ("", "--apply") and (option != "--merge" or not ref):
         raise UsageError(
-            f"{argument!r:.50} means nothing here.", hint="/tdd repair-notes, or /tdd repair-notes --apply"
+            f"{argument!r:.50} means nothing here.",
+            hint="/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF",
         )
-    repository = past.settled(_site(sitting)).repository
-    if argument:
+    site = past.settled(_site(sitting))
+    repository = site.repository
+    if ref:
+        past.take_in(ref.strip(), site=site)
+    if option == "--apply":
         applied = repair.apply(repository, now=SystemClock().now())
         past.show_repairs(applied.repairs, applied=applied, screen=sitting.screen, typed=_typed)
     else:

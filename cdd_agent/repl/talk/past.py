@@ -8,8 +8,10 @@ from typing import TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import AlreadyAtWork
+from cdd_agent.events import Notice
 from cdd_agent.events.past import HandoffListed, RunStanding
+from cdd_agent.git.notes.exchange import merge_fetched
 from cdd_agent.git.notes.history import Damage
 from cdd_agent.git.notes.repair import Applied, Repair
 from cdd_agent.repl.display.clean import clean
@@ -196,9 +198,15 @@ def say_done(way: Way, *, screen: Screen, typed: Typed = str) -> None:
 
 def settled(site: Site) -> Site:
     """``site``, a rollback that was cut off gone to its end, unless somebody is at work there."""
-    with contextlib.suppress(UsageError):
+    with contextlib.suppress(AlreadyAtWork):
         settle(site)
     return site
+
+
+def take_in(ref: str, *, site: Site) -> None:
+    """Unite the notes that were fetched into ``ref`` with those that are there, and tell how many changed."""
+    count = merge_fetched(site.repository, ref)
+    site.emit(Notice(text=f"Taken in from {ref}: the notes on {count} commit{'' if count == 1 else 's'} changed."))
 
 
 def _left_out(count: int, *, screen: Screen) -> None:

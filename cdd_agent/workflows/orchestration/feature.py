@@ -1,6 +1,7 @@
 """A feature that is asked for, and where its run is kept: ``.cdd/tdd/SLUG/``."""
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ RESUME = "cdd tdd resume"
 LIMIT_BYTES = 100_000
 """Of a request."""
 
-_SLUG = re.compile(r"tdd-[a-z0-9][a-z0-9-]*")
+RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
+"""The name of a run, as a pattern: it comes from a note, and becomes a part of paths and refs."""
+_SLUG = re.compile(RUN)
 _LONGEST_SLUG = 40
 _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", re.IGNORECASE)
 
@@ -63,15 +66,20 @@ def new(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
     """
     text = text.encode("utf-8", "replace").decode("utf-8").strip()
     if not text or len(text.encode()) > LIMIT_BYTES:
-        happened = "The request is empty." if not text else f"The request has more than {LIMIT_BYTES:,} bytes."
-        raise UsageError(happened, hint='say what is wanted: cdd tdd run "a calculator that adds and subtracts"')
+        if not text:
+            example = 'say what is wanted: cdd tdd run "a calculator that adds and subtracts"'
+            raise UsageError("The request is empty.", hint=example)
+        raise UsageError(
+            f"The request has more than {LIMIT_BYTES:,} bytes.",
+            hint="put the details into a file of the project, commit it, and name it in the request: agents read it",
+        )
     unfinished = latest(root)
     if unfinished is not None and not is_complete(unfinished):
         if unfinished.text == text:
             return unfinished
         raise UsageError(
             f"The run {unfinished.slug} is not complete.",
-            hint=f"go on with it: cdd tdd resume; or give it up first: rm -r {unfinished.folder}",
+            hint=f"go on with it: cdd tdd resume; or give it up first: rm -r {shlex.quote(str(unfinished.folder))}",
         )
     slug, folder = slug_of(text), _home(root)
     names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))
@@ -116,9 +124,14 @@ def latest(root: Path) -> Feature | None:
     return Feature(slug=newest.parent.name, text=text, folder=newest.parent)
 
 
+def state_of(feature: Feature) -> RunState | None:
+    """How far the cycles of a feature have come; None if nothing says. ``DocumentError`` if its state is damaged."""
+    return state_file.load(feature.state_path, without=f"and go on from what the notes tell: {RESUME}")
+
+
 def is_complete(feature: Feature) -> bool:
     """Whether all of its cycles are done; raises ``DocumentError`` if its state is damaged."""
-    state = state_file.load(feature.state_path)
+    state = state_of(feature)
     return state is not None and state.status == Status.COMPLETED
 
 

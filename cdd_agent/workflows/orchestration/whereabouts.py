@@ -6,9 +6,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepExecution
-from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature
+from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature, state_of
 from cdd_agent.workflows.orchestration.recollection import rebuilt, recollect
 
 
@@ -18,7 +17,7 @@ def taken_up(feature: Feature, *, bench: Workbench, now: str) -> RunState:
     The phase that failed last has its attempts anew. Raises ``UsageError`` if the run is complete, or if HEAD is
     somewhere else and nothing leads from there to the run.
     """
-    state = state_file.load(feature.state_path)
+    state = state_of(feature)
     if state is None or _is_elsewhere(state, feature=feature, bench=bench):
         state = _recollected(state, feature=feature, bench=bench, now=now)
     if state is not None and state.status == Status.COMPLETED:
@@ -45,15 +44,18 @@ def _is_elsewhere(state: RunState, *, feature: Feature, bench: Workbench) -> boo
 
 
 def _recollected(known: RunState | None, *, feature: Feature, bench: Workbench, now: str) -> RunState | None:
-    """The state that the notes tell of; None if the run has not begun by them."""
+    """The state that the notes tell of; a new one if nothing has landed yet; None if nothing is known of the run."""
     repository = bench.repository
     told = recollect(repository, slug=feature.slug)
     if told is not None:
         bench.emit(Notice(text=f"Going on from what the notes of {told.slug} tell."))
         state = rebuilt(told, now=now, bench=bench)
         return replace(state, usage=known.usage) if known else state
-    if known is None or repository.head() == known.base_commit:
+    if known is None:
         return None
+    has_landed = any(step.commits for step in known.step_executions.values())
+    if not has_landed or repository.head() == known.base_commit:
+        return RunState(ticket_slug=feature.slug, started_at=now, usage=known.usage)
     raise UsageError(
         f"HEAD is at {str(repository.head())[:10]}, and no note leads from there to the run {feature.slug}.\n"
         "Nothing was touched.",
@@ -79,7 +81,9 @@ def _last(state: RunState) -> StepExecution:
 
 
 def _is_own_head(step: StepExecution, *, slug: str, bench: Workbench) -> bool:
-    """Whether HEAD is where the cycle left it, be it in the middle of landing a phase."""
+    """Whether HEAD is where the cycle left it, be it in the middle of landing a phase; no if nothing of it is kept."""
+    if step.checkpoint is None:
+        return False
     try:
         recovery.require_own_head(slug, step, bench=bench)
     except UsageError:

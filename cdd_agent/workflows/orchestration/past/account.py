@@ -16,8 +16,7 @@ from cdd_agent.git.notes.history import Damage, Entry, survey
 from cdd_agent.git.notes.store import NotesDamaged
 from cdd_agent.git.repository import CommitId, Repository, listing
 from cdd_agent.storage import Holder, holder_of
-from cdd_agent.work import state_file
-from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME, Feature, is_complete, latest
+from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME, Feature, is_complete, latest, state_of
 
 _WAIT = "wait: it goes on by itself"
 
@@ -91,8 +90,8 @@ def where(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStandi
         begun = None
     try:
         told = account(repository)
-    except UsageError:
-        if begun is None:
+    except (UsageError, NotesDamaged):
+        if begun is None or _has_landed(begun):
             raise
         return standing_without_notes(begun, locks=locks), ()
     if begun is not None and all(entry.latest.ticket != begun.slug for entry in told.entries):
@@ -100,9 +99,15 @@ def where(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStandi
     return standing(told, locks=locks), told.damages
 
 
+def _has_landed(begun: Feature) -> bool:
+    """Whether a run knows of a phase of its own that has landed, so that there has to be a note."""
+    state = state_of(begun)
+    return state is not None and any(step.commits for step in state.step_executions.values())
+
+
 def standing_without_notes(begun: Feature, *, locks: Path) -> RunStanding:
     """Where a run stands of which no phase has landed yet."""
-    state = state_file.load(begun.state_path)
+    state = state_of(begun)
     steps = state.step_executions if state is not None else {}
     holder = _at_work(locks / f"{begun.slug}.lock")
     return RunStanding(

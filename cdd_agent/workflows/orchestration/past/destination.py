@@ -8,7 +8,7 @@ from cdd_agent.git.failure import GitError, GitUnable
 from cdd_agent.git.notes.history import Entry, handoffs, survey
 from cdd_agent.git.repository import CommitId, Repository, resolved
 from cdd_agent.work.handoff import Handoff
-from cdd_agent.workflows.orchestration.past.receipt import RUN
+from cdd_agent.workflows.orchestration.feature import RUN
 
 _RELATIVE = re.compile(r"(?P<name>[^~^]+)(?P<steps>(?:[~^]\d{0,6}){1,20})")
 

@@ -18,12 +18,11 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.notes.history import contents, put
 from cdd_agent.git.repository import CommitId, Repository, encoded, private_index
 from cdd_agent.git.snapshot import OURSELVES
+from cdd_agent.git.states import ROLLBACK
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
-from cdd_agent.workflows.orchestration.feature import PREFIX
+from cdd_agent.workflows.orchestration.feature import PREFIX, RUN
 
 SCHEMA = 1
-RUN = r"tdd-[a-z0-9][a-z0-9-]{0,79}"
-"""The name of a run, as a pattern: it comes from a note, and becomes a part of paths and refs."""
 _Object: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40,64}\Z")]
 _Checkpoint: TypeAlias = Annotated[str, msgspec.Meta(pattern=rf"^refs/cdd/checkpoints/{PREFIX}(?!.*\.\.)[\w./-]+\Z")]
 _KEPT = re.compile(r"refs/cdd/abandoned/[^/]+/rollback-(\d+)")
@@ -118,7 +117,8 @@ def read(repository: Repository, commit: CommitId) -> Stored:
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{commit[:10]} holds no rollback that this program can read.",
-            hint=f"see what it is: git show {commit}; if a later cdd wrote it: pip install --upgrade cdd-agent",
+            hint=f"see what it is: git show {commit}; if a later cdd wrote it: pip install --upgrade cdd-agent; "
+            f"to leave a rollback half-way: git update-ref -d {ROLLBACK}",
         ) from error
     return Stored(receipt=told, commit=commit)
 

@@ -174,7 +174,9 @@ def _where(repository: Repository) -> tuple[str, CommitId]:
     if head is None:
         raise UsageError("There is no commit yet, so there is nothing to go back to.", hint=BEGIN)
     if branch is None:
-        raise UsageError("HEAD is on no branch that could go back.", hint="git switch BRANCH, then again")
+        raise UsageError(
+            "HEAD is on no branch that could go back.", hint="make one of it: git switch -c NAME; then again"
+        )
     return branch, head
 
 
