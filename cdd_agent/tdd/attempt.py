@@ -14,7 +14,8 @@ from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.request import Request
+from cdd_agent.evidence.request import Findings, Request
+from cdd_agent.evidence.stand_ins.vacuity import NewTests, vacuous_tests
 from cdd_agent.evidence.trees import (
     layout_of,
     newly_passing,
@@ -90,8 +91,12 @@ def make_attempt(
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
         judged = verdict.joined(judged, doubts)
-    elif phase == "red" and bench.policy.one_test and report is not None:
-        judged = verdict.joined(judged, _surplus(report, checkpoint=checkpoint, ground=ground, bench=bench))
+    elif phase == "red" and report is not None:
+        if bench.policy.one_test:
+            judged = verdict.joined(judged, _surplus(report, checkpoint=checkpoint, ground=ground, bench=bench))
+        if _red_finding(item, judged, report=report, ground=ground, bench=bench) is RedVerdict.VALID_MISSING_SYMBOL:
+            vacuous = _vacuous(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
+            judged = verdict.joined(judged, vacuous)
     finding = _red_finding(item, judged, report=report, ground=ground, bench=bench) if phase == "red" else None
     reasons = briefing.reason_lines(judged)
     bench.emit(
@@ -277,9 +282,11 @@ def _judge(
 def _judged_by_tests(
     item: WorkItem, phase: Phase, *, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
-    """The gate's verdict: by the item's tests alone if they come first and do not pass, else by all."""
+    """The gate's verdict: by the item's tests alone if they come first, are not all, and do not pass; else by all."""
     scope = bench.policy.gate_runs
-    if phase == "green" and item.tests and bench.policy.targets_first:
+    before = (*(case.nodeid for case in ground.baseline.tests), *(e.nodeid for e in ground.baseline.collect_errors))
+    are_all = all(verdict.concerns(item, nodeid) for nodeid in before)
+    if phase == "green" and item.tests and bench.policy.targets_first and not are_all:
         run = bench.run_targets("the targets", targets=item.tests, keep=keep)
         if run.report is not None:
             alone = verdict.of_targets(item, phase, report=run.report, baseline=ground.baseline)
@@ -319,6 +326,20 @@ def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, bench
     return surplus(report, baseline=ground.baseline, sources=sources)
 
 
+def _vacuous(
+    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, bench: Workbench
+) -> tuple[Reason, ...]:
+    """What speaks against an open RED whose tests fail for want of a name: they pass once anything has that name."""
+    new = NewTests(
+        report=report,
+        baseline=ground.baseline,
+        sources=item.sources,
+        tree=checkpoint.commit,
+        time_box_s=bench.policy.evidence_timeout_s,
+    )
+    return _told(vacuous_tests(new, suite=bench.suite, repository=bench.repository, emit=bench.emit), bench=bench)
+
+
 def _doubts(
     item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, bench: Workbench
 ) -> tuple[Reason, ...]:
@@ -338,7 +359,11 @@ def _doubts(
         time_box_s=bench.policy.evidence_timeout_s,
         elsewhere=lambda: product_sources(repository, project=project, tree=red),
     )
-    findings = confirm(request, suite=bench.suite, repository=repository, emit=bench.emit)
+    return _told(confirm(request, suite=bench.suite, repository=repository, emit=bench.emit), bench=bench)
+
+
+def _told(findings: Findings, *, bench: Workbench) -> tuple[Reason, ...]:
+    """The reasons; what could not be checked is told."""
     for notice in findings.notices:
         bench.emit(Notice(text=notice))
     return findings.reasons

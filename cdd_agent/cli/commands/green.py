@@ -1,6 +1,7 @@
 """``cdd green``: code for tests that fail already, and the artifact of what was made."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +36,15 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
 
     The same command goes on with a run that was interrupted.
     """
-    from cdd_agent.workflows.green.request import Wanted, wanted_in
+    from cdd_agent.workflows.green.request import wanted_below
 
     invocation = invocation.with_options(given)
     out: Path | None = given["out"]
     _require_place(out)
 
     def find(project: "Composition") -> "Wanted":
-        return Wanted(
-            targets=wanted_in(project.adapters.root, tests, here=Path.cwd()),
+        return replace(
+            wanted_below(project.adapters.root, tests, here=Path.cwd()),
             title=given["title"] or "",
             kind=given["kind"],
             spec_id=given["spec_id"] or "",
@@ -66,12 +67,12 @@ def _hand_over(artifact: "GreenArtifact", *, out: Path | None, invocation: Invoc
     """Write the artifact where it is wanted, and show it: as JSON to a program, in words to a person."""
     from cdd_agent.repl.talk.artifact import show_artifact
     from cdd_agent.storage import write_atomic
-    from cdd_agent.workflows.green.artifact import encode, encode_line
+    from cdd_agent.workflows.green.artifact import encode, encode_event
 
     if out is not None:
         write_atomic(out.absolute(), encode(artifact))
     if invocation.as_json:
-        sys.stdout.write(f'{{"event":"GreenArtifact","artifact":{encode_line(artifact).decode("utf-8")}}}\n')
+        sys.stdout.write(f"{encode_event(artifact).decode('utf-8')}\n")
         sys.stdout.flush()
         return
     show_artifact(artifact, screen=invocation.screen)

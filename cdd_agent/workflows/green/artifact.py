@@ -153,6 +153,11 @@ def encode_line(artifact: GreenArtifact) -> bytes:
     return msgspec.json.encode(_writable(msgspec.to_builtins(artifact)))
 
 
+def encode_event(artifact: GreenArtifact) -> bytes:
+    """``artifact`` as a program is told it, among events: JSON on one line."""
+    return msgspec.json.encode({"event": "GreenArtifact", "artifact": msgspec.Raw(encode_line(artifact))})
+
+
 def decode(data: bytes, *, path: str) -> GreenArtifact:
     """The artifact in ``data``; ``DocumentError`` with all that is wrong with it."""
     try:

@@ -7,7 +7,6 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.guarded.keys import mask
 from cdd_agent.tdd.attempt import attempts_at, gave_up
 from cdd_agent.tdd.landing import is_partial
-from cdd_agent.tdd.rules.verdict import names
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.state import StepExecution
 from cdd_agent.workflows.green.artifact import (
@@ -20,7 +19,7 @@ from cdd_agent.workflows.green.artifact import (
     Status,
     all_pass,
 )
-from cdd_agent.workflows.green.request import Request
+from cdd_agent.workflows.green.request import Request, holds
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import Failure, SuiteReport
 
@@ -107,7 +106,7 @@ def _last_report(step: StepExecution, *, bench: Workbench) -> SuiteReport | None
 def _scope(request: Request, report: SuiteReport | None, *, has_landed: bool, bench: Workbench) -> Scope:
     """Which tests a report is about; what is not committed may have been refused by its targets alone."""
     told = [case.nodeid for case in report.tests] if report else []
-    only_targets = all(any(names(target, nodeid) for target in request.targets) for nodeid in told)
+    only_targets = all(any(holds(target, nodeid) for target in request.targets) for nodeid in told)
     if bench.policy.targets_first and only_targets and not has_landed:
         return "targets"
     return "target_files" if bench.policy.gate_runs else "all"
