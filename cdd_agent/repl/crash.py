@@ -67,8 +67,17 @@ def of_the_system(error: BaseException) -> EnvironmentMissing | None:
         error = _first(error)
     if not isinstance(error, OSError) or error.errno not in _WAYS_OUT:
         return None
-    where = clean(f": {error.filename}") if error.filename else ""
+    where = clean(f": {_culprit(error)}") if error.filename else ""
     return EnvironmentMissing(f"{error.strerror}{where}.", hint=f"{_WAYS_OUT[error.errno]}, {_OTHERWISE}")
+
+
+def _culprit(error: OSError) -> str:
+    """What the error is about: of a path below something that is no folder, that."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else _NOWHERE
+    if error.errno != errno.ENOTDIR:
+        return str(error.filename)
+    found = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    return str(error.filename if found.is_dir() else found)
 
 
 def _first(error: shutil.Error) -> OSError:

@@ -34,6 +34,15 @@ def test_a_full_disk_is_no_defect_of_ours() -> None:
     assert error.exit_code == ExitCode.ENVIRONMENT
 
 
+def test_a_file_where_a_folder_has_to_be_is_named_itself(tmp_path: Path) -> None:
+    (tmp_path / "green").touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        (tmp_path / "green" / "run" / "state.json").read_bytes()
+    error = crash.of_the_system(caught.value)
+    assert error is not None
+    assert error.happened == f"Not a directory: {tmp_path / 'green'}."
+
+
 def test_other_errors_are() -> None:
     assert crash.of_the_system(OSError(errno.EBADF, "Bad file descriptor")) is None
     assert crash.of_the_system(ValueError("a defect")) is None
