@@ -1,11 +1,14 @@
 """Everything that a repository brings and that waits for the user's approval."""
 
+import shlex
+
 from cdd_agent import settings
 from cdd_agent.doctor.check import Premises
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing
 from cdd_agent.git import hooks
 from cdd_agent.testrun import approved
-from cdd_agent.testrun.frameworks import properties
+from cdd_agent.testrun.environments import NOTHING_MEANT, Meant
+from cdd_agent.testrun.frameworks import properties, pytest_command
 from cdd_agent.trust import Offer
 
 
@@ -18,7 +21,17 @@ def offers(premises: Premises) -> tuple[Offer, ...]:
     found = (
         settings.offered(premises.root),
         properties.offered(premises.root),
-        approved.offered(premises.root, environment=premises.environment),
+        approved.offered(premises.root, environment=premises.environment, meant=_meant(premises)),
         of_hooks,
     )
     return tuple(offer for offer in found if offer is not None)
+
+
+def _meant(premises: Premises) -> Meant:
+    """The environment that the test command names, as far as what says so is approved."""
+    try:
+        said = properties.read(premises.root, allows=lambda offer: premises.approvals.decision(offer) is True)
+        command = premises.settings().test_command or said.command
+        return pytest_command.asked(premises.root, shlex.split(command)).meant
+    except (CddError, ValueError):  # what is wrong with them is told where they are used
+        return NOTHING_MEANT

@@ -7,12 +7,17 @@ from pathlib import Path
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
-from cdd_agent.testrun.environments import Candidate, candidates
+from cdd_agent.testrun.environments import NOTHING_MEANT, Candidate, Meant, candidates
 from cdd_agent.trust import Offer, Trust, interpreter_offer, top_of
 
 
 def approved_interpreter(
-    project: Path, *, environment: Mapping[str, str], trust: Trust, sandbox: Sandbox | None = None
+    project: Path,
+    *,
+    environment: Mapping[str, str],
+    trust: Trust,
+    sandbox: Sandbox | None = None,
+    meant: Meant = NOTHING_MEANT,
 ) -> Interpreter:
     """What runs the project's tests; no program in the work tree is run to find it before that is approved.
 
@@ -26,6 +31,7 @@ def approved_interpreter(
         require=lambda candidate: _require(project, candidate, trust=trust),
         sandbox=sandbox,
         kept_in=trust.approvals.folder,
+        meant=meant,
     )
 
 
@@ -46,9 +52,9 @@ def approved_python(project: Path, *, environment: Mapping[str, str], trust: Tru
     return first.path
 
 
-def offered(project: Path, *, environment: Mapping[str, str]) -> Offer | None:
+def offered(project: Path, *, environment: Mapping[str, str], meant: Meant = NOTHING_MEANT) -> Offer | None:
     """The interpreter that the project brings, if the rules come to one first; it is not run."""
-    first = next(candidates(project, _users_own(project, environment)), None)
+    first = next(candidates(project, _users_own(project, environment), meant=meant), None)
     return None if first is None else _offer(project, first)
 
 

@@ -11,7 +11,7 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import environments
-from cdd_agent.testrun.environments import Candidate
+from cdd_agent.testrun.environments import NOTHING_MEANT, Candidate, Meant
 from cdd_agent.testrun.probe import Answer, Probe
 from cdd_agent.testrun.reach import fit
 
@@ -45,8 +45,10 @@ def find_interpreter(
     require: Callable[[Candidate], None] = lambda _: None,
     sandbox: Sandbox | None = None,
     kept_in: Path | None = None,
+    meant: Meant = NOTHING_MEANT,
 ) -> Interpreter:
-    """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first.
+    """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first,
+    then what is ``meant`` by the command that the user runs tests with.
 
     The first that exists is the project's; if pytest is missing there, that is an ``EnvironmentMissing``, never a
     reason to judge the project with another environment's packages. Only where no rule finds one, it is the
@@ -56,7 +58,7 @@ def find_interpreter(
     One of the work tree is asked in ``sandbox``; the answer is remembered in ``kept_in``, a folder of the user's.
     """
     probe = Probe(project, environment, sandbox=sandbox, kept_in=kept_in)
-    for candidate in environments.candidates(project, environment):
+    for candidate in environments.candidates(project, environment, meant=meant):
         require(candidate)
         answer = probe.ask(candidate.path)
         if candidate.is_guess and not _fits(answer):

@@ -35,12 +35,31 @@ class Candidate:
     """A file of the project says where it is, which may be anywhere."""
 
 
-def candidates(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
-    """All that is there, found while it is asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meant:
+    """The environment that the user's test command names."""
+
+    python: Path | None = None
+    """Its interpreter, if that is told; absolute."""
+    tool: str = ""
+    """Whoever keeps it: ``poetry``, ``hatch``, ``pipenv``."""
+    name: str = ""
+    """What that one calls it."""
+
+
+NOTHING_MEANT = Meant()
+
+
+def candidates(project: Path, environment: Mapping[str, str], *, meant: Meant = NOTHING_MEANT) -> Iterator[Candidate]:
+    """All that is there, found while it is asked for; what the test command names comes after ``CDD_PYTHON``."""
     project = project.absolute()
     folders = _up_to_repository(project)
     if told := environment.get("CDD_PYTHON"):
         yield Candidate(rule="CDD_PYTHON", path=Path(told).absolute())
+    if meant.python is not None:
+        yield Candidate(rule="test_command", path=meant.python, is_named_by_project=True)
+    if meant.tool:
+        yield from _asked(project, environment, meant=meant)
     active = Path(environment["VIRTUAL_ENV"]) if environment.get("VIRTUAL_ENV") else None
     if active is not None and active.resolve().is_relative_to(folders[-1].resolve()):
         yield from _virtual("VIRTUAL_ENV", active)
@@ -95,31 +114,45 @@ def _pdm(project: Path) -> Iterator[Candidate]:
         yield Candidate(rule=".pdm-python", path=python, is_named_by_project=True)
 
 
-def _asked(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
-    """The environments that poetry, hatch and pipenv keep outside the project; nothing if one would wait for ever."""
+def _asked(project: Path, environment: Mapping[str, str], *, meant: Meant = NOTHING_MEANT) -> Iterator[Candidate]:
+    """The environments that poetry, hatch and pipenv keep outside the project; nothing if one would wait for ever.
+
+    If one is ``meant``, that tool alone is asked.
+    """
     if any(_is_special(project / name) for name in _READ_BY_TOOLS):
         return
-    tools = _table(_table(_toml(project / "pyproject.toml"), "tool"), "hatch") | _toml(project / "hatch.toml")
-    poetry = "poetry" in _table(_toml(project / "pyproject.toml"), "tool")
+    tools = table(table(toml(project / "pyproject.toml"), "tool"), "hatch") | toml(project / "hatch.toml")
+    poetry = "poetry" in table(toml(project / "pyproject.toml"), "tool")
+    is_safe = not _runs_code(tools)
     questions = (
-        (poetry or (project / "poetry.lock").exists(), ("poetry", "--no-plugins", "env", "info", "--path")),
-        ("envs" in tools and not _runs_code(tools), ("hatch", "--no-color", "env", "find")),
-        (any((project / name).exists() for name in ("Pipfile", "Pipfile.lock")), ("pipenv", "--venv")),
+        (poetry or (project / "poetry.lock").exists(), True, ("poetry", "--no-plugins", "env", "info", "--path")),
+        ("envs" in tools, is_safe, ("hatch", "--no-color", "env", "find", *filter(None, (meant.name,)))),
+        (any((project / name).exists() for name in ("Pipfile", "Pipfile.lock")), True, ("pipenv", "--venv")),
     )
-    for is_used, argv in questions:
+    for is_usual, may_be_asked, argv in questions:
+        is_used = may_be_asked and (argv[0] == meant.tool if meant.tool else is_usual)
         tool = shutil.which(argv[0], path=environment.get("PATH", "")) if is_used else None
         if tool is not None:
             answer = printed([tool, *argv[1:]], project, environment=environment).splitlines()
-            if answer and Path(answer[-1]).is_absolute():
-                yield from _virtual(argv[0], Path(answer[-1]))
+            for line in answer if argv[0] == "hatch" else answer[-1:]:  # hatch names one for each version
+                if Path(line).is_absolute():
+                    yield from _virtual(argv[0], Path(line))
 
 
-def _toml(path: Path) -> dict[str, object]:
+def toml(path: Path) -> dict[str, object]:
     """The content of ``path``, empty if it cannot be read."""
     try:
-        return tomllib.loads(read_ordinary(path, limit_bytes=MAX_SIZE_BYTES, through_links=True).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return tomllib.loads(content_of(path).decode("utf-8"))
+    except (ValueError, RecursionError):
         return {}
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a file of the project, nothing if it cannot be read."""
+    try:
+        return read_ordinary(path, limit_bytes=MAX_SIZE_BYTES, through_links=True)
+    except OSError:
+        return b""
 
 
 def _is_special(path: Path) -> bool:
@@ -127,9 +160,9 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _table(table: Mapping[str, object], name: str) -> dict[str, object]:
-    """The table ``name`` in ``table``, or an empty one."""
-    value = table.get(name)
+def table(inside: Mapping[str, object], name: str) -> dict[str, object]:
+    """The table ``name`` in another one, or an empty one."""
+    value = inside.get(name)
     return value if isinstance(value, dict) else {}
 
 
@@ -145,15 +178,22 @@ def _runs_code(settings: object) -> bool:
 
 def _newest(project: Path) -> Iterator[Candidate]:
     """The environment of tox or nox with pytest that was made last."""
-    found = [
-        folder.parent
-        for tool in (".tox", ".nox")
-        for folder in project.glob(f"{tool}/*/pyvenv.cfg")
-        if any(folder.parent.glob("lib/python3*/site-packages/pytest"))
-    ]
+    found = [folder for folder in (newest(project / tool, "*") for tool in (".tox", ".nox")) if folder is not None]
     if found:
-        newest = max(found, key=lambda folder: ((folder / "pyvenv.cfg").stat().st_mtime_ns, folder.name))
-        yield from _virtual(newest.relative_to(project).as_posix(), newest)
+        last = max(found, key=_made_at)
+        yield from _virtual(last.relative_to(project).as_posix(), last)
+
+
+def newest(folder: Path, pattern: str) -> Path | None:
+    """The environment in ``folder`` with pytest, of a name like ``pattern``, that was made last."""
+    names = (path.parent for path in folder.glob(f"{pattern}/pyvenv.cfg"))
+    return max(
+        (path for path in names if any(path.glob("lib/python3*/site-packages/pytest"))), key=_made_at, default=None
+    )
+
+
+def _made_at(folder: Path) -> tuple[int, str]:
+    return (folder / "pyvenv.cfg").stat().st_mtime_ns, folder.name
 
 
 def _on_path(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:

@@ -9,6 +9,7 @@ seconds, so an edit within the same second could be judged by the version before
 
 import os
 import secrets
+import shlex
 import shutil
 import tempfile
 import time
@@ -56,11 +57,15 @@ class PytestSuite:
     reads: tuple[Path, ...] = ()
     """What the tests need to read elsewhere."""
     conventions: Conventions = PYTEST
+    options: tuple[str, ...] = ()
+    """Of every run, as ``addopts`` has them."""
+    selects: tuple[str, ...] = ()
+    """Of runs of all tests: paths, as ``testpaths`` has them, and options that leave tests out."""
 
     @property
     def command(self) -> str:
         """What a person types to run all tests."""
-        return f"{self.interpreter.path} -m pytest"
+        return shlex.join((str(self.interpreter.path), "-m", "pytest", *self.options, *self.selects))
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -91,6 +96,8 @@ class PytestSuite:
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
         started = time.monotonic()
+        selects = () if any(not target.startswith("-") for target in targets) else self.selects
+        targets = (*self.options, *selects, *targets)
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)

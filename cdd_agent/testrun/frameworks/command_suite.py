@@ -15,7 +15,7 @@ from cdd_agent.testrun.access import access_for, protected_tests
 from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
 from cdd_agent.testrun.frameworks.surroundings import configuration, lent
 from cdd_agent.testrun.frameworks.surroundings.names import names_of
-from cdd_agent.testrun.frameworks.surroundings.tools import MODULES, Tools, modules_in, prepare, tools_for
+from cdd_agent.testrun.frameworks.surroundings.tools import MODULES, Tools, prepare, tools_for
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.report import Case, SuiteReport
@@ -72,13 +72,13 @@ class CommandSuite:
 
     def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
         """The same tests in a copy, compiled from nothing; packages that are installed are lent to it by links."""
-        lent.lend_modules(self.root, copy=root)
+        modules = lent.lend_modules(self.root, copy=root)
         return replace(
             self,
             root=root,
             finding=replace(self.finding, manifest=root / os.path.relpath(self.finding.manifest, self.root)),
             cache=None,
-            reads=(*self.reads, *modules_in(self.root), *reads),
+            reads=(*self.reads, *modules, *reads),
         )
 
     def anew(self) -> "CommandSuite":
@@ -183,10 +183,11 @@ def beside_broken(suite: CommandSuite, found: Results, *, folder: Path) -> Resul
 
 def _without(suite: CommandSuite, broken: frozenset[str], *, folder: Path) -> Results | None:
     """What comes of a copy of the project without the files ``broken``; None if that cannot be judged."""
-    copy, results = folder / suite.root.name, folder / "results"
+    top, results = lent.top_of(suite.root), folder / "results"
+    copy = folder / suite.root.relative_to(top.parent)
     lent.copy_without(suite.root, copy, left_out=broken)
     results.mkdir()
-    others = suite.in_copy(copy)
+    others = suite.in_copy(copy, reads=(top,))
     tools = _tools(others, (suite.cache or folder).with_name("others"))
     try:
         result = _command(others, tools, targets=(), results=results)

@@ -14,6 +14,7 @@ from cdd_agent.testrun.frameworks.compiled import CARGO, DOTNET, GO, GRADLE, MAV
 from cdd_agent.testrun.frameworks.framework import Finding, Framework
 from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
 from cdd_agent.testrun.frameworks.plain import MAKE, UNITTEST
+from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 PYTEST = "pytest"
@@ -38,7 +39,6 @@ _SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py")
 _BELOW = ("*/*.py",)
 _ENVIRONMENTS = (".venv", "venv", "env")
 _WORDS = (
-    (r"(?:.*/)?(?:pytest|py\.test)", PYTEST),
     (r"(?:.*/)?vitest(?:\.m?js)?", VITEST.name),
     (r"(?:.*/)?jest(?:\.js)?", JEST.name),
     (r"(?:.*/)?_?mocha(?:\.js)?", MOCHA.name),
@@ -187,12 +187,12 @@ def _of_command(root: Path, command: str, *, framework: str) -> Found:
     elif is_shells:
         known = COMMAND
     else:
-        name = _told_by(words)
+        name = PYTEST if runs_pytest(root, words) else _told_by(words)
         known = None if name == PYTEST else _by_scripts(root, words) if name is None else _of_name(name)
     argv = tuple(words)
     if known is UNITTEST:
         argv = argv[:1]
-    elif is_shells:
+    elif is_shells and known is not None:
         argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
     elif words[0] == "npm" and known is not COMMAND and "--" not in words:
         argv = (*argv, "--")

@@ -1,5 +1,6 @@
 """The suite of a project: what runs its tests is found, approved as far as it needs that, and put into the sandbox."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,12 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.settings import Settings, private_folder
 from cdd_agent.testrun.approved import approved_interpreter, approved_python
 from cdd_agent.testrun.detect import PytestMissing
-from cdd_agent.testrun.frameworks import properties
+from cdd_agent.testrun.frameworks import properties, pytest_command
 from cdd_agent.testrun.frameworks.command_suite import CommandSuite
 from cdd_agent.testrun.frameworks.detection import Choose, Found, candidates, detect
 from cdd_agent.testrun.frameworks.plain import UNITTEST
 from cdd_agent.testrun.run import PytestSuite
-from cdd_agent.testrun.suite import Suite
+from cdd_agent.testrun.suite import PYTEST, Suite
 from cdd_agent.trust import Trust
 
 IN_PYTHON_ONLY = (
@@ -50,13 +51,15 @@ def suite_of(wanted: Circumstances) -> Suite:
     timeout_s = told.timeout_s if told.timeout_s is not None and is_usual else limits.test_timeout_s
     if found.framework is None:
         try:
-            return _pytest(wanted, timeout_s=timeout_s)
+            return _pytest(wanted, found, timeout_s=timeout_s)
         except PytestMissing:
             finding = None if limits.framework else UNITTEST.find(wanted.root)
             if finding is None:
                 raise
             found = Found(framework=UNITTEST, finding=finding)
     suite = _by_command(wanted, found, timeout_s=timeout_s)
+    if limits.test_reruns > Settings().test_reruns:
+        wanted.tell(f"test_reruns is for pytest only: a test of {found.name} that fails is not run again.")
     wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
 
@@ -78,10 +81,14 @@ def _found(wanted: Circumstances, *, command: str) -> Found:
     return found
 
 
-def _pytest(wanted: Circumstances, *, timeout_s: float) -> PytestSuite:
+def _pytest(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestSuite:
+    said = pytest_command.asked(wanted.root, found.finding.argv)
     interpreter = approved_interpreter(
-        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox
+        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, meant=said.meant
     )
+    if said.unheard:
+        wanted.tell(pytest_command.told(found.finding.argv, said.unheard))
+    narrowed = f"{PYTEST.looked_for}; test_command narrows them to `{shlex.join(said.selects)}`"
     return PytestSuite(
         root=wanted.root,
         interpreter=interpreter,
@@ -89,6 +96,9 @@ def _pytest(wanted: Circumstances, *, timeout_s: float) -> PytestSuite:
         timeout_s=timeout_s,
         bytecode=private_folder(wanted.root) / "bytecode",
         flaky=wanted.settings.test_reruns,
+        conventions=replace(PYTEST, looked_for=narrowed) if said.selects else PYTEST,
+        options=said.options,
+        selects=said.selects,
     )
 
 

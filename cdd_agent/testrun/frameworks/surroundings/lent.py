@@ -5,25 +5,73 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdd_agent.storage import read_ordinary
 
 _DEEPEST = 4
 _MODULES = "node_modules"
+CACHES = (".vite", ".vite-temp", ".cache")
+"""Folders in ``node_modules`` that tools write to while they run tests."""
 _COPIED_NOT = frozenset({".git", ".cdd", "target", _MODULES})
 _LEFT_OUT = frozenset({".git", ".cdd", "target", "build", "dist"})
 
 
-def lend_modules(root: Path, *, copy: Path) -> None:
-    """Let the installed packages of a project, and of the packages in it, be found in its copy."""
-    for folder in _holders(root):
-        place = copy / folder.relative_to(root)
+def lend_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
+    """Let the installed packages that count in a project be found in its copy; the folders that hold them.
+
+    Of a project in a folder of a repository those of the repository are lent too, as far as the copy has the folders
+    that they lie in.
+    """
+    inside = root.relative_to(top_of(root))
+    top, copied = top_of(root), copy.parents[len(inside.parts) - 1] if inside.parts else copy
+    lent = []
+    for folder in _holders(top):
+        modules, place = (folder / _MODULES).resolve(), copied / folder.relative_to(top)
         if place.is_dir() and not os.path.lexists(place / _MODULES):
-            os.symlink((folder / _MODULES).resolve(), place / _MODULES)
-    above = next((folder for folder in root.parents if (folder / _MODULES).is_dir()), None)
-    if above is not None and not os.path.lexists(copy / _MODULES) and _is_in_repository(root, above):
-        os.symlink((above / _MODULES).resolve(), copy / _MODULES)
+            _lend(modules, place / _MODULES, own=_Own(top=top, copied=copied))
+            lent.append(modules)
+    return tuple(lent)
+
+
+def top_of(root: Path) -> Path:
+    """The top of the repository that a project lies in; itself if there is none."""
+    return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """A repository and its copy: what a link to a package of the repository's own leads to there."""
+
+    top: Path
+    copied: Path
+
+    def in_copy(self, link: Path) -> Path | None:
+        """Where a link leads in the copy; None if it does not lead to a package of the repository's."""
+        target = link.resolve()
+        if not link.is_symlink() or not target.is_relative_to(self.top):
+            return None
+        inside = target.relative_to(self.top)
+        return self.copied / inside if _MODULES not in inside.parts and (self.copied / inside).is_dir() else None
+
+
+def _lend(modules: Path, place: Path, *, own: _Own) -> None:
+    """One link to the packages; if some of them are links to the repository's own, a folder of links to each."""
+    entries = [path for path in modules.iterdir() if path.name not in CACHES]
+    scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
+    if not any(map(own.in_copy, (*entries, *scoped))):
+        place.symlink_to(modules)
+        return
+    place.mkdir()
+    for path in (*(path for path in entries if not _is_scope(path)), *scoped):
+        link = place / path.relative_to(modules)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(own.in_copy(path) or path)
+
+
+def _is_scope(path: Path) -> bool:
+    return path.name.startswith("@") and path.is_dir() and not path.is_symlink()
 
 
 def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
@@ -34,16 +82,6 @@ def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
         return {name for name in names if name in _COPIED_NOT or (inside / name).as_posix() in left_out}
 
     shutil.copytree(root, copy, ignore=ignored, symlinks=True)
-
-
-def _is_in_repository(root: Path, above: Path) -> bool:
-    """Whether a folder above the project is of the same work tree."""
-    for folder in (root, *root.parents):
-        if folder == above:
-            return True
-        if (folder / ".git").exists():
-            return False
-    return False
 
 
 def _holders(root: Path) -> Iterator[Path]:

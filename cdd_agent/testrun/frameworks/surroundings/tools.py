@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdd_agent.testrun import reach
+from cdd_agent.testrun.frameworks.surroundings.lent import CACHES
 
 _CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
-_CACHES = (".vite", ".vite-temp", ".cache")
-"""Folders in ``node_modules`` that tools write to while they run tests."""
 _HIGHEST = 8
 _UNTRACKED = tuple(
     f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
@@ -55,7 +54,7 @@ def tools_for(
     programs = (path, *((Path(node),) if node else ()))
     python = reach.before_asked(path) if framework == "unittest" else ()
     installed = [folder for each in programs for folder in _installed(each)]
-    writes = [folder / name for folder in modules for name in _CACHES]
+    writes = [folder / name for folder in modules for name in CACHES]
     return Tools(
         path=path,
         reads=tuple(each for each in (*installed, *python, *own.reads, *modules) if each.exists()),
@@ -68,7 +67,7 @@ def tools_for(
 def prepare(tools: Tools) -> None:
     """Make the folders that are to be written to, as what is not there cannot be let in."""
     for folder in tools.writes:
-        if folder.name not in _CACHES or folder.parent.is_dir():
+        if folder.name not in CACHES or folder.parent.is_dir():
             folder.mkdir(exist_ok=True, parents=True)
 
 
