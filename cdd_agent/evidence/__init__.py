@@ -1,1 +1,1 @@
-"""What the program checks once a GREEN gate is open: do the targets prove the change, and is the run honest."""
+"""What the program checks once RED or GREEN is open: do the tests judge the change, and is the run honest."""

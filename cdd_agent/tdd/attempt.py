@@ -15,7 +15,7 @@ from cdd_agent.agent.without_tools import run_without_tools
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.confirm import confirm
 from cdd_agent.evidence.request import Findings, Request
-from cdd_agent.evidence.stand_ins.vacuity import NewTests, vacuous_tests
+from cdd_agent.evidence.stubs.vacuity import NewTests, vacuous_tests
 from cdd_agent.evidence.trees import (
     layout_of,
     newly_passing,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.events import GateJudged, RolledBack
+from cdd_agent.events import GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.policy import Progress, WorkItem
@@ -179,6 +179,31 @@ def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_
     (reason,) = first.reasons
     assert reason.startswith("several_tests: RED adds 2 tests")
     assert f"{TEST_FILE}::test_discount, {TEST_FILE}::test_none" in str(model.requests[1].messages)
+
+
+def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(project: Project) -> None:
+    vacuous = TEST.replace("assert discount(100) == 90", "discount(100)")
+    model = ScriptedModel([writes(TEST_FILE, vacuous), rewrites(TEST), green(), content_as_it_is()])
+    made = project.bench(model)
+    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, evidence_timeout_s=60)))
+    assert ending.how == "done"
+    first, second, *_ = ending.state.execution(1).attempts
+    assert (first.verdict, first.finding) == ("closed", "INVALID")
+    assert (second.verdict, second.finding) == ("open", "VALID_MISSING_SYMBOL")
+    (reason,) = first.reasons
+    assert reason.startswith(f"vacuous_test: {TEST_FILE}::test_discount passes with a stub of discount.py")
+    assert "Assert what the code is to return" in str(model.requests[1].messages)
+    assert project.status == ""
+
+
+def test_a_missing_name_of_which_there_is_no_stub_in_time_is_told_and_red_stays_open(project: Project) -> None:
+    vacuous = TEST.replace("assert discount(100) == 90", "pass")
+    made = bench(project, writes(TEST_FILE, vacuous), BLOCKED, evidence_timeout_s=0.5)
+    assert run(project, item(), bench=made).how == "blocked"
+    judged = [event for event in project.seen if isinstance(event, GateJudged)]
+    assert [(event.open, event.finding) for event in judged][:1] == [(True, "VALID_MISSING_SYMBOL")]
+    told = [event.text for event in project.seen if isinstance(event, Notice)]
+    assert any(text.startswith("Not checked: new tests with stubs") for text in told)
 
 
 def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_anew(project: Project) -> None:
