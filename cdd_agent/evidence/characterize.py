@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.code.source import Function, parse
-from cdd_agent.evidence.mutation import mutants_of, survival
+from cdd_agent.evidence.mutation import ALL_RAISE, mutants_of, survival
 from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
 from cdd_agent.evidence.trees import project_in, sources_in
@@ -42,7 +42,7 @@ def notices_changes(
         if path.endswith(PYTHON) and path in texts
     ]
     mutants = mutants_of(changes, most=MOST).chosen
-    telling = [mutant for mutant in mutants if mutant.how != "all raise"] or list(mutants)
+    telling = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
     if not targets or not telling:
         return False
     runs = Runs(limit_s=time_box_s, emit=silence)

@@ -1,7 +1,7 @@
 """Whether an open GREEN gate is to be believed: what the code itself says first, then runs in a clean copy."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.evidence.code.lint import suspicious_code
 from cdd_agent.evidence.code.literals import special_cases
 from cdd_agent.evidence.ignored import lend
-from cdd_agent.evidence.mutation import Mutant, Mutants, mutants_of, survival
+from cdd_agent.evidence.mutation import ALL_RAISE, Mutant, Mutants, Survival, mutants_of, survival
 from cdd_agent.evidence.outcomes import not_passing
 from cdd_agent.evidence.request import PYTHON, Findings, Request
 from cdd_agent.evidence.runs import Runs, TimeUp, run_altered, silence
@@ -205,15 +205,15 @@ def _proven(copy: Suite, *, bench: _Bench) -> Findings:
     mutants = mutants_of([change for change in bench.request.changes if _is_plain(copy.root / change.path)])
     if not mutants.chosen:
         return Findings(notices=("No altered code was tried: the change has no line of Python that can be altered.",))
-    outcome = survival(
-        mutants.chosen,
-        run=lambda mutant: run_altered(copy, mutant, tests=bench.selection(), runs=bench.runs),
-        targets=bench.request.targets,
-    )
-    if outcome.noticed is not None:
-        bench.runs.noticed = outcome.noticed.where
-        return Findings()
-    why_not = _why_undecided(copy, mutants, bench=bench) if outcome.all_ended else "a run did not come to its end"
+    telling = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
+    raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
+    told = _survived(telling, copy=copy, bench=bench)
+    raised = Survival() if told.noticed else _survived(raising, copy=copy, bench=bench)
+    if noticed := told.noticed or raised.noticed:
+        bench.runs.noticed = noticed.where
+        return _only_run(telling) if raised.noticed and told.all_ended else Findings()
+    all_ended = all(outcome.all_ended for outcome, part in ((told, telling), (raised, raising)) if part)
+    why_not = _why_undecided(copy, mutants, bench=bench) if all_ended else "a run did not come to its end"
     if why_not is not None:
         return Findings(notices=(f"No target failed when the changed code was altered, which is no proof: {why_not}.",))
     tried = "; ".join(mutant.what for mutant in mutants.chosen)
@@ -222,6 +222,28 @@ def _proven(copy: Suite, *, bench: _Bench) -> Findings:
         "targets ask for where they call it."
     )
     return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
+
+
+def _survived(mutants: Sequence[Mutant], *, copy: Suite, bench: _Bench) -> Survival:
+    """What becomes of mutants when the targets run over them."""
+    return survival(
+        mutants,
+        run=lambda mutant: run_altered(copy, mutant, tests=bench.selection(), runs=bench.runs),
+        targets=bench.request.targets,
+    )
+
+
+def _only_run(telling: Sequence[Mutant]) -> Findings:
+    """A notice that no target notices what the changed code gives, only that it runs.
+
+    No refusal: the change may be one of what is written or called, or that nothing is raised any more.
+    """
+    tried = "; ".join(mutant.what for mutant in telling)
+    notice = (
+        f"The targets fail if the changed functions raise, and pass with what these give altered ({tried}): see that "
+        "they assert what the change is for."
+    )
+    return Findings(notices=(notice,))
 
 
 def _is_plain(path: Path) -> bool:

@@ -16,6 +16,8 @@ from cdd_agent.testrun.suite import SuiteRun
 
 MOST = 4
 """Mutants that are tried."""
+ALL_RAISE = "all raise"
+"""How the mutant alters that shows no more than that a target runs the changed code."""
 _SHOWN = 40
 """So many characters of code are told."""
 
@@ -67,7 +69,7 @@ def mutants_of(changes: Sequence[ProductChange], *, most: int = MOST) -> Mutants
     single = _distinct(mutant for spot in mixed if (mutant := _altered(spot)) is not None)
     chosen = list(islice(single, most - 1))
     if failing:
-        chosen.insert(1, Mutant(where=f"the changed functions of {_names(failing)}", how="all raise", texts=failing))
+        chosen.insert(1, Mutant(where=f"the changed functions of {_names(failing)}", how=ALL_RAISE, texts=failing))
     return Mutants(chosen=tuple(chosen), is_exhaustive=is_covered and bool(failing))
 
 

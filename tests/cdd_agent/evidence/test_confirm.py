@@ -280,6 +280,28 @@ def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
     assert "product.py:2: return None in the place of a + b" in reason.message
 
 
+def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
+    test = RED["tests/test_product.py"].replace(" == 35", " or True")
+    step = make({"tests/test_product.py": test}, {"product.py": ADD.replace("b\n", "b + 1000\n")})
+    seen = list[Event]()
+    (notice,) = asked(step, step.request(TARGET), seen).notices
+    assert notice == (
+        "The targets fail if the changed functions raise, and pass with what these give altered (product.py:2: return "
+        "None in the place of a + b + 1000): see that they assert what the change is for."
+    )
+    assert [event.purpose for event in seen if isinstance(event, SuiteStarted)][-1] == (
+        "targets with the changed functions of product.py altered"
+    )
+    assert not any(isinstance(event, Notice) for event in seen), "it is not said that all is well"
+
+
+def test_a_target_for_which_the_changed_code_must_not_raise_is_confirmed(make: Make) -> None:
+    test = "import product\n\n\ndef test_it():\n    product.check([])\n"
+    code = "def check(rows):\n    for row in rows:\n        print(row)\n"
+    step = make({"tests/test_product.py": test}, {"product.py": code})
+    assert asked(step, step.request(TARGET)) == Findings(), "nothing of it can be altered but that it ends"
+
+
 def test_a_product_in_a_process_of_its_own_is_altered_too(make: Make) -> None:
     test = (
         "import subprocess, sys\n\n\ndef test_it():\n"
