@@ -179,3 +179,25 @@ def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: 
     assert "was cut off; it is gone to its end now" in told
     assert "1, GREEN: adds two numbers" in told
     assert ran.repository.head() == ran.commits["green 1"]
+
+
+def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    ran.repository.git("update-ref", "refs/notes/fetched", "refs/notes/tdd-handoffs")
+    ran.repository.git("update-ref", "refs/notes/tdd-handoffs", "refs/notes/tdd-handoffs~1")
+    assert cdd(ran, "repair-notes", "--merge", "refs/notes/fetched") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "• Taken in from refs/notes/fetched: the notes on 1 commit changed.",
+        "Nothing is wrong with the notes.",
+    ]
+    assert cdd(ran, "repair-notes", "--merge", "refs/notes/none") == 2
+    assert "There is no refs/notes/none" in capsys.readouterr().err
+
+
+def test_a_rollback_that_cannot_be_read_is_told_by_the_command_that_others_name(
+    ran: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran.repository.git("update-ref", "refs/worktree/cdd/rollback", "HEAD")
+    assert cdd(ran, "status") == 2
+    told = capsys.readouterr().err
+    assert "holds no rollback that this program can read" in told
+    assert "git update-ref -d refs/worktree/cdd/rollback" in told

@@ -4,7 +4,8 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes.exchange import merge_fetched
-from cdd_agent.git.notes.history import history
+from cdd_agent.git.notes.history import history, shallow_at, survey
+from cdd_agent.git.notes.repair import plan
 from cdd_agent.git.notes.store import REF, NotesDamaged, append_line, read_lines
 from cdd_agent.git.repository import Repository
 from cdd_agent.work.handoff import encode
@@ -94,3 +95,20 @@ def test_only_the_full_name_of_another_ref_will_do(repository: Repository, ref: 
         merge_fetched(repository, ref)
     assert "git fetch REMOTE" in caught.value.hint
     assert top(repository) == before
+
+
+def test_in_a_shallow_clone_notes_on_what_was_not_brought_along_are_no_damage(
+    repository: Repository, tmp_path: Path
+) -> None:
+    for cycle in (1, 2, 3):
+        landed(repository, cycle=cycle)
+    folder = tmp_path / "copy"
+    plain(repository.root, "clone", "--quiet", "--depth=1", f"file://{repository.root}", str(folder))
+    plain(folder, "fetch", "--quiet", "origin", f"{REF}:{REF}")
+    copy = Repository.find(folder)
+    found = survey(copy)
+    assert [entry.latest.cycle_number for entry in found.entries] == [3]
+    assert found.damages == ()
+    assert plan(copy) == ()
+    assert len(shallow_at(copy)) == 1
+    assert shallow_at(repository) == frozenset()

@@ -10,6 +10,9 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.events import ClaimChecked, HandoffsAudited
 from cdd_agent.git.notes.store import NotesDamaged
+from cdd_agent.git.repository import Repository
+from cdd_agent.testrun.suite import Suite
+from cdd_agent.workflows.audit.auditor import Auditor
 from tests.cdd_agent.workflows.audit.history import NOTES, Fields, History, carry_out
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
@@ -420,3 +423,18 @@ def test_two_cycles_of_one_number_are_two_chains(history: History) -> None:
         == "done"
     )
     assert history.wrong() == []
+
+
+def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    source = f"file://{history.project.folder}"
+    subprocess.run(["git", "clone", "-q", "--depth=2", source, str(folder)], check=True)
+    subprocess.run(["git", "fetch", "-q", "origin", f"{NOTES}:{NOTES}"], cwd=folder, check=True)
+    auditor = Auditor(repository=Repository.find(folder), suite=_never, reports=folder, emit=lambda _: None)
+    with pytest.raises(EnvironmentMissing, match=r"The history ends at \w+, as the clone is a shallow one") as caught:
+        auditor.run()
+    assert caught.value.hint.startswith("bring the rest: git fetch --unshallow")
+
+
+def _never() -> Suite:
+    raise AssertionError("nothing is to be run")

@@ -17,6 +17,7 @@ from cdd_agent.workflows.green.artifact import (
     Results,
     decode,
     encode,
+    encode_event,
     encode_line,
     schema,
 )
@@ -110,3 +111,11 @@ def test_only_green_is_no_error() -> None:
     with pytest.raises(GateClosed) as caught:
         replace(ARTIFACT, outcome="failed").require_green("cdd green t.py")
     assert caught.value.hint == "try again: cdd green t.py"
+
+
+def test_among_events_it_is_one_of_them() -> None:
+    line = encode_event(ARTIFACT)
+    assert b"\n" not in line
+    told = json.loads(line)
+    assert told["event"] == "GreenArtifact"
+    assert decode(json.dumps(told["artifact"]).encode(), path="a.json") == ARTIFACT

@@ -5,7 +5,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.workflows.green import request as requests
-from cdd_agent.workflows.green.request import Wanted, require_failing, title_of, wanted_below, wanted_in
+from cdd_agent.workflows.green.request import Request, Wanted, require_failing, title_of, wanted_below, wanted_in
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
@@ -178,3 +178,32 @@ def test_a_request_is_kept_beside_the_run_and_a_damaged_one_is_none(tmp_path: Pa
     assert (settled.spec_id, settled.request_id) == ("S-1", "R-1")
     (run.folder / "request.json").write_text("{")
     assert requests.kept(run) is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "tests"),
+    [
+        (("src",), ("src/a_test.py", "src/b/c_test.py")),
+        ((".",), ("src/a_test.py", "src/b/c_test.py")),
+        (("src/b", "src/a_test.py::x"), ("src/b/c_test.py", "src/a_test.py::x")),
+        (("src/a_test.py",), ("src/a_test.py",)),
+        (("src/b/c_test.py", "src"), ("src/b/c_test.py", "src/a_test.py")),
+    ],
+)
+def test_a_folder_stands_for_the_files_in_it_that_hold_what_fails(
+    targets: tuple[str, ...], tests: tuple[str, ...]
+) -> None:
+    request = Request(
+        targets=targets,
+        title="t",
+        kind="bug",
+        spec_id="s",
+        request_id="r",
+        failing=("src/a_test.py::x", "src/a_test.py::y", "src/b/c_test.py"),
+    )
+    assert request.item("green-src").tests == tests
+    assert request.targets == targets
+
+
+def test_the_project_s_folder_holds_all_that_fails() -> None:
+    require_failing((".",), SEEN)

@@ -10,7 +10,7 @@ from cdd_agent.options import Options
 from cdd_agent.settings import GreenSettings
 from cdd_agent.workflows.green.request import Wanted
 from pytest_tdd_agent.report import SuiteReport
-from tests.cdd_agent.workflows.green.conftest import CART, MENDED, NEGATIVE, THREE, TOTAL, Shop, plays
+from tests.cdd_agent.workflows.green.conftest import CART, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.approval import approves
 
@@ -149,3 +149,13 @@ def test_full_suite_on_completion(shop: Shop, *, full: bool) -> None:
     else:
         assert (artifact.outcome, artifact.scope, is_told) == ("green", "target_files", True)
         assert {run for run in targets_of_runs(shop)} == {(TOTAL,), ("tests/test_cart.py",)}
+
+
+def test_tests_that_are_all_there_are_run_once_for_the_gate(make_shop: MakeShop) -> None:
+    tests = "from cart import Cart\n\n\ndef test_total():\n    assert Cart().total() is not None\n"
+    broken = CART.replace("return 0", "return None")
+    shop = make_shop({"cart.py": broken, "tests/test_cart.py": tests})
+    mends = hands_in({"cart.py": CART}, known={"cart.py": broken})
+    settings = replace(THREE, run_after_each_file=False)
+    assert shop.green(["tests"], model=plays(mends), settings=settings).run().outcome == "green"
+    assert targets_of_runs(shop) == [("tests",), (), ()]

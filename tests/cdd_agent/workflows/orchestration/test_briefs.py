@@ -1,3 +1,6 @@
+import pytest
+
+from cdd_agent.errors import UsageError
 from cdd_agent.tdd.policy import Progress
 from cdd_agent.workflows.orchestration import briefs, test_list
 from cdd_agent.workflows.orchestration.choice import Choice
@@ -69,3 +72,19 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     inner = type(bench.workspace)(project.folder / "inner")
     assert [entry.text for entry in briefs.committed_in(bench.repository, inner)] == ["inner"]
     assert [entry.text for entry in briefs.listed_in(bench.workspace)] == ["outer"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "too long"])
+def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(project: Project, kind: str) -> None:
+    workspace = project.bench(None).workspace  # type: ignore[arg-type]
+    briefs.require_list(workspace)
+    path = project.folder / "test-list.md"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("README.md")
+        case _:
+            path.write_text("- [ ] x\n" * 100_000)
+    with pytest.raises(UsageError, match=r"test-list\.md, where the list of tests is kept, cannot be read: "):
+        briefs.require_list(workspace)

@@ -1,9 +1,10 @@
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.workflows.orchestration import feature
@@ -27,8 +28,9 @@ def test_a_run_is_named_by_its_first_words(text: str, slug: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  \n", "x" * 100_001])
 def test_nothing_and_too_much_are_no_request(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         feature.new(tmp_path, text)
+    assert ("a file of the project" in caught.value.hint) == bool(text.strip())
 
 
 def test_a_request_that_is_kept_is_found_again(tmp_path: Path) -> None:
@@ -67,9 +69,29 @@ def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> N
 def test_a_name_from_a_note_leads_nowhere_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         feature.at(tmp_path, "tdd-../../x", text="")
+    with pytest.raises(UsageError):
+        feature.at(tmp_path, f"tdd-{'x' * 300}", text="")
     assert feature.at(tmp_path, "tdd-x", text="t").folder == tmp_path / ".cdd" / "tdd" / "tdd-x"
 
 
 @pytest.mark.parametrize(("text", "is_fix"), [("Fix the total", True), ("Bug: it adds", True), ("A fixture", False)])
 def test_a_repair_is_asked_for_as_one(tmp_path: Path, text: str, *, is_fix: bool) -> None:
     assert feature.new(tmp_path, text).is_fix == is_fix
+
+
+def test_of_a_damaged_state_it_says_that_the_notes_know_all(tmp_path: Path) -> None:
+    made = feature.new(tmp_path, "A calculator")
+    made.keep()
+    made.state_path.write_text("{")
+    with pytest.raises(DocumentError) as caught:
+        feature.new(tmp_path, "A clock")
+    assert caught.value.hint.endswith("or delete it and go on from what the notes tell: cdd tdd resume")
+
+
+def test_giving_a_run_up_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
+    root = tmp_path / "my project"
+    root.mkdir()
+    feature.new(root, "A calculator").keep()
+    with pytest.raises(UsageError) as caught:
+        feature.new(root, "A clock")
+    assert shlex.split(caught.value.hint)[-1] == str(root / ".cdd" / "tdd" / "tdd-a-calculator")

@@ -3,6 +3,7 @@ import resource
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes.store import REF, NotesDamaged, append_line
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import exclusive
+from cdd_agent.work import state_file
 from cdd_agent.work.handoff import encode
 from cdd_agent.workflows.orchestration import feature
 from cdd_agent.workflows.orchestration.past.account import account, listed, standing, where
@@ -218,3 +220,21 @@ def test_what_somebody_committed_by_hand_is_no_phase(run: Run) -> None:
     (run.root / "by_hand.txt").write_text("x")
     commit_paths(run.repository, "docs: by hand", paths=["by_hand.txt"])
     assert len(words(run)) == 8
+
+
+def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
+    begun.cycle(1, until="PLAN")
+    begun.repository.git("update-ref", "-d", REF)
+    known = feature.at(begun.root, SLUG, text="")
+    state = state_file.load(known.state_path)
+    assert state is not None
+    landed = {number: replace(step, commits={}) for number, step in state.step_executions.items()}
+    state_file.save(known.state_path, replace(state, step_executions=landed))
+    stands, _ = where(begun.repository, begun.root, locks=tmp_path)
+    assert (stands.last, stands.next) == (None, "cdd tdd resume")
+
+
+def test_a_run_that_has_landed_phases_on_another_branch_is_not_told_as_one_without(run: Run, tmp_path: Path) -> None:
+    run.repository.git("switch", "--quiet", "-c", "other", f"{run.commits['plan 1']}^")
+    with pytest.raises(UsageError, match="None of the 8 handoff notes is on a commit of other"):
+        where(run.repository, run.root, locks=tmp_path)
