@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cdd_agent.settings import CONFIG_FILE, Settings
 from cdd_agent.settings import load as load_settings
 from cdd_agent.trust import NotApproved
 from tests.cdd_agent.doctor.conftest import Look
+from tests.cdd_agent.testrun.conftest import program
 
 NAMES = ["git", "folders", "trust", "settings", "interpreter", "sandbox", "plugin", "tests", "model", "recording"]
 
@@ -91,6 +93,14 @@ def test_what_waits_for_a_decision_is_missing_and_listed(premises: Premises, loo
     trust = look()["trust"]
     assert trust.state == "note"
     assert trust.details == ("settings, .cdd/config.yaml: approved", "commit hooks, .git/hooks: declined")
+
+
+def test_the_interpreter_that_the_test_command_names_is_listed_too(premises: Premises) -> None:
+    program(premises.root / ".ci" / "bin" / "python", "exit 1")
+    named = {name: value for name, value in premises.environment.items() if name != "CDD_PYTHON"}
+    settings = Settings(test_command=".ci/bin/pytest tests")
+    (offer,) = offers(replace(premises, environment=named, settings=lambda: settings))
+    assert (offer.subject, offer.source) == ("interpreter", ".ci/bin/python")
 
 
 def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.environments import Candidate, candidates
+from cdd_agent.testrun.environments import NOTHING_MEANT, Candidate, Meant, candidates
 from tests.cdd_agent.testrun.conftest import program
+
+SITE = "lib/python3.11/site-packages/pytest/__init__.py"
 
 
 def environment(folder: Path) -> Path:
@@ -17,12 +19,22 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def found(project: Path, **variables: str) -> list[Candidate]:
-    return list(candidates(project, variables))
+def found(project: Path, meant: Meant = NOTHING_MEANT, /, **variables: str) -> list[Candidate]:
+    return list(candidates(project, variables, meant=meant))
 
 
-def rules(project: Path, **variables: str) -> list[str]:
-    return [candidate.rule for candidate in found(project, **variables)]
+def rules(project: Path, meant: Meant = NOTHING_MEANT, /, **variables: str) -> list[str]:
+    return [candidate.rule for candidate in found(project, meant, **variables)]
+
+
+def kept_by(tool: str, home: Path) -> Path:
+    """Where a tool keeps an environment outside the project, as it does by itself; its interpreter."""
+    places = {
+        "poetry": ".cache/pypoetry/virtualenvs/shop-q4Zk1x-py3.11",
+        "hatch": ".local/share/hatch/env/virtual/shop/gjN2cQ6d/shop",
+        "pipenv": ".local/share/virtualenvs/shop-yOb1Ksrl",
+    }
+    return environment(home / places[tool])
 
 
 @contextlib.contextmanager
@@ -68,6 +80,82 @@ def test_the_rules_count_in_their_order(tmp_path: Path) -> None:
     assert rules(project, VIRTUAL_ENV=str(project / ".mine"), **variables)[:3] == [
         *("CDD_PYTHON", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("files", "tool"),
+    [
+        ({"pyproject.toml": "[tool.poetry]\n", "poetry.lock": ""}, "poetry"),
+        ({"pyproject.toml": "[project]\n", "poetry.lock": ""}, "poetry"),
+        ({"pyproject.toml": "[tool.hatch.envs.default]\n"}, "hatch"),
+        ({"hatch.toml": "[envs.default]\n"}, "hatch"),
+        ({"Pipfile": "", "Pipfile.lock": "{}"}, "pipenv"),
+    ],
+)
+def test_an_environment_outside_the_project_is_told_by_the_tool_that_keeps_it(
+    tmp_path: Path, files: dict[str, str], *, tool: str
+) -> None:
+    project = tmp_path / "project"
+    for name, text in files.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    python = kept_by(tool, tmp_path)
+    program(tmp_path / f"bin/{tool}", f"echo Using it.; echo {python.parent.parent}")
+    path = f"{tmp_path / 'bin'}:/bin"
+    assert found(project, PATH=path)[0] == Candidate(rule=tool, path=python)
+    assert tool not in rules(project, PATH="/gone")
+
+
+@pytest.mark.parametrize(
+    ("layout", "rule"),
+    [
+        ({".venv/pyvenv.cfg": "home = /opt\nuv = 0.13.9\nprompt = shop\n", "uv.lock": ""}, ".venv"),
+        ({".venv/pyvenv.cfg": "home = /usr/bin\n", ".pdm-python": "PROJECT/.venv/bin/python"}, ".venv"),
+        ({"venv/pyvenv.cfg": "home = /usr/bin\n"}, "venv"),
+        ({".tox/py/pyvenv.cfg": "", ".tox/.pkg/pyvenv.cfg": "", ".tox/py/" + SITE: ""}, ".tox/py"),
+        (
+            {".nox/tests-3-11/pyvenv.cfg": "", ".nox/lint_it/pyvenv.cfg": "", ".nox/tests-3-11/" + SITE: ""},
+            ".nox/tests-3-11",
+        ),
+    ],
+    ids=["uv", "pdm", "venv", "tox", "nox"],
+)
+def test_what_each_tool_leaves_in_the_project_is_found(tmp_path: Path, layout: dict[str, str], *, rule: str) -> None:
+    for name, text in layout.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text.replace("PROJECT", str(tmp_path)))
+        if name.endswith("pyvenv.cfg"):
+            program((tmp_path / name).parent / "bin/python", "exit 1")
+    assert rules(tmp_path)[0] == rule
+
+
+def test_what_the_test_command_names_comes_after_what_the_user_names_for_this_run(tmp_path: Path) -> None:
+    environment(tmp_path / ".venv")
+    python = environment(tmp_path / ".tox/py")
+    meant = Meant(python=python)
+    assert rules(tmp_path, meant, CDD_PYTHON="/usr/bin/python3")[:3] == ["CDD_PYTHON", "test_command", ".venv"]
+    first = found(tmp_path, meant)[0]
+    assert (first.path, first.is_named_by_project) == (python, True)
+
+
+@pytest.mark.parametrize("tool", ["poetry", "hatch", "pipenv"])
+def test_the_tool_that_the_test_command_names_is_asked_before_the_folders_are_looked_at(
+    tmp_path: Path, tool: str
+) -> None:
+    environment(tmp_path / ".venv")
+    python = kept_by(tool, tmp_path / "home")
+    program(tmp_path / f"bin/{tool}", f'echo "$*" >> {tmp_path}/asked; echo {python.parent.parent}')
+    name = "hatch-test" if tool == "hatch" else ""
+    assert rules(tmp_path, Meant(tool=tool, name=name), PATH=f"{tmp_path / 'bin'}:/bin")[:2] == [tool, ".venv"]
+    assert ("env find hatch-test" in (tmp_path / "asked").read_text()) == (tool == "hatch")
+
+
+def test_of_the_environments_that_hatch_has_for_each_version_those_that_are_there_count(tmp_path: Path) -> None:
+    python = environment(tmp_path / "hatch-test.py3.12")
+    lines = "; ".join(f"echo {tmp_path}/hatch-test.py3.{minor}" for minor in (14, 13, 12, 11))
+    program(tmp_path / "bin/hatch", lines)
+    asked = Meant(tool="hatch", name="hatch-test")
+    assert [each.path for each in found(tmp_path, asked, PATH=f"{tmp_path / 'bin'}:/bin")][:1] == [python]
 
 
 def test_a_folder_of_that_name_that_is_no_environment_is_passed_over(tmp_path: Path) -> None:

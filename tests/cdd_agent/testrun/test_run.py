@@ -32,6 +32,20 @@ def test_only_the_targets_are_run(tmp_path: Path, suite: PytestSuite) -> None:
     assert outcomes(suite.run(("test_a.py::test_one",))) == {"test_a.py::test_one": "passed"}
 
 
+def test_all_tests_are_those_that_the_user_s_command_selects_and_targets_are_not_narrowed(
+    tmp_path: Path, suite: PytestSuite
+) -> None:
+    for name in ("unit", "slow"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"test_{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    narrowed = replace(suite, selects=("unit", "-k", "one"), options=("-W", "error"))
+    assert set(outcomes(narrowed.run())) == {"unit/test_unit.py::test_one"}
+    assert set(outcomes(narrowed.run(("slow/test_slow.py::test_two",)))) == {"slow/test_slow.py::test_two"}
+    assert narrowed.command.endswith("-m pytest -W error unit -k one")
+    (tmp_path / "unit" / "test_unit.py").write_text("import warnings\ndef test_one(): warnings.warn('old')\n")
+    assert outcomes(narrowed.run()) == {"unit/test_unit.py::test_one": "failed"}
+
+
 def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "test_a.py").write_text("import not_written_yet\n")
     (tmp_path / "test_b.py").write_text("def test_one(): pass\n")

@@ -87,6 +87,44 @@ def test_the_settings_count_over_tdd_properties(around: Circumstances) -> None:
     assert (named.command, named.conventions.accepts_exit_status) == ("go test", True)
 
 
+def test_a_command_that_runs_pytest_narrows_all_tests_and_what_does_not_count_is_told(
+    around: Circumstances, told: list[str]
+) -> None:
+    (around.root / "tests").mkdir()
+    suite = suite_of(replace(around, settings=Settings(test_command="uv run pytest -x -q -m fast tests")))
+    assert isinstance(suite, PytestSuite)
+    assert (suite.options, suite.selects) == (("-q",), ("-m", "fast", "tests"))
+    assert "test_command narrows them to `-m fast tests`" in suite.conventions.looked_for
+    assert len(told) == 1
+    assert "do not count: `-x`." in told[0]
+    told.clear()
+    suite_of(replace(around, settings=Settings(test_command="pytest tests")))
+    assert told == []
+
+
+def test_the_interpreter_that_a_command_names_is_asked_about_and_taken(
+    around: Circumstances, asked: Asked, *, full_environment: Path
+) -> None:
+    (around.root / ".ci").symlink_to(full_environment)
+    named = {name: value for name, value in around.environment.items() if name != "CDD_PYTHON"}
+    settings = Settings(test_command=".ci/bin/python -m pytest")
+    suite = suite_of(replace(around, environment=named, settings=settings))
+    assert isinstance(suite, PytestSuite)
+    assert suite.interpreter.path == around.root / ".ci" / "bin" / "python"
+    assert suite.interpreter.origin == "test_command"
+    assert asked.sources == [".ci/bin/python"]
+
+
+@pytest.mark.parametrize(("reruns", "is_told"), [(0, False), (1, False), (3, True)])
+def test_that_tests_of_other_frameworks_are_not_run_again_is_told_if_it_is_asked_for(
+    around: Circumstances, told: list[str], *, reruns: int, is_told: bool
+) -> None:
+    (around.root / "go.mod").write_text("module a\n")
+    suite_of(replace(around, settings=Settings(test_reruns=reruns)))
+    text = "test_reruns is for pytest only: a test of go that fails is not run again."
+    assert (text in told) == is_told
+
+
 class Chooses:
     """Chooses the same number each time, and counts the questions."""
 
