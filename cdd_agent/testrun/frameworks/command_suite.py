@@ -18,7 +18,7 @@ from cdd_agent.testrun.frameworks.surroundings.names import names_of
 from cdd_agent.testrun.frameworks.surroundings.tools import MODULES, Tools, prepare, tools_for
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
-from pytest_tdd_agent.report import Case, SuiteReport
+from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
 """Some frameworks tell their results in nothing but what they print."""
@@ -195,7 +195,24 @@ def _without(suite: CommandSuite, broken: frozenset[str], *, folder: Path) -> Re
         return None
     ended = Ended(root=copy, results=results, output=result.output, exit_status=result.exit_status)
     read = suite.framework.read(ended)
-    return None if result.timed_out or read.problem is not None else read
+    return None if result.timed_out or read.problem is not None else _as_in(suite.root, read, copy=copy)
+
+
+def _as_in(root: Path, found: Results, *, copy: Path) -> Results:
+    """The results with the project's own paths: a copy's differ from run to run, and so would an error that stays."""
+
+    def told(failure: Failure) -> Failure:
+        texts = (text.replace(str(copy), str(root)) for text in (failure.message, failure.text, failure.output))
+        message, text, output = texts
+        return replace(failure, message=message, text=text, output=output)
+
+    return replace(
+        found,
+        tests=tuple(
+            case if case.failure is None else replace(case, failure=told(case.failure)) for case in found.tests
+        ),
+        collect_errors=tuple(replace(each, failure=told(each.failure)) for each in found.collect_errors),
+    )
 
 
 def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:

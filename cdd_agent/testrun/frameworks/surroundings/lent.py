@@ -24,10 +24,12 @@ def lend_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     Of a project in a folder of a repository those of the repository are lent too, as far as the copy has the folders
     that they lie in.
     """
-    inside = root.relative_to(top_of(root))
-    top, copied = top_of(root), copy.parents[len(inside.parts) - 1] if inside.parts else copy
+    top = top_of(root)
+    inside = root.relative_to(top)
+    copied = copy.parents[len(inside.parts) - 1] if inside.parts else copy
+    between = (folder for folder in root.parents if folder.is_relative_to(top) and (folder / _MODULES).is_dir())
     lent = []
-    for folder in _holders(top):
+    for folder in dict.fromkeys((*_holders(root), *between, *_holders(top))):
         modules, place = (folder / _MODULES).resolve(), copied / folder.relative_to(top)
         if place.is_dir() and not os.path.lexists(place / _MODULES):
             _lend(modules, place / _MODULES, own=_Own(top=top, copied=copied))

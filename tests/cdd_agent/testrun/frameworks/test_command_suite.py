@@ -184,6 +184,25 @@ def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -
     assert (suite.root / "test" / "b.sh").exists()
 
 
+def test_files_that_cannot_be_loaded_are_left_out_one_after_the_other(suite: CommandSuite) -> None:
+    """mocha names but one of them in a run, and then runs no test of any file."""
+
+    def loaded(ended: Ended) -> Results:
+        broken = sorted(path for path in (ended.root / "test").iterdir() if path.read_text() == "broken")
+        if not broken:
+            return read(ended)
+        why = Failure(phase="collect", kind="syntax_error", origin="test", exception="", message=f"in {broken[0]}")
+        return Results(collect_errors=(CollectError(nodeid=f"test/{broken[0].name}", failure=why),))
+
+    for name in ("b.sh", "c.sh", "d.sh"):
+        (suite.root / "test" / name).write_text("broken")
+    run = replace(suite, framework=replace(SHELL, name="mocha", read=loaded)).run()
+    assert run.report is not None
+    told = {error.nodeid: error.failure.message for error in run.report.collect_errors}
+    assert told == {f"test/{name}": f"in {suite.root}/test/{name}" for name in ("b.sh", "c.sh", "d.sh")}
+    assert [case.nodeid for case in run.report.tests] == ["test/a.sh::one"]
+
+
 def test_a_person_types_the_command_as_in_the_project(suite: CommandSuite) -> None:
     finding = replace(suite.finding, argv=(str(suite.root / "bin" / "a tool"), "run"))
     assert replace(suite, finding=finding).command == "'bin/a tool' run"
