@@ -11,6 +11,11 @@ MANIFESTS = ("GNUmakefile", "makefile", "Makefile")
 
 _TARGET = re.compile(rb"^(?:[\w./-]+ +)*test(?: +[\w./-]+)* *::?(?!=)", re.MULTILINE)
 _NO_RULE = re.compile(r"^make: \*\*\* No rule to make target .*", re.MULTILINE)
+_NOTHING_DONE = re.compile(
+    r"^g?make: (?P<said>(?!\*\*\*)[^\n:]*['`\"\u00ab\u2018\u201e](?:test|check)['\"\u00bb\u2019\u201c][^\n:]*)\.$",
+    re.MULTILINE,
+)
+"""That the target is up to date, or that there is nothing to be done for it, in whatever language make speaks."""
 _TEST_FILES = re.compile(r"(?:^|/)(?:tests?|specs?|t)/|(?:^|/)test[_-][^/]*$|[_.-](?:test|spec)s?\.\w+$")
 
 
@@ -35,9 +40,13 @@ def arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
 
 
 def read(ended: Ended) -> Results:
-    """No test by name; a problem only if make could not begin."""
-    found = _NO_RULE.search(ended.output)
-    problem = found[0].removeprefix("make: *** ") if found and ended.exit_status else None
+    """No test by name; a problem if make could not begin, or did nothing and calls that a success."""
+    missing, idle = _NO_RULE.search(ended.output), _NOTHING_DONE.search(ended.output)
+    problem = missing[0].removeprefix("make: *** ") if missing and ended.exit_status else None
+    if idle is not None and not ended.exit_status:
+        problem = (
+            f"make ran nothing, as it says: {idle['said']}. The target has to run the tests each time (.PHONY: test)"
+        )
     return Results(is_structured=False, problem=problem)
 
 

@@ -11,6 +11,8 @@ from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Re
 MANIFEST = "pom.xml"
 
 _FAILED = re.compile(r"^\[ERROR\] (?!Tests run|Failures|Errors|  )(?P<said>.+)$", re.MULTILINE)
+_UNFETCHED = "in offline mode"
+_FETCH = "Tests are run without network: run `mvn test` yourself once, so that what it needs is fetched"
 _CRASHED = re.compile(
     r"The forked VM terminated without properly saying goodbye|There was a timeout or other error in the fork"
 )
@@ -54,7 +56,9 @@ def read(ended: Ended) -> Results:
     failed = any(case.failure for case in tests)
     if ended.exit_status and not (failed or errors or problems):
         said = _FAILED.search(output)
-        problems = (f"Maven failed outside of the tests: {said['said'][:500] if said else 'it does not say why'}",)
+        why = said["said"][:500] if said else "it does not say why"
+        fetch = f". {_FETCH}" if _UNFETCHED in why else ""
+        problems = (f"Maven failed outside of the tests: {why.removesuffix(' -> [Help 1]').rstrip('.')}{fetch}",)
     return Results(tests=tests, collect_errors=errors, problem="; ".join(problems) or None)
 
 

@@ -114,6 +114,14 @@ def test_a_build_that_fails_without_a_failed_test_is_a_problem(demo: Path) -> No
     assert problem == "Maven failed outside of the tests: Plugin x or one of its dependencies could not be resolved"
 
 
+def test_what_was_never_fetched_is_told_with_the_way_to_fetch_it(demo: Path) -> None:
+    said = "[ERROR] Plugin x could not be resolved: Cannot access central in offline mode. -> [Help 1]\n"
+    assert MAVEN.read(ended(demo, said)).problem == (
+        "Maven failed outside of the tests: Plugin x could not be resolved: Cannot access central in offline mode. "
+        "Tests are run without network: run `mvn test` yourself once, so that what it needs is fetched"
+    )
+
+
 def test_a_virtual_machine_that_died_is_a_problem(reported: Path) -> None:
     said = "[ERROR] The forked VM terminated without properly saying goodbye. VM crash or System.exit called?\n"
     assert MAVEN.read(ended(reported, said)).problem == "The forked VM terminated without properly saying goodbye"
