@@ -29,9 +29,9 @@ from cdd_agent.work.state import AttemptRecord, StepExecution
 MAX_SUBJECT = 72
 
 
-def handoff_id(item: WorkItem, phase: Phase, *, base: str | None) -> str:
-    """The same for every try to land the same phase from the same commit, so that landing twice is seen."""
-    return hashlib.sha256(f"{item.ticket}/{item.number}/{phase}/{base}".encode()).hexdigest()[:16]
+def handoff_id(ticket: str, number: int, *, phase: Phase, base: str | None) -> str:
+    """The same for every try to land the same phase of a step from the same commit, so that landing twice is seen."""
+    return hashlib.sha256(f"{ticket}/{number}/{phase}/{base}".encode()).hexdigest()[:16]
 
 
 def land(
@@ -60,7 +60,7 @@ def _committed(
 ) -> CommitId:
     """The commit of ``paths``, made now unless a run before this one has made it."""
     base = CommitId(step.base_commit) if step.base_commit else None
-    identity = handoff_id(item, phase, base=base)
+    identity = handoff_id(item.ticket, item.number, phase=phase, base=base)
     commit = commits.find_by_trailer(bench.repository, "Handoff-Id", value=identity, since=base)
     if commit is None:
         message = _message(item, phase, is_empty=not paths, identity=identity)
@@ -73,7 +73,7 @@ def hand_over(
     item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, bench: Workbench
 ) -> None:
     """Put the note of a phase on ``commit``."""
-    identity = handoff_id(item, attempt.phase, base=step.base_commit)
+    identity = handoff_id(item.ticket, item.number, phase=attempt.phase, base=step.base_commit)
     handoff = _handoff(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
     append_line(bench.repository, commit, line=encode(handoff))
 

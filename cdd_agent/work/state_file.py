@@ -39,7 +39,7 @@ def encode(state: RunState) -> bytes:
     try:
         data = msgspec.json.encode(state)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(_writable(msgspec.to_builtins(state, str_keys=True)))
+        data = msgspec.json.encode(writable(msgspec.to_builtins(state, str_keys=True)))
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
@@ -181,13 +181,14 @@ def _way_out(path: Path, copy: Path | None, *, without: str) -> str:
     return f"{kept}; go back to the state before the last change with: cp {backup} {path}"
 
 
-def _writable(value: object) -> object:
+def writable(value: object) -> object:
+    """``value`` as JSON can hold it: bytes of file names and half characters written out."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode("utf-8")
         case list() | tuple():
-            return [_writable(item) for item in value]
+            return [writable(item) for item in value]
         case dict():
-            return {_writable(key): _writable(item) for key, item in value.items()}
+            return {writable(key): writable(item) for key, item in value.items()}
         case _:
             return value

@@ -1,5 +1,7 @@
 """``cdd spec``, ``cdd plan``, ``cdd exec``: the agents without a prompt, or the prompt opened in one of them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,6 +10,8 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed
 
 if TYPE_CHECKING:
+    from cdd_agent.compose import Composition
+    from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.work.state import RunState
     from cdd_agent.workflows.execution.executor import Executor
 
@@ -19,15 +23,12 @@ if TYPE_CHECKING:
 def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """Socrates questions the ticket SLUG until its spec.yaml is complete."""
     from cdd_agent.events import Notice
-    from cdd_agent.work.hold import holding_ticket
 
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
-        from cdd_agent.cli.chat import chat
-
-        chat(invocation, first=f"/spec {slug}")
+        _open(invocation, f"/spec {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
+    with _alone_on(invocation, slug) as (project, ticket):
         socrates = project.socrates(ticket)
         if socrates.missing:
             socrates.open(somebody_answers=False)
@@ -47,15 +48,12 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
 def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """The Planner writes plan.md for the ticket SLUG."""
     from cdd_agent.events import Notice
-    from cdd_agent.work.hold import holding_ticket
 
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
-        from cdd_agent.cli.chat import chat
-
-        chat(invocation, first=f"/plan {slug}")
+        _open(invocation, f"/plan {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
+    with _alone_on(invocation, slug) as (project, ticket):
         planner = project.planner(ticket)
         drafted = planner.draft()
         if not invocation.as_json:
@@ -77,9 +75,7 @@ def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
     """The Executor carries the plan of the ticket SLUG out, test first, from where it stopped."""
     invocation = invocation.with_options(given)
     if invocation.is_interactive and not any(given[name] is not None for name in ("step", "retry", "skip")):
-        from cdd_agent.cli.chat import chat
-
-        chat(invocation, first=f"/exec {slug}")
+        _open(invocation, f"/exec {slug}")
         return
     with invocation.ticket(slug) as (project, ticket):
         executor = project.executor(ticket)
@@ -90,6 +86,22 @@ def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
         invocation.screen.gap()
         show_summary(executor.state, screen=invocation.screen)
     _require_completed(executor.state)
+
+
+def _open(invocation: Invocation, said: str) -> None:
+    """The prompt, with what is said first in it."""
+    from cdd_agent.cli.chat import chat
+
+    chat(invocation, first=said)
+
+
+@contextmanager
+def _alone_on(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+    """The project and a ticket of it that nobody else writes while the block runs."""
+    from cdd_agent.work.hold import holding_ticket
+
+    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
+        yield project, ticket
 
 
 def _carry_out(executor: "Executor", given: dict[str, Any]) -> None:

@@ -17,8 +17,13 @@ def named_test_files(item: WorkItem) -> tuple[str, ...]:
 
     Not those its ``Files`` name too: a module with doctests is the product's.
     """
-    names = dict.fromkeys(nodeid.split("::", 1)[0].rstrip("/") for nodeid in item.tests)
-    return tuple(name for name in names if name not in item.sources)
+    return files_named(item.tests, apart_from=item.sources)
+
+
+def files_named(tests: Collection[str], *, apart_from: Collection[str] = ()) -> tuple[str, ...]:
+    """The files and folders that ``tests`` name, each once."""
+    names = dict.fromkeys(nodeid.split("::", 1)[0].rstrip("/") for nodeid in tests)
+    return tuple(name for name in names if name not in apart_from)
 
 
 def lock_reason(

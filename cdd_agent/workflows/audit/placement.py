@@ -6,12 +6,12 @@ Where a commit has the trailers of a handoff, they place it: they cannot be edit
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import TypeAlias
 
 from cdd_agent.git.notes.history import Note
 from cdd_agent.git.repository import CommitId
 from cdd_agent.tdd.handoff import handoff_id
-from cdd_agent.tdd.policy import WorkItem
 from cdd_agent.work.handoff import PHASE_OF, Handoff, decode_line, is_newer, phase_name
 from cdd_agent.work.state import Phase
 from cdd_agent.workflows.audit.span import Commit, Span
@@ -229,20 +229,10 @@ def _standing(
 
 def _base(handoff: Handoff, commit: Commit, *, span: Span) -> str | None:
     """The commit from which the handoff's id is made with its ticket, cycle and phase; empty: from none."""
-    item = WorkItem(
-        ticket=handoff.ticket,
-        number=handoff.cycle_number,
-        title="",
-        goal="",
-        kind="feature",
-        phases=(),
-        tests=(),
-        sources=(),
-    )
-    phase = PHASE_OF[handoff.phase]
+    made = partial(handoff_id, handoff.ticket, handoff.cycle_number, phase=PHASE_OF[handoff.phase])
     bases = span.ancestors(commit.id, most=MOST_ANCESTORS)
-    found = next((each for each in bases if handoff_id(item, phase, base=each) == handoff.id), None)
-    if found is None and handoff_id(item, phase, base=None) == handoff.id:
+    found = next((each for each in bases if made(base=each) == handoff.id), None)
+    if found is None and made(base=None) == handoff.id:
         return ""
     return found
 

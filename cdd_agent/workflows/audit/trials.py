@@ -8,7 +8,7 @@ from cdd_agent.events import Emit
 from cdd_agent.evidence.trees import entries, layout_of
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.tdd.policy import Phase, WorkItem
-from cdd_agent.tdd.rules.verdict import named_test_files
+from cdd_agent.tdd.rules.verdict import files_named
 from cdd_agent.testrun.suite import Layout, Suite
 from cdd_agent.workflows.audit.claim import Claim, unknown
 from cdd_agent.workflows.audit.judgment import (
@@ -83,17 +83,7 @@ class Past:
             return frozenset()
         about = handoff.current_test
         tests = tuple(filter(None, (about.test_file, *handoff.pending_tests, *handoff.completed_tests)))
-        item = WorkItem(
-            ticket=handed.ticket,
-            number=handed.cycle,
-            title="",
-            goal="",
-            kind="feature",
-            phases=(),
-            tests=tests,
-            sources=(about.impl_file,),
-        )
-        named = named_test_files(item)
+        named = files_named(tests, apart_from=(about.impl_file,))
         files = self.files(handed.commit, before)
         return frozenset(path for path in files if any(path == name or path.startswith(f"{name}/") for name in named))
 

@@ -10,6 +10,7 @@ import msgspec
 
 from cdd_agent.bounds import json_source
 from cdd_agent.errors import DocumentError, GateClosed, Problem
+from cdd_agent.work.state_file import writable
 from pytest_tdd_agent.failure import KINDS
 
 LIMIT_BYTES = 50_000_000
@@ -150,7 +151,7 @@ def encode_line(artifact: GreenArtifact) -> bytes:
     found = list(problems(artifact))
     if found:
         raise ValueError("; ".join(found))
-    return msgspec.json.encode(_writable(msgspec.to_builtins(artifact)))
+    return msgspec.json.encode(writable(msgspec.to_builtins(artifact)))
 
 
 def encode_event(artifact: GreenArtifact) -> bytes:
@@ -179,16 +180,3 @@ def schema() -> bytes:
     made = msgspec.json.schema(GreenArtifact)
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdd green-artifact"}
     return msgspec.json.format(msgspec.json.encode(about | made), indent=2) + b"\n"
-
-
-def _writable(value: object) -> object:
-    """``value`` with bytes of file names and half characters written out."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8")
-        case list() | tuple():
-            return [_writable(item) for item in value]
-        case dict():
-            return {key: _writable(item) for key, item in value.items()}
-        case _:
-            return value

@@ -47,9 +47,16 @@ def test_a_long_title_is_cut_in_the_subject(project: Project, step: StepExecutio
 
 
 def test_the_identity_is_that_of_the_phase_and_where_it_started() -> None:
-    assert handoff_id(item(), "red", base="a") == handoff_id(item(), "red", base="a")
-    others = {handoff_id(item(), "green", base="a"), handoff_id(item(), "red", base="b")}
-    assert handoff_id(item(), "red", base="a") not in others
+    mine = handoff_id("sale", 1, phase="red", base="a")
+    assert mine == handoff_id("sale", 1, phase="red", base="a")
+    others = {
+        handoff_id("sale", 1, phase="green", base="a"),
+        handoff_id("sale", 1, phase="red", base="b"),
+        handoff_id("sale", 2, phase="red", base="a"),
+        handoff_id("other", 1, phase="red", base="a"),
+    }
+    assert mine not in others
+    assert len(others) == 4
 
 
 def test_hooks_count_only_if_they_can_run(project: Project) -> None:
