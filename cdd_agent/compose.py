@@ -184,6 +184,9 @@ class Adapters:
         )
 
 
+_TOOLS_ONLY = "edit_format: blocks is for cdd exec and cdd green; the agents of cdd tdd work with tools."
+
+
 class Composition:
     """One project with everybody who works on it."""
 
@@ -258,6 +261,8 @@ class Composition:
     def orchestrator(self, feature: Feature) -> Orchestrator:
         """The orchestrator on one feature."""
         adapters, limits = self.adapters, self.adapters.settings
+        if limits.edit_format != "tools":
+            adapters.emit(Notice(text=_TOOLS_ONLY))
         policy = Policy(
             max_attempts=limits.max_attempts,
             budget=_budget(limits),
@@ -303,8 +308,10 @@ class Composition:
             tests_each_write=own.run_after_each_file,
             has_commands=False,
             keeps_part=own.continue_on_partial_success,
+            edit_format=limits.edit_format,
         )
-        bench = self.bench(wanted.slug, brief=brief_for_green(Workspace(adapters.root), own), policy=policy)
+        brief = brief_for_green(Workspace(adapters.root), own, edit_format=limits.edit_format)
+        bench = self.bench(wanted.slug, brief=brief, policy=policy)
         run = wanted.run_of(adapters.root)
         meter = Meter(
             adapters.model,

@@ -218,7 +218,7 @@ def _files_of(item: WorkItem, *, step: StepExecution, bench: Workbench) -> tuple
     changed = [] if start is None else [change.path for change in bench.snapshots.changes_since(start)]
     inside = bench.in_repository("")
     own = [path.removeprefix(inside) for path in changed if path.startswith(inside)]
-    return tuple(dict.fromkeys((*item.sources, *verdict.named_test_files(item), *own)))
+    return tuple(dict.fromkeys((*item.sources, *item.shown, *verdict.named_test_files(item), *own)))
 
 
 def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, bench: Workbench) -> bool:

@@ -41,6 +41,8 @@ class WorkItem:
     """Node ids or files; empty: whatever tests RED adds."""
     sources: tuple[str, ...]
     """Root-relative paths that are expected to change; in PLAN the only ones that may."""
+    shown: tuple[str, ...] = ()
+    """Root-relative files that a model without tools is given besides tests and sources."""
     progress: Progress | None = None
     """None: the item's own tests are all there are."""
     told: str = ""

@@ -14,6 +14,7 @@ from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, UsageTotals
 from cdd_agent.workflows.green.request import wanted_below
+from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.clock import FakeClock
@@ -92,3 +93,18 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
     assert f"The project of these tests is {root}/services/a: its settings count." in told
+
+
+@pytest.mark.parametrize(("edit_format", "is_told"), [("tools", False), ("blocks", True)])
+def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_for(
+    tmp_path: Path, edit_format: str, *, is_told: bool
+) -> None:
+    composition = composed(tmp_path, config=f"edit_format: {edit_format}\n", replay=True)
+    root = lay(composition.adapters.root, {"go.mod": "module a\n"})
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    seen: list[Event] = []
+    composition.adapters.emit = seen.append
+    composition.orchestrator(Feature(slug="tdd-a", text="a", folder=root / ".cdd" / "tdd" / "tdd-a"))
+    told = [event.text for event in seen if isinstance(event, Notice)]
+    text = "edit_format: blocks is for cdd exec and cdd green; the agents of cdd tdd work with tools."
+    assert (text in told) == is_told

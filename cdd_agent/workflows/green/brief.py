@@ -13,7 +13,9 @@ from cdd_agent.workspace.files import Workspace, decode
 MOST_CHARACTERS = 24_000
 """Of all test files together, as the model is given them; what is left out it can read."""
 
-_ROLE = Path(__file__).parent / "prompts" / "implementer.md"
+_PROMPTS = Path(__file__).parent / "prompts"
+_ROLES = {"tools": "implementer.md", "blocks": "implementer_blocks.md"}
+"""How the model changes files -> who it is told it is."""
 
 STYLES = {
     "minimal": "Write the simplest code that makes the tests pass, and nothing that no test asks for.",
@@ -33,12 +35,13 @@ def manner(settings: GreenSettings) -> str:
     return f"## Manner\n\n- {STYLES[settings.style]}\n- {docstrings}{fitting}\n- {hints}{fitting}"
 
 
-def brief_for(workspace: Workspace, settings: GreenSettings) -> BriefFor:
-    """The brief of a run of GREEN."""
-    role = _ROLE.read_text(encoding="utf-8")
+def brief_for(workspace: Workspace, settings: GreenSettings, *, edit_format: str = "tools") -> BriefFor:
+    """The brief of a run of GREEN; a model without tools is given the test files apart from it, with the others."""
+    role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
 
     def brief(item: WorkItem, phase: Phase) -> Brief:
         asked = stated(item, heading="Tests to pass")
+        files = named_test_files(item) if edit_format == "tools" else ()
         return Brief(
             phase=phase,
             agent="green",
@@ -46,7 +49,7 @@ def brief_for(workspace: Workspace, settings: GreenSettings) -> BriefFor:
             rules=f"{rules_of(phase)}\n\n{manner(settings)}",
             work=f"green {item.ticket}",
             task="Make these tests pass. What is asked for is what they say.",
-            stated="\n\n".join((asked, *_sources(named_test_files(item), workspace=workspace))),
+            stated="\n\n".join((asked, *_sources(files, workspace=workspace))),
             source="tests to pass",
         )
 

@@ -19,6 +19,7 @@ from cdd_agent.work.state import RunState, Status, StepKey
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact
 from cdd_agent.workflows.green.outcome import artifact_of
+from cdd_agent.workflows.green.related import code_of
 from cdd_agent.workflows.green.request import Request, Wanted
 from cdd_agent.workflows.telling import told
 
@@ -75,7 +76,8 @@ class Green:
         self._meter.begin(f"the run {self.ticket.slug}", used=self._present.execution(NUMBER).usage)
         self._metered = NUMBER
         self._meter.check()
-        ending = Cycle(request.item(self.ticket.slug), self._present, bench=self.bench, save=self._save).run()
+        item = replace(request.item(self.ticket.slug), shown=self._shown(request))
+        ending = Cycle(item, self._present, bench=self.bench, save=self._save).run()
         last = ending.state.execution(NUMBER).attempts[-1]
         why = ending.why
         if why is None and is_partial(last):  # landed, and killed before the state could say so
@@ -87,6 +89,14 @@ class Green:
             else states.fail_step(ending.state, NUMBER, error=why, now=now)
         )
         return why
+
+    def _shown(self, request: Request) -> tuple[str, ...]:
+        """The files that a model without tools is given; others look for themselves."""
+        bench = self.bench
+        if bench.policy.edit_format == "tools":
+            return ()
+        tests, is_test = request.test_files, bench.suite.conventions.is_test
+        return (*tests, *code_of(tests, workspace=bench.workspace, is_test=is_test))
 
     def _remarks(self) -> Iterator[str]:
         """What is judged by less than all tests."""

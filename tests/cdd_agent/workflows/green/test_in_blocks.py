@@ -1,0 +1,51 @@
+"""GREEN with a model without tools: whole files in fenced blocks, to a real commit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from cdd_agent.compose import Composition
+from cdd_agent.model.conversation import Text
+from cdd_agent.model.port import Request
+from cdd_agent.options import Options
+from cdd_agent.workflows.green.brief import brief_for
+from cdd_agent.workflows.green.request import wanted_below
+from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, Shop
+from tests.fakes.approval import approves, users_folder
+from tests.fakes.model import ScriptedModel, says
+
+BLOCK = f"```python:cart.py\n{MENDED}```\n"
+
+
+def said_to(request: Request) -> str:
+    return "".join(part.text for part in request.messages[-1].content if isinstance(part, Text))
+
+
+def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(shop: Shop, tmp_path: Path) -> None:
+    shop.project.write({".cdd/config.yaml": "edit_format: blocks\nevidence_timeout_s: 0\n"})
+    shop.project.git("add", "-f", ".cdd/config.yaml")
+    shop.project.git("commit", "-qm", "settings")
+    (tmp_path / "recording.yaml").write_text(yaml.safe_dump([{"content": [f"The sum.\n\n{BLOCK}"]}]))
+    options = Options(project=shop.project.folder, replay=tmp_path / "recording.yaml", ask=approves)
+    composition = Composition(options, emit=shop.project.seen.append, environment=users_folder(tmp_path))
+    artifact = composition.green(wanted_below(shop.project.folder, [TOTAL])).run()
+    assert artifact.outcome == "green", artifact.error
+    assert (shop.project.folder / "cart.py").read_text() == MENDED
+    assert shop.project.log[-1] == "fix: make test_total pass"
+
+
+def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole(shop: Shop) -> None:
+    model = ScriptedModel([says("I cannot."), says(BLOCK)])
+    green = shop.green(model=model)
+    policy = replace(green.bench.policy, edit_format="blocks")
+    green.bench = replace(
+        green.bench, policy=policy, brief=brief_for(green.bench.workspace, THREE, edit_format="blocks")
+    )
+    artifact = green.run()
+    assert (artifact.outcome, artifact.iterations) == ("green", 2)
+    first = model.requests[0]
+    assert first.tools == ()
+    assert "You have no tools" in first.system
+    assert f"{CART}</data-" in said_to(first)
+    assert said_to(first).count("from cart import Cart\n\n\ndef test_empty") == 1
