@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -84,6 +84,16 @@ class Call:
     node_options: tuple[str, ...]
     arguments: tuple[str, ...]
     """What is kept of those after the name."""
+    before: str = ""
+    """What the script does before it, and what its package manager does before that."""
+
+    def why(self, called: str) -> str:
+        """The rule that found it; with what is not run of the script, as ``called`` alone runs the tests."""
+        said = f"the script {self.script!r} of {MANIFEST} calls {called}"
+        if not self.before:
+            return said
+        all_of = f"test_command: npm run {self.script}"
+        return f"{said} (without `{self.before}` before it; {all_of} in .cdd/config.yaml runs all of the script)"
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, frozenset[str]] | None:
@@ -102,16 +112,12 @@ def find_tool(folder: Path, tool: Tool) -> Finding | None:
         return None
     manifest, keys = found
     call = next(calls(manifest, tool), None)
-    why = _reason(folder, tool, manifest=manifest, keys=keys) if call is None else _called(call, tool)
+    why = _reason(folder, tool, manifest=manifest, keys=keys) if call is None else call.why(tool.name)
     if why is None:
         return None
     program, missing = _program(folder, tool.name)
     argv = (*_prefix(call), *program, *tool.adds, *(call.arguments if call else ()))
     return Finding(manifest=folder / MANIFEST, argv=argv, why=why + missing)
-
-
-def _called(call: Call, tool: Tool) -> str:
-    return f"the script {call.script!r} of {MANIFEST} calls {tool.name}"
 
 
 def _reason(folder: Path, tool: Tool, *, manifest: Manifest, keys: frozenset[str]) -> str | None:
@@ -132,10 +138,12 @@ def calls(manifest: Manifest, tool: Tool) -> Iterator[Call]:
     """The commands of scripts that call the tool; those of ``test`` first, then of ``test:...``, then of all others."""
     scripts = {name: text for name, text in manifest.scripts.items() if isinstance(text, str)}
     for name in sorted(scripts, key=lambda name: (name != "test", not name.startswith("test"), name)):
-        for command in _CHAIN.split(scripts[name]):
+        before = [f"npm run pre{name}"] if f"pre{name}" in scripts else []
+        for command in map(str.strip, _CHAIN.split(scripts[name])):
             call = _call(command, tool, script=name)
             if call is not None:
-                yield call
+                yield replace(call, before=" && ".join(before))
+            before += [command] if command else []
 
 
 def _call(command: str, tool: Tool, *, script: str) -> Call | None:

@@ -32,8 +32,7 @@ def _find(folder: Path) -> Finding | None:
     call = next(calls(found[0], _TOOL), None) if found else None
     if call is None:
         return None
-    why = f"the script {call.script!r} of {MANIFEST} calls node --test"
-    return Finding(manifest=folder / MANIFEST, argv=_argv(call), why=why)
+    return Finding(manifest=folder / MANIFEST, argv=_argv(call), why=call.why("node --test"))
 
 
 def _argv(call: Call) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ _NOT_WRITTEN = r"(?:\S+ (?:is )?)?(?:[Nn]ot (?:yet )?implemented|NOT IMPLEMENTED
 _RULES = (
     _Rule("timeout", r"(?:Hook|Test) timed out in \d|test timed out after \d|Timeout of \d+ ?ms exceeded"),
     _Rule("timeout", r"(?:thrown: )?\"?Exceeded timeout of \d|STACK_TRACE_ERROR\b"),
+    _Rule("assertion", r"Snapshot `.*` mismatched"),
     _Rule("xpass_strict", r"Expect test to fail|Failing test passed even though"),
     _Rule("system_exit", r"process\.exit (?:unexpectedly )?called with"),
     _Rule("resource", r".*(?:heap out of memory|reached heap limit)|E(?:MFILE|NFILE|NOSPC|NOMEM)\b"),

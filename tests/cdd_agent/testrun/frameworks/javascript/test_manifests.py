@@ -54,6 +54,30 @@ def test_a_dependency_that_no_script_calls_gives_way_to_one_that_is_called(tmp_p
     assert names(project(tmp_path, devDependencies=dependencies)) == ["vitest", "jest", "mocha"]
 
 
+@pytest.mark.parametrize(
+    ("scripts", "why"),
+    [
+        ({"test": "vitest run"}, "the script 'test' of package.json calls vitest"),
+        (
+            {"test": "tsc -p . && eslint . ; vitest run && echo done"},
+            "the script 'test' of package.json calls vitest (without `tsc -p . && eslint .` before it; "
+            "test_command: npm run test in .cdd/config.yaml runs all of the script)",
+        ),
+        (
+            {"pretest:unit": "tsc", "test:unit": "vitest"},
+            "the script 'test:unit' of package.json calls vitest (without `npm run pretest:unit` before it; "
+            "test_command: npm run test:unit in .cdd/config.yaml runs all of the script)",
+        ),
+    ],
+)
+def test_what_a_script_does_before_is_told_as_it_is_not_run(
+    tmp_path: Path, scripts: dict[str, str], *, why: str
+) -> None:
+    root = project(tmp_path, scripts=scripts)
+    installed(root, "vitest")
+    assert found(VITEST, root).why == why
+
+
 def test_installing_a_tool_is_no_call_of_it(tmp_path: Path) -> None:
     assert names(project(tmp_path, scripts={"prepare": "npm install jest", "say": "echo mocha"})) == []
 

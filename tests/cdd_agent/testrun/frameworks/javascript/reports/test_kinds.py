@@ -10,6 +10,7 @@ from pytest_tdd_agent.failure import KINDS
         ("AssertionError", "expected 3 to be 4", Kind(name="assertion")),
         ("Error", "expect(received).toBe(expected)\n\nExpected: 4", Kind(name="assertion")),
         ("", "assert.strictEqual(received, expected)", Kind(name="assertion")),
+        ("Error", "Snapshot `cart > total 1` mismatched", Kind(name="assertion")),
         ("AssertionError", "expected [Function] to throw an error", Kind(name="did_not_raise")),
         ("AssertionError", "expected [Function] to throw TypeError", Kind(name="did_not_raise")),
         ("AssertionError", "expected function to throw an error, but it didn't", Kind(name="did_not_raise")),
