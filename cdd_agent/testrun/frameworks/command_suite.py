@@ -216,8 +216,15 @@ def _as_in(root: Path, found: Results, *, copy: Path) -> Results:
 
 
 def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
-    """Run the command to its end; tests and what configures them cannot be changed by what they run."""
-    tests = protected_tests(suite.root, suite.framework.is_test)
+    """Run the command to its end; tests and what configures them cannot be changed by what they run.
+
+    Tests that a build has compiled can: the command may be what compiles them.
+    """
+
+    def is_written(path: str) -> bool:
+        return suite.framework.is_test(path) and not configuration.is_built(path, suite.framework.is_test)
+
+    tests = protected_tests(suite.root, is_written)
     manifest = (suite.finding.manifest,) if suite.finding.manifest.is_file() else ()
     program, *words = suite.finding.argv
     return suite.sandbox.run(

@@ -105,6 +105,16 @@ def fingerprints(root: Path, conventions: Conventions) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
+    """Whether a file, relative to the project, lies where builds put what they make: a compiled test is no source."""
+    parts = path.split("/")
+    return any(_is_of_builds("/".join(parts[:end]), is_test) for end in range(1, len(parts)))
+
+
+def _is_of_builds(folder: str, is_test: Callable[[str], bool]) -> bool:
+    return folder.rpartition("/")[2] in _BUILT and not is_test(f"{folder}/any")
+
+
 def _files(root: Path, conventions: Conventions) -> Iterator[Path]:
     count = 0
     for folder, subfolders, names in os.walk(root):
@@ -113,7 +123,7 @@ def _files(root: Path, conventions: Conventions) -> Iterator[Path]:
         subfolders[:] = sorted(
             name
             for name in subfolders
-            if name not in IGNORED_FOLDERS and (name not in _BUILT or conventions.is_test(f"{prefix}{name}/any"))
+            if name not in IGNORED_FOLDERS and not _is_of_builds(f"{prefix}{name}", conventions.is_test)
         )
         for name in sorted(names):
             count += 1

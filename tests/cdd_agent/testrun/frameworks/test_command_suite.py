@@ -156,6 +156,18 @@ def test_tests_configuration_and_installed_packages_stay_as_they_are(suite: Comm
     assert suite.cache not in command.read_write, "what tests are judged by is no command's to write"
 
 
+def test_a_test_that_a_build_has_compiled_can_be_compiled_again(suite: CommandSuite) -> None:
+    for name in ("out/a.test.sh", "test/out/b.test.sh"):
+        (suite.root / name).parent.mkdir(exist_ok=True)
+        (suite.root / name).write_text("")
+    recorder = Recorder()
+    known = replace(SHELL, is_test=lambda path: path.endswith(".test.sh") or path.startswith("test/"))
+    replace(suite, framework=known, sandbox=recorder).run()
+    locked = recorder.commands[0].access.read_only
+    assert suite.root / "out" / "a.test.sh" not in locked
+    assert suite.root / "test" / "out" / "b.test.sh" in locked
+
+
 def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: CommandSuite, tmp_path: Path) -> None:
     for folder in ("node_modules/a", "packages/b/node_modules"):
         (suite.root / folder).mkdir(parents=True)
