@@ -23,7 +23,7 @@ def run_tests_tool(run: Callable[[tuple[str, ...]], str]) -> Tool:
     """RunTests, where ``run`` takes the targets and tells in words how the tests ended."""
     return define(
         "RunTests",
-        "Run the project's tests with pytest and see every outcome and failure.",
+        "Run the project's tests and see every outcome and failure.",
         inputs=RunTestsInput,
         run=lambda inputs: ToolOutput(text=run(inputs.targets)),
         subject=lambda inputs: " ".join(inputs.targets) or "all tests",

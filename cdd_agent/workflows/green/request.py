@@ -211,6 +211,11 @@ def failures_of(targets: Sequence[str], report: SuiteReport) -> Mapping[str, Fai
 
 def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
     """Raise ``UsageError`` unless each of ``targets`` holds a test that fails."""
+    if not report.structured:
+        raise UsageError(
+            f"{report.framework} tells no results of single tests, so that none can be named.",
+            hint="name in .cdd/config.yaml what it runs: framework: NAME, or that command: test_command: COMMAND",
+        )
     without = [target for target in targets if not failures_of((target,), report)]
     for target in without:
         if not any(holds(target, case.nodeid) for case in report.tests):

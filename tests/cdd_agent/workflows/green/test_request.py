@@ -148,6 +148,12 @@ def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
     assert caught.value.hint == "name a test that is there, or the whole file"
 
 
+def test_of_an_exit_status_no_test_can_be_named() -> None:
+    with pytest.raises(UsageError, match=r"make tells no results of single tests") as caught:
+        require_failing(("check.sh",), replace(REPORT, framework="make", structured=False))
+    assert "framework: NAME" in caught.value.hint
+
+
 def test_the_hint_leaves_out_what_does_not_fail() -> None:
     with pytest.raises(UsageError) as caught:
         require_failing(("t.py::a", "t.py::b", "u.py"), SEEN)
