@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.project import QUICK
-from tests.stories.conftest import Cdd, git
+from tests.stories.conftest import Cdd, bare, git
 from tests.stories.features.calculator import CASES, REQUEST, recording
 
 THREE = (CASES[0], CASES[1], CASES[4])
@@ -15,14 +14,7 @@ THREE = (CASES[0], CASES[1], CASES[4])
 @pytest.mark.slow
 def test_a_feature_is_all_true_and_a_forged_note_of_it_is_named(cdd: Cdd, tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "pytest.ini").write_text(QUICK, encoding="ascii")
-    (folder / ".gitignore").write_text("__pycache__/\n", encoding="ascii")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "user.name", "Ada")
-    git(folder, "config", "user.email", "ada@example.org")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "start")
+    bare(folder)
     turns = str(recording(THREE, tmp_path / "turns.json"))
     assert cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", "--json", cwd=folder).returncode == 0
     done = cdd("audit", cwd=folder)

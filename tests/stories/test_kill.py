@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.program import EXAMPLES, Demo, command, environment
-from tests.stories.conftest import git
+from tests.stories.conftest import ended, git
 
 LONGEST_S = 8.0
 """About how long the whole of ``cdd exec`` takes on the example."""
@@ -28,20 +28,9 @@ def planned(demo: Demo, folder: Path) -> Path:
 def run_killed(folder: Path, home: Path, *, name: str, after_s: float | None) -> int:
     """The exit code of ``cdd exec``, killed after some seconds unless it has ended by then."""
     recording = str(EXAMPLES / name / "recording.yaml")
-    process = subprocess.Popen(
-        command("--replay", recording, "--yes", "exec", name),
-        cwd=folder,
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        _, errors = process.communicate(timeout=after_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, errors = process.communicate()
-    assert process.returncode in {0, -9}, errors.decode()
-    return process.returncode
+    status, errors = ended(("--replay", recording, "--yes", "exec", name), folder=folder, home=home, after_s=after_s)
+    assert status in {0, -9}, errors
+    return status
 
 
 def check(demo: Demo, folder: Path, home: Path, *, moments: list[float]) -> None:

@@ -4,22 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.project import QUICK
-from tests.stories.conftest import Cdd, git
+from tests.stories.conftest import Cdd, bare, git
 from tests.stories.features.calculator import CASES, REQUEST, recording
 
 
 @pytest.mark.slow
 def test_back_to_red_and_on_and_what_went_back_again(cdd: Cdd, tmp_path: Path) -> None:
     folder, turns = tmp_path / "project", str(recording(CASES[:1], tmp_path / "turns.json"))
-    folder.mkdir()
-    (folder / "pytest.ini").write_text(QUICK, encoding="ascii")
-    (folder / ".gitignore").write_text("__pycache__/\n", encoding="ascii")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "user.name", "Ada")
-    git(folder, "config", "user.email", "ada@example.org")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "start")
+    bare(folder)
     assert cdd("--replay", turns, "tdd", "run", REQUEST, "--yes", cwd=folder).returncode == 0
     whole = git(folder, "log", "--format=%s %T")
     assert git(folder, "log", "--format=%s", "HEAD~3").startswith("test: adds two numbers")

@@ -12,7 +12,7 @@ import yaml
 
 from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
 from tests.fakes.program import command, environment
-from tests.stories.conftest import git
+from tests.stories.conftest import git, under_git
 
 PIN = "cachetools==8.0.1"
 RECORDING = Path(__file__).parent / "whole_ticket.yaml"
@@ -48,14 +48,7 @@ def project(source: Path, tmp_path: Path) -> Path:
     shutil.copytree(source, folder)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = src\n", encoding="ascii")
     (folder / ".gitignore").write_text("__pycache__/\n", encoding="ascii")
-    for arguments in (
-        ("init", "-q", "-b", "main"),
-        ("config", "user.name", "Ada"),
-        ("config", "user.email", "ada@example.org"),
-        ("add", "-A"),
-        ("commit", "-q", "-m", "8.0.1"),
-    ):
-        git(folder, *arguments)
+    under_git(folder, message="8.0.1")
     assert not (folder / "tickets").exists()
     return folder
 

@@ -2,15 +2,12 @@
 
 import json
 import random
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.program import command, environment
-from tests.fakes.project import QUICK
-from tests.stories.conftest import Cdd, git
+from tests.stories.conftest import Cdd, bare, ended, git
 from tests.stories.features.calculator import CASES, REQUEST, SLUG, Case, landed, recording
 
 THREE = (CASES[0], CASES[1], CASES[4])
@@ -24,22 +21,7 @@ Make = Callable[[str], Path]
 def make(tmp_path: Path) -> Make:
     """Makes a project without code or tests."""
 
-    def made(name: str) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "pytest.ini").write_text(QUICK, encoding="ascii")
-        (folder / ".gitignore").write_text("__pycache__/\n", encoding="ascii")
-        for arguments in (
-            ("init", "-q", "-b", "main"),
-            ("config", "user.name", "Ada"),
-            ("config", "user.email", "ada@example.org"),
-            ("add", "-A"),
-            ("commit", "-q", "-m", "start"),
-        ):
-            git(folder, *arguments)
-        return folder
-
-    return made
+    return lambda name: bare(tmp_path / name)
 
 
 def subjects(folder: Path) -> list[str]:
@@ -149,21 +131,11 @@ def test_a_run_that_is_rolled_back_comes_to_the_same_end(make: Make, cdd: Cdd, t
 def run_killed(folder: Path, home: Path, *, turns: str, after_s: float | None) -> int:
     """The exit code of the run, begun or gone on with, and killed after some seconds unless it has ended by then."""
     begun = any((folder / ".cdd" / "tdd").glob("*/request.md"))
-    process = subprocess.Popen(
-        command("--replay", turns, "--yes", "tdd", *(("resume",) if begun else ("run", REQUEST))),
-        cwd=folder,
-        env=environment(home),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        _, errors = process.communicate(timeout=after_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, errors = process.communicate()
-    is_over = process.returncode == 2 and b"is complete" in errors
-    assert process.returncode in {0, -9} or is_over, errors.decode()
-    return 0 if is_over else process.returncode
+    arguments = ("--replay", turns, "--yes", "tdd", *(("resume",) if begun else ("run", REQUEST)))
+    status, errors = ended(arguments, folder=folder, home=home, after_s=after_s)
+    is_over = status == 2 and "is complete" in errors
+    assert status in {0, -9} or is_over, errors
+    return 0 if is_over else status
 
 
 def killed(folder: Path, home: Path, *, cases: Sequence[Case], moments: Sequence[float]) -> None:

@@ -13,7 +13,20 @@ from cdd_agent.git.notes.store import REF, NotesDamaged, append_line, read_lines
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
-from tests.cdd_agent.git.notes.written import blob_of, commit_of, handoff, head, landed, lose, note, top
+from tests.cdd_agent.git.notes.written import (
+    blob_of,
+    broken,
+    commit_of,
+    emptied,
+    handoff,
+    head,
+    landed,
+    lose,
+    names_nothing,
+    names_nothing_packed,
+    note,
+    top,
+)
 
 NOTES = 10_000
 
@@ -57,27 +70,8 @@ def test_notes_of_other_branches_are_history_too(repository: Repository) -> None
     assert {entry.commit for entry in history(repository)} == {first, second}
 
 
-def broken(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("junk\n")
-
-
-def emptied(repository: Repository) -> None:
-    """As after a power cut."""
-    (repository.place.common_dir / REF).write_text("")
-
-
 def zeroed(repository: Repository) -> None:
     (repository.place.common_dir / REF).write_text("0" * 40 + "\n")
-
-
-def names_nothing(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("1" * 40 + "\n")
-
-
-def names_nothing_packed(repository: Repository) -> None:
-    plain(repository.root, "pack-refs", "--all")
-    packed = repository.place.common_dir / "packed-refs"
-    packed.write_text(packed.read_text().replace(top(repository), "1" * 40))
 
 
 def without_its_tree(repository: Repository) -> None:

@@ -14,7 +14,21 @@ from cdd_agent.git.notes.store import REF, NotesDamaged, append_line, read_lines
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
-from tests.cdd_agent.git.notes.written import blob_of, commit_of, handoff, head, landed, lose, message, note, top
+from tests.cdd_agent.git.notes.written import (
+    blob_of,
+    broken,
+    commit_of,
+    emptied,
+    handoff,
+    head,
+    landed,
+    lose,
+    message,
+    names_nothing,
+    names_nothing_packed,
+    note,
+    top,
+)
 
 NOW = "2026-01-31T12:00:00Z"
 BACKUP = "refs/cdd/notes-backup/20260131T120000Z"
@@ -62,24 +76,6 @@ def test_there_is_nothing_to_mend_in_whole_notes(repository: Repository) -> None
 # The ref.
 
 
-def junk(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("junk\n")
-
-
-def emptied(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("")
-
-
-def names_nothing(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("1" * 40 + "\n")
-
-
-def names_nothing_packed(repository: Repository) -> None:
-    plain(repository.root, "pack-refs", "--all")
-    packed = repository.place.common_dir / "packed-refs"
-    packed.write_text(packed.read_text().replace(top(repository), "1" * 40))
-
-
 def deleted(repository: Repository) -> None:
     plain(repository.root, "update-ref", "-d", REF)
 
@@ -93,12 +89,12 @@ def without_reflog(harm: Callable[[Repository], None]) -> Callable[[Repository],
 
 
 HARMS = {
-    "junk": junk,
+    "broken": broken,
     "empty": emptied,
     "names-nothing": names_nothing,
     "names-nothing-packed": names_nothing_packed,
     "deleted": deleted,
-    "junk-without-reflog": without_reflog(junk),
+    "broken-without-reflog": without_reflog(broken),
     "names-nothing-without-reflog": without_reflog(names_nothing),
 }
 
@@ -149,7 +145,7 @@ def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Reposit
     for key, value in (("user.name", "Bob"), ("user.email", "bob@example.org")):
         plain(copy.root, "config", key, value)
     (copy.place.common_dir / "refs/notes").mkdir(parents=True)
-    junk(copy)
+    broken(copy)
     done = mended(copy)
     assert "No earlier one can be found" in done.repairs[0].action
     assert [(entry.commit, entry.latest.reconstructed) for entry in history(copy)] == [
@@ -159,7 +155,7 @@ def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Reposit
 
 def test_a_broken_ref_without_anything_to_hold_is_mended_too(repository: Repository) -> None:
     (repository.place.common_dir / "refs/notes").mkdir(parents=True)
-    junk(repository)
+    broken(repository)
     assert mended(repository).backup == BACKUP
     assert history(repository) == ()
     assert plan(repository) == ()

@@ -1,10 +1,9 @@
 """Commits and handoffs to try notes on."""
 
-from collections.abc import Mapping
-
 from cdd_agent.git.notes.store import REF, append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import (
+    PHASE_OF,
     CurrentTest,
     GateSummary,
     Handoff,
@@ -13,10 +12,7 @@ from cdd_agent.work.handoff import (
     following,
     sequence,
 )
-from cdd_agent.work.state import Phase
 from tests.cdd_agent.git.hostile.repository import plain
-
-GATES: Mapping[PhaseName, Phase] = {"PLAN": "plan", "RED": "red", "GREEN": "green", "REFACTOR": "refactor"}
 
 
 def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str = "b0") -> Handoff:
@@ -37,7 +33,7 @@ def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str 
         retry_count=0,
         commit=commit,
         checkpoint=None,
-        gate=GateSummary(phase=GATES[phase], open=True, reasons=(), report_sha256=None),
+        gate=GateSummary(phase=PHASE_OF[phase], open=True, reasons=(), report_sha256=None),
     )
 
 
@@ -101,3 +97,25 @@ def blob_of(repository: Repository, commit: str) -> str:
 def lose(repository: Repository, name: str) -> None:
     """Take a loose object away."""
     (repository.place.common_dir / "objects" / name[:2] / name[2:]).unlink()
+
+
+def broken(repository: Repository) -> None:
+    """The ref names nothing that is an object."""
+    (repository.place.common_dir / REF).write_text("junk\n")
+
+
+def emptied(repository: Repository) -> None:
+    """As after a power cut."""
+    (repository.place.common_dir / REF).write_text("")
+
+
+def names_nothing(repository: Repository) -> None:
+    """The ref names an object that is not there."""
+    (repository.place.common_dir / REF).write_text("1" * 40 + "\n")
+
+
+def names_nothing_packed(repository: Repository) -> None:
+    """The same of a ref that has no file of its own."""
+    plain(repository.root, "pack-refs", "--all")
+    packed = repository.place.common_dir / "packed-refs"
+    packed.write_text(packed.read_text().replace(top(repository), "1" * 40))

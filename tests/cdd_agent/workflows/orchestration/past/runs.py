@@ -18,6 +18,7 @@ from cdd_agent.tdd import recovery
 from cdd_agent.tdd.recovery import alone
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import (
+    PHASE_OF,
     CurrentTest,
     ErrorDetails,
     GateSummary,
@@ -27,14 +28,13 @@ from cdd_agent.work.handoff import (
     encode,
     sequence,
 )
-from cdd_agent.work.state import AttemptRecord, Phase, RunState, Status, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration.past.going import go
 from cdd_agent.workflows.orchestration.past.receipt import Receipt
 from cdd_agent.workflows.orchestration.past.rollback import Site, look, look_undo
 
 SLUG = "tdd-calculator"
 TITLES = ("adds two numbers", "subtracts", "divides")
-PHASES: Mapping[PhaseName, Phase] = {"PLAN": "plan", "RED": "red", "GREEN": "green", "REFACTOR": "refactor"}
 
 
 def said(
@@ -59,7 +59,7 @@ def said(
         retry_count=retries,
         commit=commit,
         checkpoint=None,
-        gate=GateSummary(phase=PHASES[phase], open=error is None, reasons=(), report_sha256=None),
+        gate=GateSummary(phase=PHASE_OF[phase], open=error is None, reasons=(), report_sha256=None),
     )
 
 
@@ -128,13 +128,13 @@ class Run:
         for name, text in files.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
-        title = f"{PHASES[phase]}: {TITLES[cycle - 1]}\n\nTicket: {SLUG}\nHandoff-Id: {phase.lower()}-{cycle}\n"
+        title = f"{PHASE_OF[phase]}: {TITLES[cycle - 1]}\n\nTicket: {SLUG}\nHandoff-Id: {phase.lower()}-{cycle}\n"
         commit = commit_paths(self.repository, title, paths=files, allow_empty=not files)
         append_line(self.repository, commit, line=encode(said(phase, cycle, commit=commit, following=following)))
-        checkpoint = recovery.checkpoint_ref(SLUG, self.step, name=f"{PHASES[phase]}-1")
+        checkpoint = recovery.checkpoint_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
         self.site.snapshots.take(checkpoint, message="landed")
         attempt = AttemptRecord(
-            phase=PHASES[phase],
+            phase=PHASE_OF[phase],
             number=1,
             verdict="open",
             checkpoint=checkpoint,
@@ -142,9 +142,9 @@ class Run:
             answer='{"currentTest": ...}' if phase == "PLAN" else None,
         )
         step = self.step
-        commits = {**step.commits, PHASES[phase]: commit}
-        self.keep(replace(step, attempts=(*step.attempts, attempt), commits=commits, phase=PHASES[phase]))
-        self.commits[f"{PHASES[phase]} {cycle}"] = commit
+        commits = {**step.commits, PHASE_OF[phase]: commit}
+        self.keep(replace(step, attempts=(*step.attempts, attempt), commits=commits, phase=PHASE_OF[phase]))
+        self.commits[f"{PHASE_OF[phase]} {cycle}"] = commit
         return commit
 
     def complete(self) -> None:
