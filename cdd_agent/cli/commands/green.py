@@ -64,17 +64,16 @@ def _require_place(out: Path | None) -> None:
 
 
 def _hand_over(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
-    """Write the artifact where it is wanted, and show it: as JSON to a program, in words to a person."""
+    """Show the artifact, as JSON to a program, in words to a person; then, as that may fail, write it down."""
     from cdd_agent.repl.talk.artifact import show_artifact
     from cdd_agent.storage import write_atomic
     from cdd_agent.workflows.green.artifact import encode, encode_event
 
-    if out is not None:
-        write_atomic(out.absolute(), encode(artifact))
     if invocation.as_json:
         sys.stdout.write(f"{encode_event(artifact).decode('utf-8')}\n")
         sys.stdout.flush()
-        return
-    show_artifact(artifact, screen=invocation.screen)
+    else:
+        show_artifact(artifact, screen=invocation.screen)
     if out is not None:
+        write_atomic(out.absolute(), encode(artifact))
         invocation.screen.line(f"artifact {out}", style="dim", indent=0)

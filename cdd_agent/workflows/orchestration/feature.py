@@ -79,7 +79,7 @@ def new(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
             return unfinished
         raise UsageError(
             f"The run {unfinished.slug} is not complete.",
-            hint=f"go on with it: cdd tdd resume; or give it up first: rm -r {shlex.quote(str(unfinished.folder))}",
+            hint=f"go on with it: {RESUME}; or give it up first: rm -r {shlex.quote(str(unfinished.folder))}",
         )
     slug, folder = slug_of(text), _home(root)
     names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))

@@ -19,7 +19,7 @@ from cdd_agent.work.handoff import PHASE_OF, Handoff
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.workflows.orchestration import choice, feature
 from cdd_agent.workflows.orchestration.choice import Choice
-from cdd_agent.workflows.orchestration.feature import PREFIX, Feature
+from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, Feature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def to_resume(root: Path, repository: Repository) -> Feature:
     left = left_behind(repository) if told is None and tip(repository) is None else None
     if left is not None:
         raise left
-    begin = 'begin one: cdd tdd run "what it shall do"'
+    begin = f"begin one: {BEGIN}"
     if told is None or told.is_complete:
         happened = "There is no run to go on with." if told is None else f"{told.slug} is complete."
         raise UsageError(happened, hint=begin)
