@@ -11,6 +11,8 @@ from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Re
 MANIFESTS = ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts")
 
 _WRONG = re.compile(r"^\* What went wrong:\n(?P<said>.+(?:\n> .+)?)", re.MULTILINE)
+_UNFETCHED = "offline mode"
+_FETCH = "Tests are run without network: run `gradle test` yourself once, so that what it needs is fetched"
 _ONLY_SELECTION = re.compile(r"No tests found for given includes")
 
 
@@ -47,7 +49,9 @@ def read(ended: Ended) -> Results:
     failed = any(case.failure for case in tests)
     wrong = [match["said"].replace("\n> ", " ") for match in _WRONG.finditer(output)]
     if ended.exit_status and not (failed or errors or problems) and not (tests and _ONLY_SELECTION.search(output)):
-        problems = (f"Gradle failed outside of the tests: {'; '.join(wrong)[:500] or 'it does not say why'}",)
+        why = "; ".join(wrong)[:500] or "it does not say why"
+        fetch = f". {_FETCH}" if _UNFETCHED in output else ""
+        problems = (f"Gradle failed outside of the tests: {why.rstrip('.')}{fetch}",)
     return Results(tests=tests, collect_errors=errors, problem="; ".join(problems) or None)
 
 
