@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdd_agent.testrun.environments import NOTHING_MEANT, Meant
-from cdd_agent.testrun.frameworks.runners import Call, call_of, is_pytest
+from cdd_agent.testrun.frameworks.runners import Invoked, call_of, is_pytest
 
 _SELECTS = frozenset({"-m", "-k", "--deselect", "--ignore", "--ignore-glob"})
 """Options that leave tests out; with a value."""
@@ -104,7 +104,7 @@ class _Words:
         return bool(path) and "\0" not in path and (self.root / path).exists()
 
 
-def _said(call: Call, *, root: Path) -> Asked:
+def _said(call: Invoked, *, root: Path) -> Asked:
     found = _Words(root)
     left = list(call.arguments)
     while left:

@@ -23,7 +23,7 @@ _FACTORS = re.compile(r"[\w.,!-]+:\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Invoked:
     """A call of pytest."""
 
     arguments: tuple[str, ...]
@@ -37,7 +37,7 @@ def is_pytest(word: str) -> bool:
     return _PYTEST.fullmatch(word) is not None
 
 
-def call_of(root: Path, words: Sequence[str], *, is_tried: bool = False) -> Call | None:
+def call_of(root: Path, words: Sequence[str], *, is_tried: bool = False) -> Invoked | None:
     """The call of pytest that a command comes to in the project ``root``; None if it is none that can be told.
 
     Raises ``EnvironmentMissing`` if it names an environment that has not been made, unless it ``is_tried`` only.
@@ -57,11 +57,11 @@ def call_of(root: Path, words: Sequence[str], *, is_tried: bool = False) -> Call
     except EnvironmentMissing:
         if not is_tried:
             raise
-        return Call(arguments=())
+        return Invoked(arguments=())
     return None if call is None else replace(call, unheard=(*unheard, *call.unheard))
 
 
-def _direct(root: Path, words: list[str]) -> Call | None:
+def _direct(root: Path, words: list[str]) -> Invoked | None:
     """``python -m pytest``, ``uv run pytest``, ``coverage run -m pytest`` and the like."""
     at = next((at for at, word in enumerate(words) if is_pytest(word)), None)
     if at is None:
@@ -78,13 +78,13 @@ def _direct(root: Path, words: list[str]) -> Call | None:
     elif (found := _PYTHON.fullmatch(program)) and "." in found["version"]:
         unheard = (*unheard, program)
     meant = NOTHING_MEANT if python is None else Meant(python=Path(os.path.abspath(python)))
-    return Call(arguments=tuple(words[at + 1 :]), meant=meant, unheard=unheard)
+    return Invoked(arguments=tuple(words[at + 1 :]), meant=meant, unheard=unheard)
 
 
-def _of_run(tool: str, scripts: Callable[[Path], Mapping[str, object]]) -> Callable[[Path, list[str]], Call | None]:
+def _of_run(tool: str, scripts: Callable[[Path], Mapping[str, object]]) -> Callable[[Path, list[str]], Invoked | None]:
     """``TOOL run COMMAND``, where the command may be a script of the tool's."""
 
-    def call(root: Path, words: list[str]) -> Call | None:
+    def call(root: Path, words: list[str]) -> Invoked | None:
         rest = words[2:] if words[1:2] == ["run"] else words[1:]
         found = _scripted(rest, scripts(root)) or _direct(root, rest)
         return None if found is None else replace(found, meant=_with_tool(found.meant, tool))
@@ -92,12 +92,12 @@ def _of_run(tool: str, scripts: Callable[[Path], Mapping[str, object]]) -> Calla
     return call
 
 
-def _with_tool(meant: Meant, tool: str, name: str = "") -> Meant:
+def _with_tool(meant: Meant, tool: str, *, name: str = "") -> Meant:
     """The tool's environment, unless the command names an interpreter."""
     return meant if meant.python is not None else Meant(tool=tool, name=name)
 
 
-def _scripted(words: list[str], scripts: Mapping[str, object]) -> Call | None:
+def _scripted(words: list[str], scripts: Mapping[str, object]) -> Invoked | None:
     """The call of pytest in the script that ``words`` begin with."""
     if not words or words[0] not in scripts:
         return None
@@ -120,7 +120,7 @@ def _lines(script: object) -> list[str]:
     return []
 
 
-def _of_lines(lines: Iterable[str], rest: Sequence[str]) -> Call | None:
+def _of_lines(lines: Iterable[str], rest: Sequence[str]) -> Invoked | None:
     """The first call of pytest in ``lines``; ``rest`` is put where they have a place for it, else behind."""
     for line in lines:
         filled = _REST.sub(lambda match: shlex.join(rest) if rest else (match["default"] or ""), line)
@@ -131,11 +131,11 @@ def _of_lines(lines: Iterable[str], rest: Sequence[str]) -> Call | None:
         call = _direct(Path(), [word for word in words if not _ASSIGNED.fullmatch(word)])
         if call is not None:
             more = () if _REST.search(line) else tuple(rest)
-            return Call(arguments=(*call.arguments, *more), unheard=call.unheard)
+            return Invoked(arguments=(*call.arguments, *more), unheard=call.unheard)
     return None
 
 
-def _hatch(root: Path, words: list[str]) -> Call | None:
+def _hatch(root: Path, words: list[str]) -> Invoked | None:
     """``hatch run test``, ``hatch run test:pytest``, ``hatch -e test run pytest``, ``hatch test``."""
     rest, name = words[1:], ""
     while rest and rest[0] in ("-e", "--env"):
@@ -146,23 +146,23 @@ def _hatch(root: Path, words: list[str]) -> Call | None:
         options = tuple(word for word in own if word.startswith("-"))
         after = rest[rest.index("--") + 1 :] if "--" in rest else []
         paths = [word for word in own if not word.startswith("-")]
-        return Call(arguments=(*paths, *after), meant=Meant(tool="hatch", name="hatch-test"), unheard=options)
+        return Invoked(arguments=(*paths, *after), meant=Meant(tool="hatch", name="hatch-test"), unheard=options)
     if rest[:1] != ["run"] or len(rest) < 2:
         return None
     env, colon, command = rest[1].rpartition(":")
     name, rest = (env, [command, *rest[2:]]) if colon else (name, rest[1:])
     scripts = table(table(table(settings, "envs"), name or "default"), "scripts")
     found = _scripted(rest, scripts) or _direct(root, rest)
-    return None if found is None else replace(found, meant=_with_tool(found.meant, "hatch", name))
+    return None if found is None else replace(found, meant=_with_tool(found.meant, "hatch", name=name))
 
 
-def _tox(root: Path, words: list[str]) -> Call | None:
+def _tox(root: Path, words: list[str]) -> Invoked | None:
     """``tox``, ``tox -e py311,py312 -- tests``."""
     own, rest = _parted(words[1:])
     names = [name for value in _values(own, ("-e", "--env"), many=False) for name in value.split(",") if name]
     lines = _tox_lines(root, names)
-    found = _of_lines(lines, rest) if lines else Call(arguments=tuple(rest)) if _names_pytest(root) else None
-    return None if found is None else replace(found, meant=_made(root, "tox", names, hint="--notest"))
+    found = _of_lines(lines, rest) if lines else Invoked(arguments=tuple(rest)) if _names_pytest(root) else None
+    return None if found is None else replace(found, meant=_made(root, "tox", names=names, hint="--notest"))
 
 
 def _tox_lines(root: Path, names: list[str]) -> list[str]:
@@ -179,14 +179,16 @@ def _tox_lines(root: Path, names: list[str]) -> list[str]:
     return []
 
 
-def _nox(root: Path, words: list[str]) -> Call | None:
+def _nox(root: Path, words: list[str]) -> Invoked | None:
     """``nox -s tests -- tests/unit``; what the session itself adds is written in Python, and is not known."""
     own, rest = _parted(words[1:])
     if not _names_pytest(root):
         return None
     names = _values(own, ("-s", "--session", "--sessions", "-e"), many=True)
     unheard = (f"session {name}" for name in names)
-    return Call(arguments=tuple(rest), meant=_made(root, "nox", names, hint="--install-only"), unheard=tuple(unheard))
+    return Invoked(
+        arguments=tuple(rest), meant=_made(root, "nox", names=names, hint="--install-only"), unheard=tuple(unheard)
+    )
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:
@@ -214,7 +216,7 @@ def _values(words: list[str], options: tuple[str, ...], *, many: bool) -> list[s
     return found
 
 
-def _made(root: Path, tool: str, names: list[str], *, hint: str) -> Meant:
+def _made(root: Path, tool: str, *, names: list[str], hint: str) -> Meant:
     """The environment of tox or nox that the command names; raises ``EnvironmentMissing`` if it has not been made."""
     folder = root / f".{tool}"
     wanted = [_safe(name) if tool == "nox" else name for name in names]
@@ -245,7 +247,7 @@ def _text(path: Path) -> str:
     return content_of(path).decode("utf-8", "replace")
 
 
-_TOOLS: Mapping[str, Callable[[Path, list[str]], Call | None]] = {
+_TOOLS: Mapping[str, Callable[[Path, list[str]], Invoked | None]] = {
     "poetry": _of_run("poetry", lambda _: {}),
     "pdm": _of_run("pdm", lambda root: table(table(table(toml(root / "pyproject.toml"), "tool"), "pdm"), "scripts")),
     "pipenv": _of_run("pipenv", lambda root: table(toml(root / "Pipfile"), "scripts")),
