@@ -104,7 +104,7 @@ class Settings:
     test_reruns: int = 1
     """How often a test that failed is run again, alone, to tell a flaky one from a broken one; 0: never."""
     evidence_timeout_s: float = 120.0
-    """Of all runs together that check an open GREEN from outside; 0: only the code is looked at."""
+    """Of all runs together that check an open RED, or GREEN, from outside; 0: only the code is looked at."""
     max_tokens_per_step: int = 5_000_000
     """Read and written, cached or not, by one step, or one conversation; 0: no limit, here and below."""
     max_tokens_per_ticket: int = 25_000_000

@@ -58,7 +58,7 @@ class Policy:
     budget: Budget
     """Of one attempt."""
     evidence_timeout_s: float
-    """Wall clock of the runs that check an open GREEN from outside, all together."""
+    """Wall clock of the runs that check one open gate from outside, all together."""
     edit_format: Literal["tools", "blocks"] = "tools"
     """How the model changes files."""
     most_alike: int = 3
