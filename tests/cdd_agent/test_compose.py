@@ -11,6 +11,7 @@ from cdd_agent.model.conversation import Text, UserMessage
 from cdd_agent.model.port import Request
 from cdd_agent.options import Options
 from cdd_agent.tickets.ticket import create
+from cdd_agent.trust import NotApproved
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, UsageTotals
 from cdd_agent.workflows.green.request import wanted_below
@@ -93,6 +94,18 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
     assert f"The project of these tests is {root}/services/a: its settings count." in told
+
+
+def test_what_waits_for_a_decision_in_a_folder_below_is_decided_about_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = lay(tmp_path, {"a/go.mod": "module a\n", "a/cart_test.go": "", "a/.cdd/config.yaml": "model: a\n"})
+    monkeypatch.chdir(root)
+    composition = Composition(Options(project=root), emit=lambda _: None, environment=users_folder(tmp_path / "home"))
+    with pytest.raises(NotApproved) as waits:
+        composition.green(wanted_below(root, ["a/cart_test.go"]))
+    assert "in a terminal: cdd --project a trust;" in waits.value.hint
+    assert "cdd --project a trust --digest" in waits.value.hint
 
 
 @pytest.mark.parametrize(("edit_format", "is_told"), [("tools", False), ("blocks", True)])

@@ -244,6 +244,7 @@ def _nothing(root: Path) -> NoFramework:
 def _below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
     """Folders with a framework of their own, those nearest to ``root``; none in what was fetched or built."""
     level, seen = [root], 0
+    loose: list[tuple[Path, tuple[Found, ...]]] = []
     for _ in range(_DEEPEST):
         inner: list[Path] = []
         for folder in level:
@@ -252,9 +253,11 @@ def _below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
             inner += [folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS]
         seen += len(inner)
         if seen > _MOST_FOLDERS:
-            return
+            break
         hits = [(folder, found) for folder in inner if (found := candidates(folder))]
-        yield from hits
-        if hits:
+        firm = [(folder, found) for folder, found in hits if not is_loose(folder)]
+        yield from firm
+        if firm:
             return
-        level = inner
+        level, loose = inner, loose or hits
+    yield from loose

@@ -63,6 +63,22 @@ def test_a_project_below_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "cdd --project a," in missing.value.hint, "as it is typed where the user is"
 
 
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"services/b/pyproject.toml": "", "services/b/cart.py": ""}, "services/b (pytest)"),
+        ({"a/b/c.py": ""}, "a/b (pytest)"),
+        ({"a/b/c/d/e.py": ""}, "a/b/c (pytest)"),
+    ],
+)
+def test_a_folder_above_the_project_below_is_not_taken_for_it(
+    tmp_path: Path, files: Mapping[str, str], named: str
+) -> None:
+    with pytest.raises(EnvironmentMissing) as missing:
+        detect(lay(tmp_path, files))
+    assert missing.value.happened.endswith(f"there are some in its folders: {named}.")
+
+
 def test_of_several_a_person_chooses(tmp_path: Path) -> None:
     lay(tmp_path, {"go.mod": "module a\n", "pom.xml": "<project/>"})
     asked: list[tuple[str, ...]] = []
