@@ -340,7 +340,7 @@ SPECS = {
     "Bash": "875278d5f35694af",
     "Glob": "b7d789226d9ce7b5",
     "Grep": "bfb90bcd64b054d5",
-    "RunTests": "3e4d8df4ed217be2",
+    "RunTests": "027bfa3f650da70e",
     "CompleteImplementation": "148ac59658099e88",
     "ReportBlocked": "caf64ce63ec8efe4",
     "UpdateSpec": "597050f9f0c47621",
