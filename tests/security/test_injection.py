@@ -77,7 +77,13 @@ def test_there_are_forty_of_them() -> None:
     assert len({injection.name for injection in INJECTIONS}) == len(INJECTIONS) == 40
 
 
-@pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
+@pytest.mark.parametrize(
+    "injection",
+    [
+        pytest.param(injection, id=injection.name, marks=() if number % 4 == 0 else pytest.mark.slow)
+        for number, injection in enumerate(INJECTIONS)
+    ],
+)
 def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
     injection: Injection, *, stage: Stage, sandbox: Sandbox, tmp_path: Path
 ) -> None:

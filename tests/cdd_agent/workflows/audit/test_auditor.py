@@ -142,6 +142,7 @@ def test_a_remark_beside_a_handoff_is_no_harm(history: History) -> None:
     assert history.wrong() == []
 
 
+@pytest.mark.slow
 def test_a_range_is_audited_beside_what_comes_before_it(history: History) -> None:
     audited = history.audit("HEAD~1..HEAD")
     assert [(each.phase, {claim.holds for claim in each.claims}) for each in audited] == [("REFACTOR", {True})]

@@ -112,6 +112,7 @@ def test_with_json_the_last_line_is_the_artifact_and_work_that_fails_ends_with_1
     assert git(shop, "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_the_prompt_has_it_too(shop: Path) -> None:
     typed = "/green tests/test_cart.py\n/green tests/test_none.py\n"
     done = cdd("--replay", "../recording.yaml", cwd=shop, typed=typed)

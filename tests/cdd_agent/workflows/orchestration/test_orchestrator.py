@@ -120,6 +120,7 @@ def test_a_test_that_passes_at_once_and_proves_nothing_is_dropped_and_counts_as_
     assert {event.status for event in project.seen if isinstance(event, StepFinished)} == {"completed"}
 
 
+@pytest.mark.slow
 def test_an_answer_that_disagrees_with_the_list_is_told_and_asked_for_again(runs: Runs, project: Project) -> None:
     early = replace(plan(3), content=(*plan(3, done=1).content[:1], *plan(2).content[1:]))
     turns = covered()
@@ -233,6 +234,7 @@ def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(runs: Runs, project
     assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
+@pytest.mark.slow
 def test_a_limit_ends_the_run_before_the_next_call_and_a_higher_one_goes_on(runs: Runs, project: Project) -> None:
     turns = covered()
     with pytest.raises(BudgetSpent) as caught:

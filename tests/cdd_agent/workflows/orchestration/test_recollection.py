@@ -50,6 +50,7 @@ def test_a_project_without_notes_remembers_nothing(project: Project, tmp_path: P
         to_resume(tmp_path, project.repository)
 
 
+@pytest.mark.slow
 def test_the_request_and_every_cycle_are_told_by_the_history(runs: Runs, project: Project) -> None:
     ran(runs, phases=7)
     told = recollect(project.repository)

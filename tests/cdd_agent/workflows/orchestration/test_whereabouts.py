@@ -67,6 +67,7 @@ def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, p
     assert "git switch main" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(runs: Runs, project: Project) -> None:
     turns = covered()
     with pytest.raises(KeyboardInterrupt):

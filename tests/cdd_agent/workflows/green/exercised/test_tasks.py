@@ -11,7 +11,7 @@ from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES
 from tests.cdd_agent.workflows.green.exercised.task import Task, hands_in
 from tests.cdd_agent.workflows.green.exercised.tricks import HONEST_BEFORE, HONEST_TEST, TRICKS, Trick
 
-QUICK_ONES = 2
+QUICK_ONES = 1
 """So many of each kind are in every run of the suite."""
 
 
