@@ -86,8 +86,8 @@ def test_at_a_terminal_a_person_is_asked_and_a_yes_is_kept(begun: Path, tmp_path
     arguments = ("--replay", str(replay), "exec", SLUG, "--allow-dirty")
     window = Window(tmp_path / "tmux", begun, columns=120, arguments=arguments)
     try:
-        window.screen_with("Enter runs step 1/1", f"exec {SLUG}>")
-        window.type("Enter")
+        window.screen_with("Enter runs step 1/1")
+        window.type_at(f"exec {SLUG}>", "Enter")
         window.screen_with("│ ls && frobnicate --all", "│ frobnicate --all", "Run it? y: always in this project")
         window.type("y", "Enter")
         window.screen_with("│ rm -rf durations", "This would lose work", "Run it this once?")
@@ -108,8 +108,8 @@ def test_ctrl_c_at_the_question_stops_the_turn(begun: Path, tmp_path: Path) -> N
     arguments = ("--replay", str(recording(tmp_path, UNKNOWN)), "exec", SLUG, "--allow-dirty")
     window = Window(tmp_path / "tmux", begun, columns=120, arguments=arguments)
     try:
-        window.screen_with("Enter runs step 1/1", f"exec {SLUG}>")
-        window.type("Enter")
+        window.screen_with("Enter runs step 1/1")
+        window.type_at(f"exec {SLUG}>", "Enter")
         window.screen_with("│ frobnicate --all", "Run it? y: always in this project")
         window.type("C-c")
         window.screen_with("\nStopped; nothing is half done.")

@@ -1,7 +1,6 @@
 """A real terminal, a real client: what is cut off in the middle is gone on with."""
 
 import signal
-import time
 from pathlib import Path
 
 from cdd_agent.model import recorded
@@ -24,31 +23,22 @@ def saved(path: Path, *turns: RecordedTurn) -> str:
     return str(path)
 
 
-def wait_until_closed(window: Window) -> None:
-    end = time.monotonic() + 120
-    while window.is_open():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_a_killed_conversation_is_gone_on_with_to_a_complete_spec(project: Path, tmp_path: Path) -> None:
     before = saved(tmp_path / "before.yaml", *TURNS[:2])
     window = Window(tmp_path / "one", project, columns=80, arguments=("--replay", before))
     try:
-        window.screen_with("cdd>")
-        window.type("/spec", "Enter")
+        window.type_at("cdd>", "/spec", "Enter")
         window.screen_with(QUESTION, f"spec {SLUG}>")
         window.send(signal.SIGKILL)
-        wait_until_closed(window)
+        window.wait_until_closed()
     finally:
         window.close()
     after = saved(tmp_path / "after.yaml", *TURNS[2:4])
     window = Window(tmp_path / "two", project, columns=80, arguments=("--replay", after))
     try:
-        window.screen_with("cdd>")
-        window.type("/resume", "Enter")
-        window.screen_with(f"/spec {SLUG}", QUESTION, "2  An error", f"spec {SLUG}>")
-        window.type("2", "Enter")
+        window.type_at("cdd>", "/resume", "Enter")
+        window.screen_with(f"/spec {SLUG}", QUESTION, "2  An error")
+        window.type_at(f"spec {SLUG}>", "2", "Enter")
         window.screen_with("Save this? [Y/n, or n and why]")
         window.type("Enter")
         window.screen_with(COMPLETE, f"spec {SLUG}>")
@@ -77,26 +67,24 @@ def test_what_ctrl_c_cut_off_is_part_of_the_conversation_also_after_the_end(proj
         environment = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY}
         window = Window(tmp_path / "one", project, environment=environment, arguments=("--model", "claude-loopback"))
         try:
-            window.screen_with("cdd>")
-            window.type("/spec", "Enter")
+            window.type_at("cdd>", "/spec", "Enter")
             window.screen_with("Half of what")
             window.type("C-c")
-            window.screen_with("Stopped. What was said so far is kept", f"spec {SLUG}>")
-            window.type("Say that again.", "Enter")
+            window.screen_with("Stopped. What was said so far is kept")
+            window.type_at(f"spec {SLUG}>", "Say that again.", "Enter")
             window.screen_with("Whole again.", f"spec {SLUG}>")
             window.send(signal.SIGTERM)
-            wait_until_closed(window)
+            window.wait_until_closed()
         finally:
             window.close()
         window = Window(tmp_path / "two", project, environment=environment, arguments=("--model", "claude-loopback"))
         try:
-            window.screen_with("cdd>")
-            window.type("/resume", "Enter")
-            window.screen_with("you  Say that again.", "Whole again.", f"spec {SLUG}>")
-            window.type("And now?", "Enter")
-            window.screen_with("Still here.", f"spec {SLUG}>")
-            window.type("/exit", "Enter")
-            wait_until_closed(window)
+            window.type_at("cdd>", "/resume", "Enter")
+            window.screen_with("you  Say that again.", "Whole again.")
+            window.type_at(f"spec {SLUG}>", "And now?", "Enter")
+            window.screen_with("Still here.")
+            window.type_at(f"spec {SLUG}>", "/exit", "Enter")
+            window.wait_until_closed()
         finally:
             window.close()
     assert [("Half of what" in said(request.body), len(server.requests)) for request in server.requests] == [

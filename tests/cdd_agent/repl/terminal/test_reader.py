@@ -38,13 +38,6 @@ def opened(finished: Path, tmp_path: Path) -> Iterator[Open]:
         window.close()
 
 
-def wait_until_closed(window: Window) -> None:
-    end = time.monotonic() + 60
-    while window.is_open():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @needs_tmux
 def test_a_whole_sitting(opened: Open) -> None:
     window = opened()
@@ -53,14 +46,14 @@ def test_a_whole_sitting(opened: Open) -> None:
     window.screen_with("/status [SLUG]  the tickets, or where one stands")
     window.type("tus", "Enter")
     window.screen_with("minutes-lost  Minutes without a unit are lost", "1 of 1")
-    window.type("/exec minutes-lost", "Enter")
-    window.screen_with("✔ completed", "1 of 1 steps are completed; nothing is left to do.", "cdd minutes-lost>")
-    window.type("words", "C-c")
+    window.type_at("cdd>", "/exec minutes-lost", "Enter")
+    window.screen_with("✔ completed", "1 of 1 steps are completed; nothing is left to do.")
+    window.type_at("cdd minutes-lost>", "words", "C-c")
     window.screen_with("Cleared; the up arrow brings it back.", without=("> words",))
     window.type("C-c")
     window.screen_with("Ctrl-D or /exit leaves", " cdd | minutes-lost | claude-opus-5-5")
-    window.type("/exit", "Enter")
-    wait_until_closed(window)
+    window.type_at("cdd minutes-lost>", "/exit", "Enter")
+    window.wait_until_closed()
 
 
 @needs_tmux
@@ -77,6 +70,7 @@ def test_several_lines_and_pastes_are_one_message_each(opened: Open, finished: P
     assert "line 7" not in shown
     window.type("Enter")
     window.screen_with("No agent is listening.")
+    window.type_at("cdd>")
     window.paste("if a:\n    b()\n", is_bracketed=False)
     window.screen_with("cdd> if a:\n         b()\nerror: No agent is listening.")
     history = (finished / ".cdd" / "history").read_text(encoding="utf-8")
@@ -133,8 +127,8 @@ def test_a_terminal_that_can_do_little_is_enough(variables: dict[str, str], open
     window.type("/status", "Enter")
     shown = window.screen_with("minutes-lost  Minutes without a unit are lost", "1 of 1")
     assert "WARNING" not in shown
-    window.type("C-d")
-    wait_until_closed(window)
+    window.type_at("cdd>", "C-d")
+    window.wait_until_closed()
 
 
 def drawn(pressed: str, *, color: bool | None, history: Path, encoding: str = "utf-8") -> str:

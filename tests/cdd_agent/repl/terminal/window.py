@@ -46,6 +46,21 @@ class Window:
         """Press keys, as tmux names them; the keys of one call arrive at once."""
         self._run("send-keys", "-t", "w", *typed)
 
+    def type_at(self, prompt: str, *typed: str, within_s: float = 120) -> None:
+        """Press keys once a line is read at ``prompt``, and nothing is typed yet.
+
+        What is pressed while the program works is thrown away; the same prompt also stands above, with what was typed.
+        """
+        end = time.monotonic() + within_s
+        while self._cursor_row() != prompt:
+            assert time.monotonic() < end, self.screen()
+            time.sleep(0.05)
+        self.type(*typed)
+
+    def _cursor_row(self) -> str:
+        row = self._run("display-message", "-p", "-t", "w", "#{cursor_y}").strip()
+        return self._run("capture-pane", "-p", "-t", "w", "-S", row, "-E", row).strip()
+
     def paste(self, text: str, *, is_bracketed: bool = True) -> None:
         """Paste a text as a terminal does, that says where the paste begins and ends or does not."""
         self._buffer.write_text(text, encoding="utf-8")
@@ -80,6 +95,13 @@ class Window:
 
     def is_open(self) -> bool:
         return subprocess.run([*self._tmux, "has-session"], capture_output=True, check=False).returncode == 0
+
+    def wait_until_closed(self, *, within_s: float = 120) -> None:
+        """Until the program has ended, and the terminal with it."""
+        end = time.monotonic() + within_s
+        while self.is_open():
+            assert time.monotonic() < end, self.screen()
+            time.sleep(0.05)
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
