@@ -69,7 +69,7 @@ class Adapters:
 
     @cached_property
     def root(self) -> Path:
-        """The project's folder: as told, else the enclosing git top level, else the current folder."""
+        """The project's folder, as the options tell it."""
         return self.options.root(self.environment)
 
     @cached_property

@@ -314,18 +314,19 @@ def _follow_head(ticket: str, step: StepExecution, *, why: str, was_killed: bool
     Raises ``UsageError`` if others were changed since the step ended in order; where it was killed nobody can tell.
     """
     head, snapshot = bench.repository.head(), last_checkpoint(step, bench=bench)
-    kept = bench.snapshots.take(_free_ref(ticket, step, word="undone", bench=bench), message=why)
     if head is None:
         return
-    theirs = user_files(step, bench=bench)
-    stray = [path for path in bench.snapshots.paths_unlike(head, kept) if path not in theirs]
+    wanted, theirs = Snapshot(ref="HEAD", commit=head), user_files(step, bench=bench)
+    unlike = (change.path for change in bench.snapshots.changes_since(wanted))
+    stray = [path for path in unlike if path not in theirs and not bench.snapshots.leaves_out(path)]
     if snapshot is not None and not was_killed:
         since = {change.path for change in bench.snapshots.changes_since(snapshot)}
         changed = since.intersection(stray)
         _require_unchanged(bench.called(step), changed, go_on=bench.ways_on(ticket, step).anew)
-    bench.snapshots.restore(Snapshot(ref="HEAD", commit=head), only=stray)
     bench.emit(Notice(text=f"HEAD is at a commit of somebody else's ({head[:10]}): the branch is left as it is."))
     if stray:
+        kept = bench.snapshots.take(_free_ref(ticket, step, word="undone", bench=bench), message=why)
+        bench.snapshots.restore(wanted, only=stray)
         bench.emit(RolledBack(checkpoint="HEAD", kept=kept.ref, why=why))
 
 

@@ -26,13 +26,12 @@ MOST_LINES = 12
 """Of what an agent said last, on the screen."""
 MOST_CHARACTERS = 150
 """Of what the user said last, on the screen."""
-_OF_COMMANDS = {
-    "/tdd run ": "what landed stays, nothing is half done. Go on with: /tdd resume",
-    "/tdd resume ": "what landed stays, nothing is half done. Go on with: /tdd resume",
-    "/green ": "nothing is half done. The same command goes on from there.",
-    "/audit ": "nothing was changed. The same command begins again.",
+_STOPPED = {
+    ("/tdd run ", "/tdd resume "): "what landed stays, nothing is half done. Go on with: /tdd resume",
+    ("/green ",): "nothing is half done. The same command goes on from there.",
+    ("/audit ",): "nothing was changed. The same command begins again.",
 }
-"""How a line begins -> where Ctrl-C leaves it."""
+"""How lines begin -> where Ctrl-C leaves them."""
 
 
 def open_spec(sitting: Sitting, argument: str) -> None:
@@ -158,7 +157,7 @@ def _is_unanswered(conversation: Conversation) -> bool:
 def stopped(sitting: Sitting, words: str) -> None:
     """Say where Ctrl-C leaves the user who typed ``words``."""
     screen = sitting.screen
-    told = next((told for begun, told in _OF_COMMANDS.items() if f"{words} ".startswith(begun)), None)
+    told = next((told for begun, told in _STOPPED.items() if f"{words} ".startswith(begun)), None)
     if told is not None:
         screen.line(f"Stopped; {told}", style="yellow", indent=0, hang=2)
         return

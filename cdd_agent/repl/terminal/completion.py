@@ -28,7 +28,7 @@ _SAID = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
 _TESTS_FOLLOW = re.compile(r"/green [^\n]*\Z")
 _TEST = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
 """What the paths of tests have in them."""
-_BEGUN = frozenset({"/tdd run", "/tdd rollback"})
+_INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
 """Words of a command that need more."""
 _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 
@@ -167,7 +167,7 @@ def lacks_argument(text: str) -> bool:
     >>> lacks_argument("/new"), lacks_argument("/status"), lacks_argument("/new a"), lacks_argument("/tdd run")
     (True, False, False, True)
     """
-    if text in _BEGUN:
+    if text in _INCOMPLETE:
         return True
     named = _COMMAND.match(text)
     command = next((command for command in COMMANDS if named and command.name == named["name"]), None)

@@ -1,5 +1,6 @@
 """Each event as a person reads it."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -194,16 +195,7 @@ def test_what_a_test_run_came_to_stands_below_the_tool_that_ran_it() -> None:
 
 
 def test_a_run_that_cannot_be_judged_says_why() -> None:
-    broken = events.SuiteFinished(
-        purpose="tests",
-        framework="cargo",
-        passed=0,
-        failed=0,
-        errors=0,
-        skipped=0,
-        duration_s=1,
-        problem="the tests did not end",
-    )
+    broken = replace(SUITE, purpose="tests", framework="cargo", problem="the tests did not end")
     assert printed(broken) == "→ cargo, tests: the tests did not end\n"
 
 
