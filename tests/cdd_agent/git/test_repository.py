@@ -97,7 +97,7 @@ def test_a_call_that_takes_too_long_is_an_error_of_git(repository: Repository, m
         repository.git("-c", "alias.slow=!sleep 30", "slow")
 
 
-@pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 5"])
+@pytest.mark.parametrize("rest", ["sleep 62", "sleep 62 >/dev/null 2>&1", "exec setsid sleep 30"])
 def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repository: Repository, rest: str) -> None:
     hook = repository.root / ".git" / "hooks" / "post-commit"
     hook.write_text(f"#!/bin/sh\necho said >&2\n{rest} &\necho $! > pid\n")
@@ -105,7 +105,7 @@ def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repos
     repository.may_run_hooks = lambda: True
     before, begun = repository.head(), time.monotonic()
     repository.git("commit", "--allow-empty", "-m", "quick", hooks=True)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 25
     assert repository.head() != before
     state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
     assert "setsid" in rest or not state.exists() or state.read_text().split()[2] == "Z"

@@ -102,7 +102,7 @@ def test_a_container_that_takes_too_long_is_killed_by_its_name(tmp_path: Path) -
     sandbox = ContainerSandbox(client(tmp_path))
     result = sandbox.run(Command(argv=("sleep", "60"), cwd=tmp_path, access=Access(), timeout_s=0.5))
     assert result.timed_out
-    assert result.duration_s < 4
+    assert result.duration_s < 30
     line = run_line(tmp_path)
     assert asked(tmp_path)[-1] == f"kill {line[line.index('--name') + 1]}"
 

@@ -129,10 +129,10 @@ def test_an_expression_that_the_compiler_warns_of_is_searched_for(workspace: Wor
 def test_no_pattern_takes_longer_than_its_length_would_let_expect(tmp_path: Path, pattern: str, path: str) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).touch()
-    started = time.monotonic()
+    started = time.process_time()
     assert glob(Workspace(tmp_path), pattern) == ()
     assert glob(Workspace(tmp_path), pattern[:-1]) == (path,)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_line_feed_in_a_name_is_a_character_like_others(tmp_path: Path) -> None:

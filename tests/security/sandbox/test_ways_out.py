@@ -339,7 +339,7 @@ def test_no_descendant_of_six_kinds_is_left(ground: Ground, *, waits: bool) -> N
     assert (result.timed_out, result.survivors) == (waits, 0)
     assert living_in(ground.project) == []
     if waits:
-        assert time.monotonic() - started < 3 + 2.5
+        assert time.monotonic() - started < 3 + 20  # not 1000
 
 
 def test_output_without_end_costs_little_memory(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from cdd_agent.model.secret import Secret
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer
 
 TOTAL_S = 0.8
-DRIP = tuple(part for _ in range(100) for part in (b"a", 0.05))
+SOON_S = TOTAL_S + 5
+"""What a busy machine may add; what the server sends would take longer."""
+DRIP = tuple(part for _ in range(180) for part in (b"a", 0.05))
 
 
 def failed(url: str, *, idle_s: float, said: str = "go") -> tuple[Cause, float]:
@@ -45,14 +47,14 @@ def test_a_server_that_is_never_silent_for_long_has_no_more_than_the_total(sent:
     with MessagesServer(faults=[Fault(raw=sent)]) as server:
         cause, took_s = failed(server.base_url, idle_s=0.5 if sent != (9.0,) else 60)
     assert cause == "too_slow"
-    assert TOTAL_S <= took_s < TOTAL_S + 1
+    assert TOTAL_S <= took_s < SOON_S
 
 
 def test_of_an_error_that_drips_the_status_is_told_in_time() -> None:
     with MessagesServer(faults=[Fault(raw=(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *DRIP))]) as server:
         cause, took_s = failed(server.base_url, idle_s=0.5)
     assert cause == "status"
-    assert took_s < TOTAL_S + 1
+    assert took_s < SOON_S
 
 
 def test_silence_within_the_total_is_a_failure_that_may_pass() -> None:
@@ -89,7 +91,7 @@ def test_a_server_that_takes_the_request_byte_by_byte_has_no_more_than_the_total
     with listening_slowly() as url:
         cause, took_s = failed(url, idle_s=0.7, said="x" * 20_000_000)
     assert cause == "too_slow"
-    assert took_s < TOTAL_S + 1
+    assert took_s < SOON_S
 
 
 @pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])

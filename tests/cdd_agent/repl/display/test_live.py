@@ -1,6 +1,7 @@
 """The line below the last one."""
 
 import io
+import re
 from collections.abc import Callable
 
 import pyte
@@ -47,13 +48,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _counted(rows: list[str]) -> list[str]:
+    """The rows, the seconds left open: a busy machine takes its time."""
+    return [re.sub(r"\d+ s", "N s", row) for row in rows]
+
+
 def test_it_says_what_is_going_on_below_what_was_printed(terminal: Terminal) -> None:
     live, show = live_on(terminal)
     with live.working("waiting"):
         with live.hidden():
             show("a line")
         live.say("pytest")
-        wait_for(lambda: terminal.rows == ["a line", "| pytest  0 s, Ctrl-C stops"])
+        wait_for(lambda: _counted(terminal.rows) == ["a line", "| pytest  N s, Ctrl-C stops"])
         with live.hidden():
             show("another")
     assert terminal.rows == ["a line", "another"]
