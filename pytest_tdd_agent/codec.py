@@ -359,7 +359,7 @@ def dump(
     counts: Mapping[str, int] | None = None,
     lines: Iterable[str] | None = None,
 ) -> None:
-    """Write the report to a file, whole or not at all.
+    """Write the report to a file, whole or not at all; a disk that has much to do is not waited for.
 
     ``counts`` and ``lines`` (as of ``case_line``) stand for tests that are not held in memory; the record's own if
     they are left out.
@@ -376,8 +376,6 @@ def dump(
                 file.write(between + line)
                 between = ",\n"
             file.write("\n ]\n}\n")
-            file.flush()
-            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         if temporary.exists():
