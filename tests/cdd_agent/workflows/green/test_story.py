@@ -124,7 +124,7 @@ def test_the_prompt_has_it_too(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("event", "number"),
     [
-        ("GateJudged", 1),
+        pytest.param("GateJudged", 1, marks=pytest.mark.slow),
         pytest.param("SuiteStarted", 3, marks=pytest.mark.slow),
         pytest.param("RunStarted", 1, marks=pytest.mark.slow),
         pytest.param("AttemptStarted", 1, marks=pytest.mark.slow),

@@ -83,6 +83,7 @@ def test_a_request_of_several_paragraphs_comes_back_whole(runs: Runs, project: P
     assert told.text == text
 
 
+@pytest.mark.slow
 def test_the_newest_of_two_runs_is_told_unless_one_is_named(runs: Runs, project: Project) -> None:
     ran(runs, phases=7)
     again = ScriptedModel([plan(3, titles=(*TITLES, "takes more off")), KeyboardInterrupt()])
