@@ -38,7 +38,9 @@ venv-package: # Debian keeps what `python3 -m venv` needs in a package of its ow
 demo: $(READY) ## a ticket becomes tested commits, from a recording, in a new folder
 	@$(BIN)/cdd demo
 
-test: check suite ## everything that must hold
+test: ## everything that must hold
+	@$(MAKE) --no-print-directory -j2 check compiled
+	@$(MAKE) --no-print-directory suite
 
 check: $(READY) ## format, lint, types, layers
 	$(BIN)/ruff format --check $(SOURCES)
@@ -46,8 +48,11 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+compiled: $(READY) # once for all workers of the suite
+	$(BIN)/python -m compileall -q $(SOURCES)
+	$(BIN)/python -m pytest --collect-only -qq >/dev/null
+
 suite: $(READY) ## the tests
-	$(BIN)/python -m compileall -q cdd_agent pytest_tdd_agent tests
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
