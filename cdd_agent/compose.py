@@ -1,7 +1,6 @@
 """The composition root: the only place that picks real adapters and puts the parts together."""
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -39,7 +38,7 @@ from cdd_agent.testrun.frameworks.detection import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.trust import Approvals, NotApproved, Trust
+from cdd_agent.trust import Approvals, Trust
 from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
@@ -83,7 +82,7 @@ class Adapters:
     def trust(self) -> Trust:
         """What the user has approved of what this repository brings."""
         return Trust(
-            Approvals(self.root, environment=self.environment),
+            Approvals(self.root, environment=self.environment, decided_by=self.options.typed("trust")),
             ask=self.options.ask,
             tell=lambda text: self.emit(Notice(text=text)),
         )
@@ -298,11 +297,7 @@ class Composition:
             self.adapters.emit(Notice(text=f"The project of these tests is {wanted.project}: its settings count."))
             options = replace(self.adapters.options, project=wanted.project)
             below = Composition(options, emit=self.adapters.emit, environment=self.adapters.environment)
-            try:
-                return below.green(wanted)
-            except NotApproved as waits:
-                typed = f"cdd --project {shlex.quote(os.path.relpath(options.root()))} trust"
-                raise NotApproved(waits.happened, hint=waits.hint.replace("cdd trust", typed)) from waits
+            return below.green(wanted)
         adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
         policy = Policy(
             max_attempts=own.max_iterations,

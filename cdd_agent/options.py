@@ -1,6 +1,7 @@
 """What the command line says about every command, and the project that it means."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,14 @@ class Options:
         from cdd_agent.testrun.frameworks.nearest import project_at
 
         return project_at(here, top=top)
+
+    def typed(self, words: str) -> str:
+        """``cdd WORDS`` as it means the same project from the folder that is worked in."""
+        if self.project is None:
+            return f"cdd {words}"
+        place, here = self.project.resolve(), Path.cwd()
+        shown = place.relative_to(here) if place.is_relative_to(here) else place
+        return f"cdd --project {shlex.quote(str(shown))} {words}"
 
     def recording(self, environment: Mapping[str, str] = os.environ) -> Path | None:
         """The recording that answers in the model's place, if one is named."""

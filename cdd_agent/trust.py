@@ -109,9 +109,12 @@ class _Decisions:
 class Approvals:
     """The user's decisions about one project."""
 
-    def __init__(self, project: Path, *, environment: Mapping[str, str] = os.environ) -> None:
-        """Nothing is read yet. ``environment`` says where the user's folder is."""
+    def __init__(
+        self, project: Path, *, environment: Mapping[str, str] = os.environ, decided_by: str = "cdd trust"
+    ) -> None:
+        """Nothing is read yet. ``environment`` says where the user's folder is, ``decided_by`` how to decide."""
         self._project = project.resolve()
+        self.decided_by = decided_by
         self._folder = user_folder(environment)
 
     @property
@@ -197,19 +200,19 @@ class Approvals:
         except OSError as error:
             raise EnvironmentMissing(
                 f"The file of your approvals, {self.path}, cannot be relied on: {error.strerror or error}.",
-                hint=f"make it yours alone, chmod 600 {self.path}, or move it away and decide anew: cdd trust",
+                hint=f"make it yours alone, chmod 600 {self.path}, or move it away and decide anew: {self.decided_by}",
             ) from error
         try:
             file = msgspec.json.decode(data, type=_Decisions)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EnvironmentMissing(
                 f"The file of your approvals, {self.path}, is damaged: {error}.",
-                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide anew: cdd trust",
+                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide anew: {self.decided_by}",
             ) from error
         if file.schema != SCHEMA:
             raise EnvironmentMissing(
                 f"The file of your approvals, {self.path}, is of schema {file.schema}; this cdd knows {SCHEMA}.",
-                hint="use the newer cdd that wrote it, or move the file away and decide anew: cdd trust",
+                hint=f"use the newer cdd that wrote it, or move the file away and decide anew: {self.decided_by}",
             )
         return file.decisions
 
@@ -248,13 +251,14 @@ class Trust:
         if answer is None:
             changed = self.approvals.has_changed(offer)
             if self._ask is None:
-                raise _nobody_to_ask(offer, changed=changed)
+                raise _nobody_to_ask(offer, changed=changed, command=self.approvals.decided_by)
             answer = self._ask(offer, changed)
             self.approvals.record(offer, approved=answer)
         if not answer and offer.digest not in self._told:
             self._told.add(offer.digest)
             verb = "is" if offer.subject in _SINGULAR else "are"
-            self._tell(f"The repository's {offer.name} {verb} declined: {offer.without}. cdd trust asks again.")
+            said = f"The repository's {offer.name} {verb} declined: {offer.without}."
+            self._tell(f"{said} {self.approvals.decided_by} asks again.")
         return answer
 
     def chosen(self, subject: Subject, among: tuple[str, ...]) -> str | None:
@@ -277,13 +281,13 @@ def _choice(subject: Subject, chosen: str, *, among: tuple[str, ...]) -> Offer:
     return Offer(subject=subject, source=", ".join(among), shown=(chosen,), content=content)
 
 
-def _nobody_to_ask(offer: Offer, *, changed: bool) -> NotApproved:
+def _nobody_to_ask(offer: Offer, *, changed: bool, command: str) -> NotApproved:
     """The error that says what waits for a decision, and both ways to make it."""
     has = "has" if offer.subject in _SINGULAR else "have"
     since = f"{has} changed since you decided" if changed else f"{has} not been approved"
     return NotApproved(
         f"The repository's {offer.name} ({offer.source}) {since}, and nobody is there to ask.",
-        hint=f"in a terminal: cdd trust; in a script, once you have read it: cdd trust --digest {offer.digest}",
+        hint=f"in a terminal: {command}; in a script, once you have read it: {command} --digest {offer.digest}",
     )
 
 

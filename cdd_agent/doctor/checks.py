@@ -82,7 +82,8 @@ def _trust(premises: Premises) -> Check:
     waiting = sum(answer is None for _, answer in decided)
     if waiting:
         told = f"{waiting} of {len(decided)} things that this repository brings wait for your decision"
-        return Check(name="trust", state="missing", told=told, fix="look and decide: cdd trust", details=details)
+        fix = f"look and decide: {premises.approvals.decided_by}"
+        return Check(name="trust", state="missing", told=told, fix=fix, details=details)
     if not decided:
         return Check(name="trust", state="ok", told="this repository brings nothing that needs your approval")
     told = "you have decided about all that this repository brings"

@@ -39,7 +39,8 @@ def _require(project: Path, candidate: Candidate, *, trust: Trust) -> None:
     if not trust.allows(_offer(project, candidate)):
         raise EnvironmentMissing(
             f"The project's interpreter {candidate.path} is declined, and tests need one.",
-            hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: cdd trust",
+            hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: "
+            f"{trust.approvals.decided_by}",
         )
 
 

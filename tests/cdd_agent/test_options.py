@@ -34,3 +34,21 @@ def test_outside_of_a_work_tree_it_is_the_current_folder(tmp_path: Path, monkeyp
     lay(tmp_path, {"go.mod": "", "inner/x": ""})
     monkeypatch.chdir(tmp_path / "inner")
     assert Options().root({}) == tmp_path / "inner"
+
+
+@pytest.mark.parametrize(
+    ("project", "typed"),
+    [
+        (None, "cdd trust"),
+        ("", "cdd --project . trust"),
+        ("b", "cdd --project b trust"),
+        ("my shop", "cdd --project 'my shop' trust"),
+        ("..", "cdd --project {above} trust"),
+    ],
+)
+def test_a_command_is_typed_with_the_project_that_was_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, *, project: str | None, typed: str
+) -> None:
+    monkeypatch.chdir(repository)
+    options = Options(project=None if project is None else Path(project))
+    assert options.typed("trust") == typed.format(above=repository.parent)

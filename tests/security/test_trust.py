@@ -420,5 +420,5 @@ def test_commits_go_with_approved_hooks_and_without_declined_ones(
     commit_paths(repository, "settings", paths=[str(settings.CONFIG_FILE)])
     assert (tmp_path / "mark").exists() is answer
     told = [event.text for event in seen if isinstance(event, Notice)]
-    without = "The repository's commit hooks are declined: commits are made without them. cdd trust asks again."
-    assert told == ([] if answer else [without])
+    without = "The repository's commit hooks are declined: commits are made without them."
+    assert told == ([] if answer else [f"{without} cdd --project {trusted} trust asks again."])

@@ -38,7 +38,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
             if digest not in known:
                 raise UsageError(
                     f"Nothing here has the digest {digest}: it has changed, or is not there any more.",
-                    hint="cdd trust shows what there is now",
+                    hint=f"{approvals.decided_by} shows what there is now",
                 )
         for digest in digests:
             approvals.record(known[digest], approved=True)
@@ -56,7 +56,11 @@ def _list_commands(approvals: "Approvals", *, invocation: Invocation) -> None:
     commands = approvals.commands()
     if commands:
         screen = invocation.screen
-        screen.line("Commands that the agent may run here unasked; cdd trust --forget drops them:", indent=0, hang=2)
+        screen.line(
+            f"Commands that the agent may run here unasked; {approvals.decided_by} --forget drops them:",
+            indent=0,
+            hang=2,
+        )
         for command in commands:
             first, *more = command.splitlines() or [""]
             screen.line(f"{first} ..." if more else first, indent=2, hang=2)
@@ -91,5 +95,6 @@ def _go_through(found: "Iterable[Offer]", approvals: "Approvals", *, invocation:
         screen.gap()
         raise UsageError(
             f"{undecided} of them wait for your decision, and nobody is there to ask.",
-            hint="cdd trust in a terminal; or, once you know what it is: cdd trust --digest SHA",
+            hint=f"{approvals.decided_by} in a terminal; or, once you know what it is: "
+            f"{approvals.decided_by} --digest SHA",
         )

@@ -91,7 +91,7 @@ def test_without_a_terminal_offers_are_shown_and_nothing_is_decided(
     output = capsys.readouterr()
     assert "make lint" in output.out
     assert len(digest_in(output.out)) == 64
-    assert "cdd trust --digest SHA" in output.err
+    assert f"cdd --project {project} trust --digest SHA" in output.err
     assert not (tmp_path / "state").exists()
     assert hook.exists()
 
