@@ -36,7 +36,7 @@ class LandlockSandbox:
 
     def run(self, command: Command) -> Result:
         """Run the program with a home and a folder for temporary files that are gone afterwards."""
-        with tempfile.TemporaryDirectory(prefix="cdd-run-") as folder:
+        with tempfile.TemporaryDirectory(prefix="cdd-run-", ignore_cleanup_errors=True) as folder:
             home, temporary = Path(folder) / "home", Path(folder) / "tmp"
             home.mkdir()
             temporary.mkdir()
