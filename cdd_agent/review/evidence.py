@@ -6,29 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
+from cdd_agent.git.notes.history import decoded
 from cdd_agent.git.notes.store import read_lines
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.codec import LIMIT_BYTES
-
-
-class _Gate(msgspec.Struct):
-    """The verdict in a note."""
-
-    phase: str
-    open: bool
-    report_sha256: str | None = None
-
-
-class _Note(msgspec.Struct):
-    """As much of a note as is shown."""
-
-    seq: int
-    phase: str
-    gate: _Gate
-    retryCount: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,25 +27,18 @@ class Evidence:
 def evidence_of(repository: Repository, commit: CommitId, *, reports: Collection[str]) -> tuple[Evidence, ...]:
     """What the notes on ``commit`` say, one for each phase in order; ``reports``: see ``kept_reports``.
 
-    A line that is no note of this program is passed over: whoever can push can write one.
+    A line that is no handoff is passed over, as whoever can push can write one; so is one that no gate stands behind.
     """
-    notes: dict[str, _Note] = {}
-    for line in read_lines(repository, commit):
-        try:
-            note = msgspec.json.decode(line, type=_Note)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-        if note.phase not in notes or notes[note.phase].seq <= note.seq:
-            notes[note.phase] = note
-    return tuple(
-        Evidence(
-            phase=note.phase.lower(),
-            is_open=note.gate.open,
-            tries=note.retryCount + 1,
-            report=_standing(note.gate.report_sha256, reports),
-        )
-        for note in sorted(notes.values(), key=lambda note: note.seq)
-    )
+    found: dict[str, Evidence] = {}
+    for handoff in sorted(decoded(read_lines(repository, commit)), key=lambda handoff: handoff.seq):
+        if handoff.gate is not None:
+            found[handoff.phase] = Evidence(
+                phase=handoff.phase.lower(),
+                is_open=handoff.gate.open,
+                tries=handoff.retry_count + 1,
+                report=_standing(handoff.gate.report_sha256, reports),
+            )
+    return tuple(found.values())
 
 
 def kept_reports(folder: Path) -> frozenset[str]:
