@@ -39,14 +39,17 @@ def vi_reader() -> Read:
 def press_in_turn(
     keys: PipeInput, *pressed: str | Callable[[Buffer], object], pause_s: float = 0.1
 ) -> threading.Thread:
-    """Press keys one after the other, as a person would who looks in between; what is called is waited for."""
+    """Press keys one after the other, as a person would who looks in between; what is called is waited for.
+
+    The first is pressed at the prompt: what waits for that is read as lines of a terminal.
+    """
     session = get_app_session()
 
     def holds(condition: Callable[[Buffer], object]) -> bool:
-        return session.app is not None and bool(condition(session.app.current_buffer))
+        return session.app is not None and session.app.is_running and bool(condition(session.app.current_buffer))
 
     def press() -> None:
-        for key in pressed:
+        for key in (lambda _: True, *pressed):
             time.sleep(pause_s)
             if isinstance(key, str):
                 keys.send_text(key)
