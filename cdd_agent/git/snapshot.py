@@ -47,16 +47,6 @@ class Snapshot:
         return self.ref.startswith(_OWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Present:
-    """The work tree as it is."""
-
-    tree: str
-    record: Record
-    converted: frozenset[str]
-    """Paths whose bytes are a program's affair: see ``converted``."""
-
-
 class Snapshots:
     """Takes and restores snapshots of one work tree, ``left_out`` (root-relative folders) excepted."""
 
@@ -72,12 +62,12 @@ class Snapshots:
     def take(self, ref: str, *, message: str) -> Snapshot:
         """Keep the work tree as it is now under ``ref``, replacing what the ref held."""
         own = _own(ref)
-        present = self._look()
-        beside = keep(present.record, repository=self._repository)
+        tree, record = self._look()
+        beside = keep(record, repository=self._repository)
         parent = () if beside is None else ("-p", self._commit_tree(beside, message="files byte for byte"))
-        commit = self._commit_tree(present.tree, *parent, message=message)
+        commit = self._commit_tree(tree, *parent, message=message)
         self._repository.git("update-ref", own, commit)
-        self._records.note(commit, present.record)
+        self._records.note(commit, record)
         return Snapshot(ref=ref, commit=commit)
 
     def hold_ignored(self, ref: str) -> None:
@@ -98,15 +88,18 @@ class Snapshots:
         found = self._repository.git("for-each-ref", "--format=%(objectname)", _own(ref)).split()
         return Snapshot(ref=ref, commit=CommitId(found[0])) if found else None
 
-    def changes_since(self, snapshot: Snapshot) -> tuple[Change, ...]:
-        """What differs between the snapshot and the work tree as it is now, be it only in line ends."""
-        present = self._look()
-        changes = self._repository.changes(snapshot.commit, present.tree, submodules=False)
+    def changes_since(self, snapshot: Snapshot, *, until: Snapshot | None = None) -> tuple[Change, ...]:
+        """What differs between the snapshot and the work tree, be it only in line ends.
+
+        As the work tree is now, or as it was when ``until`` was taken.
+        """
+        tree, record = self._look() if until is None else (until.commit, self._records.of(until.commit))
+        changes = self._repository.changes(snapshot.commit, tree, submodules=False)
         if not snapshot.is_ours:
             return changes
-        kept = self._records.of(snapshot.commit)
+        unlike = self._records.of(snapshot.commit).unlike(record)
         found = {change.path: change for change in changes}
-        for path in kept.unlike(present.record) - present.converted:
+        for path in unlike - converted(self._repository, unlike) if unlike else ():
             found.setdefault(path, Change(path=path, kind="modified"))
         return tuple(found[path] for path in sorted(found, key=encoded))
 
@@ -143,17 +136,16 @@ class Snapshots:
                     set_bits(path, record.bits[path], files=self._files, root=self._repository.root)
         return undone
 
-    def _look(self) -> _Present:
-        """The work tree as it is, its tree written."""
+    def _look(self) -> tuple[str, Record]:
+        """The work tree as it is: its tree, which is written, and what is to be known beside it."""
         repository = self._repository
         with candid_index(repository) as index:
             # Not `add --update`: that runs git inside each submodule, under the configuration of that repository.
             changed = repository.git("diff-files", "--name-only", "-z", "--ignore-submodules=all", variables=index)
-            _update(repository, changed, *_ADD, index=index)
             untracked = repository.git("ls-files", "--others", "--exclude-standard", "-z", variables=index)
             files = (path for path in untracked.split("\0") if path and not path.endswith("/"))
             added = "".join(f"{path}\0" for path in files if not self.leaves_out(path))
-            _update(repository, added, *_ADD, index=index)
+            _update(repository, changed + added, *_ADD, index=index)
             tracked = (
                 entry for entry in repository.git("ls-files", "--stage", "-z", variables=index).split("\0") if entry
             )
@@ -166,8 +158,7 @@ class Snapshots:
         head = repository.head() if by_program else None
         committed = {} if head is None else entries_of(repository, head)
         unchanged = frozenset(path for path in by_program if committed.get(path) == kept[path])
-        record = record_of(kept, files=self._files, as_git_has_them=unchanged)
-        return _Present(tree=tree, record=record, converted=by_program)
+        return tree, record_of(kept, files=self._files, as_git_has_them=unchanged)
 
     def _commit_tree(self, tree: str, *options: str, message: str) -> CommitId:
         """The id of a commit of ``tree`` that is part of no history."""

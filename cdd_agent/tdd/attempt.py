@@ -1,6 +1,5 @@
 """One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from cdd_agent.evidence.trees import (
     sources_in,
     sources_of_tests,
 )
-from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.guarded.keys import mask
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
@@ -77,17 +75,20 @@ def make_attempt(
     brief = bench.brief(item, phase)
     run = _worked(item, brief, step=step, ground=ground, is_anew=is_anew, bench=bench)
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
+    ref = recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}")
+    left = checkpoint = bench.snapshots.take(ref, message=f"{phase} attempt {number}")
     report: SuiteReport | None = None
+    evidence = ""
+    offences: tuple[Reason, ...] = ()
     if run.ended_by is not None and run.ended_by.name == blocked.NAME:
         judged, evidence = _given_up(phase, run.ended_by), "the agent gave up"
-    elif brief.judge is not None:
-        judged, evidence = _judged_by_words(item, brief, text=run.text, step=step, ground=ground, bench=bench)
+    elif brief.judge is None:
+        judged, report = _judged_by_tests(item, phase, left=left, keep=path, ground=ground, bench=bench)
+        offences, checkpoint = _put_back(item, phase, left=left, step=step, ground=ground, bench=bench)
     else:
-        judged, report = _judge(item, phase, step=step, keep=path, ground=ground, bench=bench)
-        evidence = ""
-    checkpoint = bench.snapshots.take(
-        recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}"), message=f"{phase} attempt {number}"
-    )
+        offences, checkpoint = _put_back(item, phase, left=left, step=step, ground=ground, bench=bench)
+        judged, evidence = _judged_by_words(brief, run.text, left=left, ground=ground, bench=bench)
+    judged = verdict.joined(judged, offences)
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
         judged = verdict.joined(judged, doubts)
@@ -131,9 +132,11 @@ def judge_part(
     Files and report are kept apart from the attempt's own.
     """
     path = recovery.report_path(step, "green-part", bench=bench)
-    judged, report = _judge(item, "green", step=step, keep=path, ground=ground, bench=bench)
     ref = recovery.checkpoint_ref(item.ticket, step, name="green-part")
-    checkpoint = bench.snapshots.take(ref, message="what is kept of green")
+    left = bench.snapshots.take(ref, message="what is kept of green")
+    judged, report = _judged_by_tests(item, "green", left=left, keep=path, ground=ground, bench=bench)
+    offences, checkpoint = _put_back(item, "green", left=left, step=step, ground=ground, bench=bench)
+    judged = verdict.joined(judged, offences)
     if judged.open and report is not None:
         judged = verdict.joined(judged, _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench))
     return replace(
@@ -192,13 +195,12 @@ def _given_up(phase: Phase, call: ToolCall) -> Verdict:
 
 
 def _judged_by_words(
-    item: WorkItem, brief: Brief, *, text: str, step: StepExecution, ground: Ground, bench: Workbench
+    brief: Brief, text: str, *, left: Snapshot, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, str]:
-    """The verdict where no test can judge, and what it rests on; changes the phase does not allow are put back."""
+    """The verdict where no test can judge, and what it rests on; what was put back of the changes is told too."""
     assert brief.judge is not None
-    changes = bench.snapshots.changes_since(ground.snapshot)
-    offences = _put_back_offences(item, brief.phase, changes=changes, step=step, ground=ground, bench=bench)
-    reasons = (*offences, *brief.judge(text))
+    reasons = tuple(brief.judge(text))
+    changes = bench.snapshots.changes_since(ground.snapshot, until=left)
     changed = ", ".join(change.path for change in changes) or "no file"
     return Verdict(phase=brief.phase, open=not reasons, reasons=reasons), f"the answer, and {changed} changed"
 
@@ -267,32 +269,25 @@ def _listed(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
     return tuple(map(bench.in_repository, item.sources))
 
 
-def _judge(
-    item: WorkItem, phase: Phase, *, step: StepExecution, keep: Path, ground: Ground, bench: Workbench
-) -> tuple[Verdict, SuiteReport | None]:
-    """The verdict on the work tree and the report it rests on; changes the phase does not allow are put back."""
-    changes = bench.snapshots.changes_since(ground.snapshot)
-    if not changes:
-        return verdict.nothing_done(item, phase), None
-    judged, report = _judged_by_tests(item, phase, keep=keep, ground=ground, bench=bench)
-    offences = _put_back_offences(item, phase, changes=changes, step=step, ground=ground, bench=bench)
-    return verdict.joined(judged, offences), report
-
-
 def _judged_by_tests(
-    item: WorkItem, phase: Phase, *, keep: Path, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, left: Snapshot, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
-    """The gate's verdict: by the item's tests alone if they come first, are not all, and do not pass; else by all."""
+    """The gate's verdict on the files that are ``left``, and the report it rests on.
+
+    By the item's tests alone if they come first, are not all, and do not pass; else by all.
+    """
+    if not bench.snapshots.changes_since(ground.snapshot, until=left):
+        return verdict.nothing_done(item, phase), None
     scope = bench.policy.gate_runs
     before = (*(case.nodeid for case in ground.baseline.tests), *(e.nodeid for e in ground.baseline.collect_errors))
     are_all = all(verdict.concerns(item, nodeid) for nodeid in before)
     if phase == "green" and item.tests and bench.policy.targets_first and not are_all:
-        run = bench.run_targets("the targets", targets=item.tests, keep=keep)
+        run = bench.run_targets("the targets", targets=item.tests, keep=keep, before=left)
         if run.report is not None:
             alone = verdict.of_targets(item, phase, report=run.report, baseline=ground.baseline)
             if not alone.open:
                 return alone, run.report
-    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope)
+    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope, before=left)
     if run.report is None:
         return verdict.not_run(phase, run.problem or "no report"), None
     return verdict.of_run(
@@ -300,10 +295,11 @@ def _judged_by_tests(
     ), run.report
 
 
-def _put_back_offences(
-    item: WorkItem, phase: Phase, *, changes: Sequence[Change], step: StepExecution, ground: Ground, bench: Workbench
-) -> tuple[Reason, ...]:
-    """Put back what the phase does not allow to be changed; a reason for each."""
+def _put_back(
+    item: WorkItem, phase: Phase, *, left: Snapshot, step: StepExecution, ground: Ground, bench: Workbench
+) -> tuple[tuple[Reason, ...], Snapshot]:
+    """Put back what the phase does not allow to be changed; a reason for each, and the files as they stay."""
+    changes = bench.snapshots.changes_since(ground.snapshot, until=left)
     offences = verdict.trespasses(
         phase,
         changes,
@@ -314,7 +310,8 @@ def _put_back_offences(
     )
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
-    return tuple(offences.values())
+        left = bench.snapshots.take(left.ref, message=f"what stays of {phase}")
+    return tuple(offences.values()), left
 
 
 def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, bench: Workbench) -> tuple[Reason, ...]:

@@ -7,7 +7,7 @@ from typing import Protocol
 from cdd_agent.agent.permission import Permission
 from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.snapshot import Snapshots
+from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.port import Model
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
@@ -79,15 +79,23 @@ class Workbench:
         inside = self.workspace.root.resolve().relative_to(self.repository.root.resolve()).as_posix()
         return path if inside == "." else f"{inside}/{path}"
 
-    def run_suite(self, purpose: str, *, keep: Path | None = None, targets: tuple[str, ...] = ()) -> SuiteRun:
+    def run_suite(
+        self,
+        purpose: str,
+        *,
+        keep: Path | None = None,
+        targets: tuple[str, ...] = (),
+        before: Snapshot | None = None,
+    ) -> SuiteRun:
         """Run tests and say so before and after; files they leave behind, or change, are put back as they were.
 
         Otherwise a database or a picture that a test writes would count as the agent's work, and be committed. A run
         whose report is kept is evidence: no compiled code that an earlier one may have planted takes part.
+        ``before``: the files as they are, if they have just been kept.
         """
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
-        before = self.snapshots.take("refs/cdd/tests/before", message="before a test run")
+        before = before or self.snapshots.take("refs/cdd/tests/before", message="before a test run")
         suite = self.suite if keep is None else self.suite.anew()
         run = suite.run(targets, keep=keep)
         for notice in run.notices:
@@ -98,13 +106,15 @@ class Workbench:
         self.emit(run.finished(purpose, framework=framework))
         return run
 
-    def run_targets(self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None) -> SuiteRun:
+    def run_targets(
+        self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None
+    ) -> SuiteRun:
         """Run the tests that ``targets`` name; their whole files if pytest cannot find a test in one of them.
 
         A file that cannot be imported has no tests for pytest, and only a run of the file says why.
         """
-        run = self.run_suite(purpose, targets=targets, keep=keep)
+        run = self.run_suite(purpose, targets=targets, keep=keep, before=before)
         files = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
         if run.was_refused and files != targets:
-            return self.run_suite(purpose, targets=files, keep=keep)
+            return self.run_suite(purpose, targets=files, keep=keep, before=before)
         return run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import BudgetSpent, CddError, EnvironmentMissing, GateClosed, ModelError, UsageError
-from cdd_agent.events import Notice, RunFinished, StepFinished, StepStarted, TurnEnded
+from cdd_agent.events import GateJudged, Notice, RunFinished, StepFinished, StepStarted, TurnEnded
 from cdd_agent.model.conversation import Turn
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.work.state import Status
@@ -29,7 +29,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     whole,
     writes,
 )
-from tests.fakes.model import ScriptedModel, says
+from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project
 
 ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refactor: no changes needed")
@@ -137,6 +137,18 @@ def test_a_list_agent_that_writes_more_than_the_list_is_refused(runs: Runs, proj
     runs.begin(scripted)
     assert project.log[:4] == list(ONE)
     assert "PLAN writes test-list.md only" in str([e for e in project.seen if getattr(e, "summary", "")])
+
+
+def test_the_list_agents_answer_is_held_against_the_files_without_what_was_put_back(
+    runs: Runs, project: Project
+) -> None:
+    own = call("Bash", command=f"echo 'def test_takes_ten_percent_off(): pass' > {TESTS}")
+    both = replace(plan(1), content=(own, *plan(1).content))
+    with pytest.raises(GateClosed, match="PLAN was refused 2 times"):
+        runs.begin(model(both, both))
+    judged = [event for event in project.seen if isinstance(event, GateJudged)]
+    assert [reason.partition(":")[0] for event in judged for reason in event.reasons] == ["source_changed"] * 2
+    assert all(TESTS in event.evidence for event in judged)
 
 
 def test_where_nobody_is_there_the_run_ends_and_says_why_in_the_note(runs: Runs, project: Project) -> None:
