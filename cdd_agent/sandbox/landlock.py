@@ -40,8 +40,7 @@ class LandlockSandbox:
             home, temporary = Path(folder) / "home", Path(folder) / "tmp"
             home.mkdir()
             temporary.mkdir()
-            own = {"HOME": str(home), "TMPDIR": str(temporary), "GIT_CONFIG_NOSYSTEM": "1"}
-            environment = environment_for(command) | own | dict(command.variables)
+            environment = environment_for(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
             access = command.access
             read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
             write = (*_DEVICES, folder, *map(str, access.read_write))

@@ -21,6 +21,6 @@ class PlainSandbox:
         shared one, and waits until that is done.
         """
         with tempfile.TemporaryDirectory(prefix="cdd-run-", ignore_cleanup_errors=True) as temporary:
-            environment = environment_for(command) | {"TMPDIR": temporary} | dict(command.variables)
+            environment = environment_for(command, TMPDIR=temporary)
             argv = (program(command, environment), *command.argv[1:])
             return carry_out(command, Launch(level=self.level, argv=argv, environment=environment))

@@ -67,9 +67,10 @@ class Launch:
     """An end by a signal is told as 128 and its number."""
 
 
-def environment_for(command: Command) -> dict[str, str]:
-    """The environment built for a program: the few variables of ours, and the command's own."""
-    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | dict(command.variables)
+def environment_for(command: Command, **rung: str) -> dict[str, str]:
+    """The environment built for a program: the few variables of ours, over them the ``rung``'s, then the command's."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return kept | rung | dict(command.variables)
 
 
 def program(command: Command, environment: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.agent.editing.whole_files import WholeFiles
@@ -24,6 +24,7 @@ from cdd_agent.evidence.trees import (
     sources_in,
     sources_of_tests,
 )
+from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.guarded.keys import mask
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
@@ -42,6 +43,15 @@ from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
 
 ANSWER_CAP = 20_000
 """Characters of an agent's last words that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """The files as an attempt left them."""
+
+    snapshot: Snapshot
+    changes: tuple[Change, ...]
+    """Since the phase began."""
 
 
 def attempts_at(phase: Phase, step: StepExecution) -> tuple[AttemptRecord, ...]:
@@ -75,8 +85,8 @@ def make_attempt(
     brief = bench.brief(item, phase)
     run = _worked(item, brief, step=step, ground=ground, is_anew=is_anew, bench=bench)
     path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
-    ref = recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-{number}")
-    left = checkpoint = bench.snapshots.take(ref, message=f"{phase} attempt {number}")
+    left = _kept(item, step=step, name=f"{phase}-{number}", ground=ground, bench=bench)
+    checkpoint = left.snapshot
     report: SuiteReport | None = None
     evidence = ""
     offences: tuple[Reason, ...] = ()
@@ -84,10 +94,10 @@ def make_attempt(
         judged, evidence = _given_up(phase, run.ended_by), "the agent gave up"
     elif brief.judge is None:
         judged, report = _judged_by_tests(item, phase, left=left, keep=path, ground=ground, bench=bench)
-        offences, checkpoint = _put_back(item, phase, left=left, step=step, ground=ground, bench=bench)
+        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, bench=bench)
     else:
-        offences, checkpoint = _put_back(item, phase, left=left, step=step, ground=ground, bench=bench)
-        judged, evidence = _judged_by_words(brief, run.text, left=left, ground=ground, bench=bench)
+        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, bench=bench)
+        judged, evidence = _judged_by_words(brief, run.text, left=left)
     judged = verdict.joined(judged, offences)
     if phase == "green" and judged.open and report is not None:
         doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
@@ -132,10 +142,9 @@ def judge_part(
     Files and report are kept apart from the attempt's own.
     """
     path = recovery.report_path(step, "green-part", bench=bench)
-    ref = recovery.checkpoint_ref(item.ticket, step, name="green-part")
-    left = bench.snapshots.take(ref, message="what is kept of green")
+    left = _kept(item, step=step, name="green-part", ground=ground, bench=bench)
     judged, report = _judged_by_tests(item, "green", left=left, keep=path, ground=ground, bench=bench)
-    offences, checkpoint = _put_back(item, "green", left=left, step=step, ground=ground, bench=bench)
+    offences, checkpoint = _put_back_offences(item, "green", left=left, step=step, ground=ground, bench=bench)
     judged = verdict.joined(judged, offences)
     if judged.open and report is not None:
         judged = verdict.joined(judged, _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench))
@@ -194,14 +203,18 @@ def _given_up(phase: Phase, call: ToolCall) -> Verdict:
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
-def _judged_by_words(
-    brief: Brief, text: str, *, left: Snapshot, ground: Ground, bench: Workbench
-) -> tuple[Verdict, str]:
-    """The verdict where no test can judge, and what it rests on; what was put back of the changes is told too."""
+def _kept(item: WorkItem, *, step: StepExecution, name: str, ground: Ground, bench: Workbench) -> _Left:
+    """The files as they are, kept as a checkpoint before they are judged."""
+    ref = recovery.checkpoint_ref(item.ticket, step, name=name)
+    snapshot = bench.snapshots.take(ref, message=f"what was left by {name}")
+    return _Left(snapshot=snapshot, changes=bench.snapshots.changes_since(ground.snapshot, until=snapshot))
+
+
+def _judged_by_words(brief: Brief, text: str, *, left: _Left) -> tuple[Verdict, str]:
+    """The verdict where no test can judge, and what it rests on."""
     assert brief.judge is not None
     reasons = tuple(brief.judge(text))
-    changes = bench.snapshots.changes_since(ground.snapshot, until=left)
-    changed = ", ".join(change.path for change in changes) or "no file"
+    changed = ", ".join(change.path for change in left.changes) or "no file"
     return Verdict(phase=brief.phase, open=not reasons, reasons=reasons), f"the answer, and {changed} changed"
 
 
@@ -270,24 +283,24 @@ def _listed(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
 
 
 def _judged_by_tests(
-    item: WorkItem, phase: Phase, *, left: Snapshot, keep: Path, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, left: _Left, keep: Path, ground: Ground, bench: Workbench
 ) -> tuple[Verdict, SuiteReport | None]:
     """The gate's verdict on the files that are ``left``, and the report it rests on.
 
     By the item's tests alone if they come first, are not all, and do not pass; else by all.
     """
-    if not bench.snapshots.changes_since(ground.snapshot, until=left):
+    if not left.changes:
         return verdict.nothing_done(item, phase), None
     scope = bench.policy.gate_runs
     before = (*(case.nodeid for case in ground.baseline.tests), *(e.nodeid for e in ground.baseline.collect_errors))
     are_all = all(verdict.concerns(item, nodeid) for nodeid in before)
     if phase == "green" and item.tests and bench.policy.targets_first and not are_all:
-        run = bench.run_targets("the targets", targets=item.tests, keep=keep, before=left)
+        run = bench.run_targets("the targets", targets=item.tests, keep=keep, before=left.snapshot)
         if run.report is not None:
             alone = verdict.of_targets(item, phase, report=run.report, baseline=ground.baseline)
             if not alone.open:
                 return alone, run.report
-    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope, before=left)
+    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope, before=left.snapshot)
     if run.report is None:
         return verdict.not_run(phase, run.problem or "no report"), None
     return verdict.of_run(
@@ -295,14 +308,14 @@ def _judged_by_tests(
     ), run.report
 
 
-def _put_back(
-    item: WorkItem, phase: Phase, *, left: Snapshot, step: StepExecution, ground: Ground, bench: Workbench
+def _put_back_offences(
+    item: WorkItem, phase: Phase, *, left: _Left, step: StepExecution, ground: Ground, bench: Workbench
 ) -> tuple[tuple[Reason, ...], Snapshot]:
     """Put back what the phase does not allow to be changed; a reason for each, and the files as they stay."""
-    changes = bench.snapshots.changes_since(ground.snapshot, until=left)
+    stays = left.snapshot
     offences = verdict.trespasses(
         phase,
-        changes,
+        left.changes,
         off_limits=ground.off_limits,
         tests=_named_tests(item, bench),
         layout=layout_of(bench.repository, bench.suite),
@@ -310,8 +323,8 @@ def _put_back(
     )
     if offences:
         recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
-        left = bench.snapshots.take(left.ref, message=f"what stays of {phase}")
-    return tuple(offences.values()), left
+        stays = bench.snapshots.take(stays.ref, message=f"what stays of {phase}")
+    return tuple(offences.values()), stays
 
 
 def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, bench: Workbench) -> tuple[Reason, ...]:
