@@ -34,7 +34,7 @@ from cdd_agent.sandbox.ladder import asked_for, choose
 from cdd_agent.tdd.briefing import BriefFor
 from cdd_agent.tdd.policy import Policy
 from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.frameworks.detection import NoFramework
+from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cdd_agent.agent.permission import AskCommand
     from cdd_agent.model.anthropic_api import MayWait
     from cdd_agent.model.secret import Secret
-    from cdd_agent.testrun.frameworks.detection import Choose
+    from cdd_agent.testrun.frameworks.detect import Choose
     from cdd_agent.trust import Ask
 
 
@@ -57,7 +57,7 @@ class Options:
         top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
         if here == top:
             return top
-        from cdd_agent.testrun.frameworks.nearest import project_at
+        from cdd_agent.testrun.frameworks.detect import project_at
 
         return project_at(here, top=top)
 

@@ -227,7 +227,7 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
     """What reads it: stamps for people, the age of a lock, and a date that a server names."""
     allowed = {
         *("clock.py", "storage.py", "git/failure.py", "model/api/failure.py"),
-        *("git/notes/locks.py", "testrun/frameworks/command_suite.py"),
+        *("git/notes/locks.py", "testrun/frameworks/suite.py"),
         *("agent/talk/recall.py", "repl/actions/talks.py", "repl/terminal/history.py"),
     }
     reads = re.compile(r"\btime\.time\(|\bdatetime\.now\(|utcnow\(|fromisoformat\(|strptime\(")

@@ -468,7 +468,7 @@ def _begins_with_a_word(node: ast.Call) -> bool:
 def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
     found = {module.relative_to(PACKAGE).as_posix() for module in MODULES if "rmtree" in module.read_text()}
-    assert found == {"storage.py", "testrun/run.py", "testrun/frameworks/surroundings/lent.py"}
+    assert found == {"storage.py", "testrun/run.py", "testrun/frameworks/environment.py"}
 
 
 def test_a_work_tree_inside_the_project_stays_with_all_that_is_in_it(tmp_path: Path) -> None:

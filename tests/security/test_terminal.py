@@ -338,8 +338,8 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
     ("cdd_agent/cli/commands/doctor.py", "sys.stdout"): "JSON in ASCII",
     ("cdd_agent/cli/commands/green.py", "sys.stdout"): "JSON of the artifact",
-    ("cdd_agent/testrun/frameworks/plain/unittest_program.py", "sys.stdout"): "of the tests' own process",
-    ("cdd_agent/testrun/frameworks/plain/unittest_program.py", "sys.stderr"): "of the tests' own process",
+    ("cdd_agent/testrun/frameworks/unittest_program.py", "sys.stdout"): "of the tests' own process",
+    ("cdd_agent/testrun/frameworks/unittest_program.py", "sys.stderr"): "of the tests' own process",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
     (
         "cdd_agent/cli/invocation.py",

@@ -1,22 +1,78 @@
-"""The suite of a project: what runs its tests is found, approved as far as it needs that, and put into the sandbox."""
+"""``tdd.properties``: the file that other programs of this kind read; of it, how tests are run and for how long.
 
+The suite of a project: what runs its tests is found, approved as far as it needs that, and put into the sandbox.
+"""
+
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.settings import Settings, private_folder
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.approved import approved_interpreter, approved_python
 from cdd_agent.testrun.detect import PytestMissing
-from cdd_agent.testrun.frameworks import properties, pytest_command
-from cdd_agent.testrun.frameworks.command_suite import CommandSuite
-from cdd_agent.testrun.frameworks.detection import Choose, Found, candidates, detect
-from cdd_agent.testrun.frameworks.plain import UNITTEST
+from cdd_agent.testrun.frameworks.detect import Choose, Found, candidates, detect
+from cdd_agent.testrun.frameworks.pytest_command import asked, told
+from cdd_agent.testrun.frameworks.suite import CommandSuite
+from cdd_agent.testrun.frameworks.unittest import UNITTEST
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
-from cdd_agent.trust import Trust
+from cdd_agent.trust import Offer, Trust
+
+FILE = "tdd.properties"
+_LIMIT_BYTES = 16_000
+_LINE = re.compile(r"\s*(?P<key>test\.command|bash\.timeout)\s*[=:]\s*(?P<value>.*?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Properties:
+    """What the file says that is of use here."""
+
+    command: str = ""
+    """``test.command``."""
+    timeout_s: float | None = None
+    """``bash.timeout``, in seconds."""
+
+
+def offered_properties(project: Path) -> Offer | None:
+    """The lines of the file that would take effect, if there are any."""
+    found = _lines(project)
+    if not found:
+        return None
+    shown = tuple(f"{key}={value}" for _, key, value in found)
+    return Offer(subject="test command", source=FILE, shown=shown, content="\n".join(shown).encode())
+
+
+def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Properties:
+    """What the file says, if the user approves those very lines; raises ``DocumentError`` for a time that is none."""
+    offer = offered_properties(project)
+    if offer is None or not allows(offer):
+        return Properties()
+    command, timeout_s = "", None
+    for number, key, value in _lines(project):
+        if key == "test.command":
+            command = value
+        elif value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000:
+            timeout_s = float(value)
+        else:
+            problem = Problem(line=number, message=f"{key} must be seconds, a number above 0, not {value[:20]!r}")
+            raise DocumentError(FILE, (problem,), hint="correct it, or say test_timeout_s in .cdd/config.yaml")
+    return Properties(command=command, timeout_s=timeout_s)
+
+
+def _lines(project: Path) -> list[tuple[int, str, str]]:
+    """Number, key and value of the lines that count."""
+    try:
+        text = read_ordinary(project / FILE, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return []
+    found = [(number, _LINE.fullmatch(line)) for number, line in enumerate(text.splitlines(), start=1)]
+    return [(number, match["key"], match["value"]) for number, match in found if match and match["value"]]
+
 
 IN_PYTHON_ONLY = (
     "GREEN is checked by its gate and by a second run in a clean copy; tests with a known result, a look at the code "
@@ -44,7 +100,7 @@ class Circumstances:
 def suite_of(wanted: Circumstances) -> Suite:
     """The project's tests, by what the user says, else by what is found; nothing of the repository's is run for it."""
     limits = wanted.settings
-    told = properties.read(wanted.root, allows=wanted.trust.allows)
+    told = read_properties(wanted.root, allows=wanted.trust.allows)
     command = limits.test_command or ("" if limits.framework else told.command)
     found = _found(wanted, command=command)
     is_usual = limits.test_timeout_s == Settings().test_timeout_s
@@ -82,12 +138,12 @@ def _found(wanted: Circumstances, *, command: str) -> Found:
 
 
 def _pytest(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestSuite:
-    said = pytest_command.asked(wanted.root, found.finding.argv)
+    said = asked(wanted.root, found.finding.argv)
     interpreter = approved_interpreter(
         wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, meant=said.meant
     )
     if said.unheard:
-        wanted.tell(pytest_command.told(found.finding.argv, said.unheard))
+        wanted.tell(told(found.finding.argv, said.unheard))
     narrowed = f"{PYTEST.looked_for}; test_command narrows them to `{shlex.join(said.selects)}`"
     return PytestSuite(
         root=wanted.root,

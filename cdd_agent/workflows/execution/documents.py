@@ -14,8 +14,8 @@ from cdd_agent.git.commits import commit_paths, require_identity, require_undist
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem, phases_of
-from cdd_agent.testrun.frameworks.detection import NoFramework
-from cdd_agent.testrun.frameworks.nearest import has_framework, projects_of
+from cdd_agent.testrun.frameworks.detect import NoFramework
+from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
 from cdd_agent.tickets.spec import Spec

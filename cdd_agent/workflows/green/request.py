@@ -18,7 +18,7 @@ from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.policy import Kind, WorkItem
 from cdd_agent.tdd.rules.verdict import names
 from cdd_agent.tdd.workbench import Ways
-from cdd_agent.testrun.frameworks.nearest import has_framework, projects_of
+from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.failure import STRUCTURAL, kind_inside

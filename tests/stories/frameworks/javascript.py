@@ -5,7 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cdd_agent.testrun.frameworks.javascript.samples import INSTALLED, install
+from tests.cdd_agent.testrun.frameworks.javascript_samples import INSTALLED, install
 from tests.stories.frameworks.language import Language, Ready
 
 _CACHES = (".vite*", ".cache")

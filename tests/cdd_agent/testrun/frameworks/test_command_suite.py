@@ -7,9 +7,9 @@ import pytest
 
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun.frameworks.command_suite import CommandSuite
 from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
-from cdd_agent.testrun.frameworks.plain import MAKE
+from cdd_agent.testrun.frameworks.make import MAKE
+from cdd_agent.testrun.frameworks.suite import CommandSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure
 

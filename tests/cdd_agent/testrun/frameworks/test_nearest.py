@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.nearest import has_framework, project_at, projects_of
+from cdd_agent.testrun.frameworks.detect import has_framework, project_at, projects_of
 from tests.cdd_agent.testrun.frameworks.test_detection import CARGO, PACKAGE, lay
 
 NODE = PACKAGE % "node --test"

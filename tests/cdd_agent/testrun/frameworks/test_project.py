@@ -9,8 +9,8 @@ from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.settings import Settings
 from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.frameworks.command_suite import CommandSuite
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
+from cdd_agent.testrun.frameworks.suite import CommandSuite
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.trust import Approvals, Offer, Trust
 from tests.fakes.approval import users_folder

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import DocumentError
-from cdd_agent.testrun.frameworks.properties import FILE, Properties, offered, read
+from cdd_agent.testrun.frameworks.project import FILE, Properties
+from cdd_agent.testrun.frameworks.project import offered_properties as offered
+from cdd_agent.testrun.frameworks.project import read_properties as read
 
 
 def test_the_two_keys_are_read_once_the_user_has_approved_just_these_lines(tmp_path: Path) -> None:

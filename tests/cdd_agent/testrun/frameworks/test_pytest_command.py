@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.environments import Meant
-from cdd_agent.testrun.frameworks.detection import detect
+from cdd_agent.testrun.frameworks.detect import detect
 from cdd_agent.testrun.frameworks.pytest_command import asked, told
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 

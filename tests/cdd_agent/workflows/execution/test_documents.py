@@ -2,7 +2,7 @@ import pytest
 
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.events import Committed
-from cdd_agent.testrun.frameworks.detection import NoFramework, detect
+from cdd_agent.testrun.frameworks.detect import NoFramework, detect
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.execution.documents import (
     Documents,

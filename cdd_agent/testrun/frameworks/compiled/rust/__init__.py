@@ -1,1 +1,0 @@
-"""Tests in Rust: run by cargo, or by nextest."""

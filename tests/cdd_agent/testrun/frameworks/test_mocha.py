@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.testrun.frameworks.javascript import MOCHA
+from tests.cdd_agent.testrun.frameworks.javascript_samples import (
+    BROKEN,
+    copied,
+    ended,
+    expected,
+    kept,
+    outcomes,
+    unloaded,
+    why,
+)
+
+RESULTS = Path("/results")
+
+
+def added(*targets: str) -> list[str]:
+    """What follows the options that every run has."""
+    return [word for word in MOCHA.arguments(targets, RESULTS) if word not in MOCHA.arguments((), RESULTS)]
+
+
+def test_targets_are_files_and_a_pattern_of_names() -> None:
+    assert "--reporter-option=output=/results/mocha.json" in MOCHA.arguments((), RESULTS)
+    assert added("test/a.js") == ["test/a.js"]
+    assert added("test/unit") == ["--recursive", "test/unit"]
+    assert added("-a.test.js::-b > c") == [
+        "--reporter-option=output=/results/selected-mocha.json",
+        r"--grep=(?:^|\s)(?:-b(?: > | )c)$",
+        "./-a.test.js",
+    ]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_cannot_be_loaded_is_told_of_what_was_printed(name: str, *, tmp_path: Path) -> None:
+    root = copied("mocha", tmp_path)
+    file = f"broken/{name}.test.js"
+    found = MOCHA.read(ended(root, output="noise\n" + kept(root, f"mocha-{name}.txt")))
+    assert (found.problem, found.tests) == (None, ())
+    assert unloaded(found) == {file: expected("mocha", "unloaded")[file]}
+
+
+def test_a_run_that_ends_well_without_results_was_left(tmp_path: Path) -> None:
+    found = MOCHA.read(ended(tmp_path, exit_status=0, output="Exception during run: Error: no"))
+    assert found.collect_errors == ()
+    assert (found.problem or "").startswith("mocha ended with status 0 and wrote no results")
+
+
+def test_results_that_cannot_be_read_are_a_problem(tmp_path: Path) -> None:
+    found = MOCHA.read(ended(tmp_path, files={"mocha.json": '{"tests": 1}'}))
+    assert (found.problem or "").startswith("The results that mocha wrote cannot be read: ")
+
+
+def test_a_hook_that_failed_stands_for_its_test(tmp_path: Path) -> None:
+    root = copied("mocha", tmp_path)
+    found = MOCHA.read(ended(root, files={"mocha.json": kept(root, "mocha.json")}))
+    assert why(found, "test/calc.test.js::prepared > never runs").phase == "setup"
+    assert why(found, "test/calc.test.js::cleaned > runs").phase == "teardown"
+
+
+def test_a_hook_for_no_certain_test_stands_for_itself(tmp_path: Path) -> None:
+    title = '"before all" hook in "{root}"'
+    hook = {"title": title, "fullTitle": title, "file": str(tmp_path / "a.js"), "err": {"message": "no"}}
+    found = MOCHA.read(ended(tmp_path, files={"mocha.json": json.dumps({"tests": [], "failures": [hook]})}))
+    assert outcomes(found) == {f"a.js::{title}": "error: exception test"}
+
+
+def test_a_status_that_no_test_explains_is_a_problem(tmp_path: Path) -> None:
+    found = MOCHA.read(ended(tmp_path, exit_status=7, output="late", files={"mocha.json": '{"tests": []}'}))
+    assert found.problem == "mocha ended with status 7 though no test ran:\nlate"
