@@ -8,8 +8,8 @@ from cdd_agent.errors import CddError, EnvironmentMissing
 from cdd_agent.git import hooks
 from cdd_agent.testrun import approved
 from cdd_agent.testrun.environments import NOTHING_MEANT, Meant
-from cdd_agent.testrun.frameworks.project import offered_properties, read_properties
-from cdd_agent.testrun.frameworks.pytest_command import asked
+from cdd_agent.testrun.frameworks.project import offer_properties, read_properties
+from cdd_agent.testrun.frameworks.pytest_command import parse_command
 from cdd_agent.trust import Offer
 
 
@@ -21,7 +21,7 @@ def offers(premises: Premises) -> tuple[Offer, ...]:
         of_hooks = None
     found = (
         settings.offered(premises.root),
-        offered_properties(premises.root),
+        offer_properties(premises.root),
         approved.offered(premises.root, environment=premises.environment, meant=_meant(premises)),
         of_hooks,
     )
@@ -33,6 +33,6 @@ def _meant(premises: Premises) -> Meant:
     try:
         said = read_properties(premises.root, allows=lambda offer: premises.approvals.decision(offer) is True)
         command = premises.settings().test_command or said.command
-        return asked(premises.root, shlex.split(command)).meant
+        return parse_command(premises.root, shlex.split(command)).meant
     except (CddError, ValueError):  # what is wrong with them is told where they are used
         return NOTHING_MEANT

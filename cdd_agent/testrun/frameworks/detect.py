@@ -1,10 +1,8 @@
-"""Which framework runs a project's tests: what the user says, else what the files of the project say. Runs nothing.
+"""Decides which folder is the project and which framework runs its tests. Reads files, runs nothing.
 
-Which folder of a repository is the project: the nearest one upwards that has tests of its own, by rules.
-
-A plain repository is one project, wherever in it somebody stands: that a folder holds Python or tests is not enough, a
-manifest, or a framework that no folder above it has, is. Runs nothing.
-
+The framework is what the user names, else what the project's files say. A plain repository is one project, from any
+of its folders: a folder that merely holds Python or tests is not a project; one with a manifest is, or one with a
+framework that no folder above it has.
 """
 
 import os
@@ -18,27 +16,16 @@ from typing import TypeAlias
 from cdd_agent import settings
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks.dotnet import DOTNET
+from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Finding, Framework
-from cdd_agent.testrun.frameworks.go import GO
-from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
-from cdd_agent.testrun.frameworks.jvm import GRADLE, MAVEN
-from cdd_agent.testrun.frameworks.make import MAKE
 from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
-from cdd_agent.testrun.frameworks.rust import CARGO, NEXTEST
-from cdd_agent.testrun.frameworks.unittest import UNITTEST
 from cdd_agent.tickets.ticket import all_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 PYTEST = "pytest"
 LOOKED_FOR = "a Python project (pyproject.toml, setup.py, pytest.ini, *.py ...)"
-"""What makes a project one of pytest's, in words."""
-COMMAND = replace(MAKE, name="command", looked_for="test_command in .cdd/config.yaml", find=lambda _: None)
-"""Whatever else a person types to run tests: only its exit status is known."""
-FRAMEWORKS = (VITEST, JEST, MOCHA, NODE, NEXTEST, CARGO, GO, MAVEN, GRADLE, DOTNET, UNITTEST, MAKE)
+"""What a project of pytest's contains, in words."""
 
-_LAST = frozenset({UNITTEST.name, MAKE.name})
-"""Looked at only where nothing else is found."""
 _DEEPEST = 3
 _MOST_FOLDERS = 2_000
 _PROJECT = (
@@ -51,24 +38,20 @@ _TEST_FILES = ("test_*.py", "*_test.py", "tests/test_*.py", "tests/*/test_*.py",
 _SOURCES = ("*.py", "src/*.py", "src/*/*.py", "tests/*.py")
 _BELOW = ("*/*.py",)
 _ENVIRONMENTS = (".venv", "venv", "env")
-_WORDS = (
-    (r"(?:.*/)?vitest(?:\.m?js)?", VITEST.name),
-    (r"(?:.*/)?jest(?:\.js)?", JEST.name),
-    (r"(?:.*/)?_?mocha(?:\.js)?", MOCHA.name),
-    (r"nextest", NEXTEST.name),
-    (r"(?:.*/)?cargo", CARGO.name),
-    (r"(?:.*/)?go", GO.name),
-    (r"(?:.*/)?mvnw?", MAVEN.name),
-    (r"(?:.*/)?gradlew?", GRADLE.name),
-    (r"(?:.*/)?dotnet", DOTNET.name),
-    (r"unittest", UNITTEST.name),
-)
-"""Word of a command -> the framework that it runs, the first rule that fits any word."""
-_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
+_PACKAGE_MANAGERS = frozenset({"npm", "pnpm", "yarn", "bun"})
 _SHELL = re.compile(r"[;&|<>$`*?(){}\n]")
+_TEST_FOLDERS = frozenset({"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"})
+"""Folders in which what looks like a package belongs to the tests of the package around it."""
+_CONFIGURES = ("pytest.ini", "tox.ini", "setup.cfg", "requirements.txt")
+_PACKAGES = ("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock")
+_PACKAGE = re.compile(rb"^\[(?:project|build-system|tool\.(?:poetry|pytest)\b[\w.]*)\]", re.MULTILINE)
+_NAMED = re.compile(rb"^(?:framework|test_command)\s*:", re.MULTILINE)
+_BY_FRAMEWORK = {each.name: each for each in FRAMEWORKS}
+_WITHOUT_MANIFEST = frozenset({PYTEST, *(each.name for each in FRAMEWORKS if each.is_fallback)})
+"""Frameworks that are found by less than a manifest."""
 
 Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
-"""Asks a person which of several is meant: a question, what there is to choose from; the number of the answer."""
+"""Asks a person a question with several answers; returns the number of the answer."""
 
 
 class NoFramework(EnvironmentMissing):
@@ -85,39 +68,38 @@ class Found:
 
     @property
     def name(self) -> str:
-        """As the setting calls it."""
+        """The name in the setting ``framework``."""
         return PYTEST if self.framework is None else self.framework.name
 
 
 def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose | None = None) -> Found:
-    """What runs the tests of the project in ``root``; ``framework`` and ``command`` are what the user says of it.
+    """Return what runs the tests of the project in ``root``; ``framework`` and ``command`` are the user's settings.
 
-    Raises ``EnvironmentMissing`` if nothing is found, or several and nobody can be asked; the error says what was
+    Raises ``EnvironmentMissing`` if nothing is found, or several and nobody can be asked. The error lists what was
     looked for, or what to write.
     """
     if command:
-        return _of_command(root, command, framework=framework)
+        return _by_command(root, command, framework=framework)
     if framework:
-        return _named(root, framework)
+        return _by_name(root, framework)
     found = candidates(root)
     if not found:
-        raise _nothing(root)
+        raise _explain_nothing(root)
     if len(found) == 1:
         return found[0]
     if choose is None:
-        raise _several(root, found)
-    asked = tuple(f"{each.name}: {each.finding.why}" for each in found)
-    return found[choose("Several test frameworks are found here. Which one runs the tests?", asked)]
+        raise _explain_several(root, found)
+    answers = tuple(f"{each.name}: {each.finding.why}" for each in found)
+    return found[choose("Several test frameworks are found here. Which one runs the tests?", answers)]
 
 
 def candidates(root: Path) -> tuple[Found, ...]:
-    """Every framework that the files in ``root`` speak of, but those that another one stands for."""
+    """Return every framework that the files in ``root`` name, without those that another one replaces."""
     others = [Found(framework=each, finding=found) for each in FRAMEWORKS if (found := each.find(root))]
-    names = {found.name for found in others}
-    if NEXTEST.name in names:
-        others = [found for found in others if found.name != CARGO.name]
-    first = [found for found in others if found.name not in _LAST]
-    why = why_pytest(root, is_alone=not first)
+    replaced = {each.framework.replaces for each in others if each.framework}
+    others = [each for each in others if each.name not in replaced]
+    first = [each for each in others if each.framework and not each.framework.is_fallback]
+    why = explain_pytest(root, is_alone=not first)
     if why is not None:
         manifest = next((root / name for name in (*_CONFIGURED, *_PROJECT) if (root / name).is_file()), root)
         python = Found(framework=None, finding=Finding(manifest=manifest, argv=(PYTEST,), why=why))
@@ -125,8 +107,8 @@ def candidates(root: Path) -> tuple[Found, ...]:
     return tuple(first) or tuple(others[:1])
 
 
-def why_pytest(root: Path, *, is_alone: bool) -> str | None:
-    """Why a project's tests are pytest's; a Python file is enough only where no other framework is found."""
+def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
+    """Return why pytest runs a project's tests; a Python file is enough only where no other framework is found."""
     for name in _CONFIGURED:
         if (root / name).is_file():
             return f"there is {name}"
@@ -134,45 +116,44 @@ def why_pytest(root: Path, *, is_alone: bool) -> str | None:
         if found := next(root.glob(pattern), None):
             return f"there is {found.relative_to(root).as_posix()}"
     for name in _MENTIONS:
-        if re.search(rb"\bpytest\b", content_of(root / name)):
+        if re.search(rb"\bpytest\b", _content_of(root / name)):
             return f"{name} names pytest"
-    if is_alone and (alone := next(_told_alone(root, (*_SOURCES, *_BELOW)), None)):
+    if is_alone and (alone := next(_find_python(root, (*_SOURCES, *_BELOW)), None)):
         return f"there is {alone.relative_to(root).as_posix()}"
     return None
 
 
 def is_loose(root: Path) -> bool:
-    """Whether nothing but a Python file in some folder of its makes the project one of pytest's."""
+    """Return whether pytest is found only because of a Python file in some folder."""
     found = [each.name for each in candidates(root)]
-    return found == [PYTEST] and why_pytest(root, is_alone=False) is None and not any(_told_alone(root, _SOURCES))
+    return found == [PYTEST] and explain_pytest(root, is_alone=False) is None and not any(_find_python(root, _SOURCES))
 
 
-def _told_alone(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """What makes a project Python's where no other framework is found, sources by ``patterns``."""
+def _find_python(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    """Yield what makes this a Python project: manifests, environments, and sources by ``patterns``."""
     environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
     yield from (path for path in (*(root / name for name in _PROJECT), *environments) if path.is_file())
     sources = (path for pattern in patterns for path in root.glob(pattern))
     yield from (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
 
 
-def content_of(path: Path) -> bytes:
-    """What is in a file of a project, nothing if it cannot be read."""
+def _content_of(path: Path) -> bytes:
     try:
         return read_ordinary(path, limit_bytes=4_000_000)
     except OSError:
         return b""
 
 
-def _of_name(name: str) -> Framework | None:
-    """The framework of a name, None for pytest; raises ``UsageError`` for another word."""
-    known = {each.name: each for each in FRAMEWORKS}
-    if name != PYTEST and name not in known:
-        raise UsageError(f"framework: {name} is none that cdd knows.", hint=f"say one of {', '.join((PYTEST, *known))}")
-    return known.get(name)
+def _framework_of(name: str) -> Framework | None:
+    """Return the framework of a name, None for pytest; raises ``UsageError`` for an unknown name."""
+    if name != PYTEST and name not in _BY_FRAMEWORK:
+        names = ", ".join((PYTEST, *_BY_FRAMEWORK))
+        raise UsageError(f"framework: {name} is none that cdd knows.", hint=f"say one of {names}")
+    return _BY_FRAMEWORK.get(name)
 
 
-def _named(root: Path, name: str) -> Found:
-    framework, why = _of_name(name), "the settings say so"
+def _by_name(root: Path, name: str) -> Found:
+    framework, why = _framework_of(name), "the settings say so"
     if framework is None:
         return Found(framework=None, finding=Finding(manifest=root, argv=(PYTEST,), why=why))
     finding = framework.find(root)
@@ -185,8 +166,8 @@ def _named(root: Path, name: str) -> Found:
     return Found(framework=framework, finding=replace(finding, why=f"{why}; {finding.why}"))
 
 
-def _of_command(root: Path, command: str, *, framework: str) -> Found:
-    """What a command of the user's runs: by its words if no framework is named; unknown ones tell an exit status."""
+def _by_command(root: Path, command: str, *, framework: str) -> Found:
+    """Return what a command runs: by its words if no framework is named; an unknown one has only an exit status."""
     is_shells = _SHELL.search(command) is not None
     try:
         words = shlex.split(command)
@@ -194,41 +175,36 @@ def _of_command(root: Path, command: str, *, framework: str) -> Found:
         raise UsageError(f"test_command cannot be read: {error}.", hint="quote it as in a shell") from error
     if not words:
         raise UsageError("test_command is empty.", hint="write the command that runs all tests")
-    why = "test_command says so"
     if framework:
-        known = _of_name(framework)
+        known = _framework_of(framework)
     elif is_shells:
         known = COMMAND
     else:
-        name = PYTEST if runs_pytest(root, words) else _told_by(words)
-        known = None if name == PYTEST else _by_scripts(root, words) if name is None else _of_name(name)
+        known = None if runs_pytest(root, words) else _named_by(words) or _by_scripts(root, words)
     argv = tuple(words)
     if known is UNITTEST:
-        argv = argv[:1]
+        argv = argv[:1]  # the interpreter: cdd's own program runs the tests
     elif is_shells and known is not None:
         argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
     elif words[0] == "npm" and known is not COMMAND and "--" not in words:
-        argv = (*argv, "--")
-    return Found(framework=known, finding=Finding(manifest=root, argv=argv, why=why))
+        argv = (*argv, "--")  # npm keeps options before this for itself
+    return Found(framework=known, finding=Finding(manifest=root, argv=argv, why="test_command says so"))
 
 
-def _told_by(words: list[str]) -> str | None:
-    """The framework that a command names."""
+def _named_by(words: list[str]) -> Framework | None:
+    """Return the framework that a command names."""
     if "node" in (os.path.basename(word) for word in words) and "--test" in words:
-        return NODE.name
-    for pattern, name in _WORDS:
-        if any(re.fullmatch(pattern, word) for word in words):
-            return name
-    return None
+        return NODE
+    return next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None)
 
 
 def _by_scripts(root: Path, words: list[str]) -> Framework:
-    """What a package manager's script runs, if one framework of JavaScript is found; else nothing but the status."""
-    found = [each for each in (VITEST, JEST, MOCHA, NODE) if words[0] in _SCRIPTS and each.find(root)]
+    """Return what a package manager's script runs, if exactly one framework of JavaScript is found."""
+    found = [each for each in JAVASCRIPT if words[0] in _PACKAGE_MANAGERS and each.find(root)]
     return found[0] if len(found) == 1 else COMMAND
 
 
-def _several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
+def _explain_several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
     shown = "; ".join(f"{each.name} ({each.finding.why})" for each in found)
     names = " or ".join(f"framework: {each.name}" for each in found)
     return EnvironmentMissing(
@@ -237,9 +213,9 @@ def _several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
     )
 
 
-def _nothing(root: Path) -> NoFramework:
-    """The error that no framework was found: with where there is one below, or all that was looked for."""
-    below = list(_detection_below(root))
+def _explain_nothing(root: Path) -> NoFramework:
+    """Return the error that no framework was found: with the folders below that have one, or what was looked for."""
+    below = list(_find_below(root))
     if below:
         shown = ", ".join(f"{folder.relative_to(root)} ({found[0].name})" for folder, found in below[:8])
         first = shlex.quote(os.path.relpath(below[0][0]))
@@ -254,16 +230,12 @@ def _nothing(root: Path) -> NoFramework:
     )
 
 
-def _detection_below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
-    """Folders with a framework of their own, those nearest to ``root``; none in what was fetched or built."""
+def _find_below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
+    """Yield the folders nearest to ``root`` with a framework of their own."""
     level, seen = [root], 0
     loose: list[tuple[Path, tuple[Found, ...]]] = []
     for _ in range(_DEEPEST):
-        inner: list[Path] = []
-        for folder in level:
-            with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-            inner += [folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS]
+        inner = [each for folder in level for each in _subfolders(folder)]
         seen += len(inner)
         if seen > _MOST_FOLDERS:
             break
@@ -276,34 +248,32 @@ def _detection_below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
     yield from loose
 
 
-_OF_TESTS = frozenset({"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"})
-"""Folders in which what looks like a package belongs to the tests of the one around it."""
-_CONFIGURES = ("pytest.ini", "tox.ini", "setup.cfg", "requirements.txt")
-_PACKAGES = ("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock")
-_PACKAGE = re.compile(rb"^\[(?:project|build-system|tool\.(?:poetry|pytest)\b[\w.]*)\]", re.MULTILINE)
-_SAYS = re.compile(rb"^(?:framework|test_command)\s*:", re.MULTILINE)
-_BY_HAND = frozenset({PYTEST, UNITTEST.name, MAKE.name})
-"""Frameworks that are found by less than a manifest."""
+def _subfolders(folder: Path) -> Iterator[Path]:
+    """Yield the folders directly below, without what was fetched or built."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    yield from (folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS)
 
 
 def project_at(here: Path, *, top: Path) -> Path:
-    """The project of somebody who stands in ``here``, a folder at or below ``top``.
+    """Return the project of a person who works in ``here``, a folder at or below ``top``.
 
-    It is the nearest folder upwards with tickets, a settings file, or a framework of its own; else ``top``. A package
-    inside a project that has tickets and a framework is a part of it: its tickets are meant.
+    It is the nearest folder upwards with tickets, a settings file or a framework of its own; else ``top``. A package
+    inside a project with tickets and a framework is a part of that project.
     """
-    way = tuple(_upwards(here, top))
-    for number, folder in enumerate(way):
-        if folder == top or _is_settled(folder):
+    upwards = tuple(_iterate_upwards(here, top))
+    for number, folder in enumerate(upwards):
+        is_set_up = (folder / settings.CONFIG_FILE).is_file() or bool(all_tickets(folder))
+        if folder == top or is_set_up:
             return folder
         if _is_package(folder, top=top):
-            around = (each for each in way[number + 1 :] if all_tickets(each) and candidates(each))
+            around = (each for each in upwards[number + 1 :] if all_tickets(each) and candidates(each))
             return next(around, folder)
     return top
 
 
 def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
-    """Folder at or below ``root`` -> the first of ``files``, relative to ``root``, that belongs to it."""
+    """Return folder at or below ``root`` -> the first of ``files``, relative to ``root``, that belongs to it."""
     found: dict[Path, str] = {}
     for file in files:
         path = root / file
@@ -312,86 +282,64 @@ def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
 
 
 def has_framework(root: Path) -> bool:
-    """Whether the tests of ``root`` itself are found, or its settings, approved or not, say what runs them."""
+    """Return whether ``root`` itself has tests, or its settings, approved or not, say what runs them."""
     try:
-        told = settings.offered(root)
+        offer = settings.offered(root)
     except DocumentError:
         return True
-    return (told is not None and _SAYS.search(told.content) is not None) or bool(_names(root, is_top=True))
+    return (offer is not None and _NAMED.search(offer.content) is not None) or bool(_own_names(root, is_top=True))
 
 
-def _upwards(here: Path, top: Path) -> Iterator[Path]:
-    """Folders that are there, from ``here`` to ``top``; ``top`` alone if ``here`` lies elsewhere."""
+def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
+    """Yield existing folders from ``here`` to ``top``; only ``top`` if ``here`` lies elsewhere."""
     if here.is_relative_to(top):
         yield from (folder for folder in (here, *here.parents) if folder.is_relative_to(top) and folder.is_dir())
     else:
         yield top
 
 
-def _is_settled(folder: Path) -> bool:
-    """Whether somebody has made it a project of ours."""
-    return (folder / settings.CONFIG_FILE).is_file() or bool(all_tickets(folder))
-
-
 def _is_package(folder: Path, *, top: Path) -> bool:
-    """Whether a folder below ``top`` has a framework of its own."""
+    """Return whether a folder below ``top`` has a framework of its own."""
     parts = folder.relative_to(top).parts
-    if any(part.startswith(".") or part in IGNORED_FOLDERS | _OF_TESTS for part in parts):
+    if any(part.startswith(".") or part in IGNORED_FOLDERS | _TEST_FOLDERS for part in parts):
         return False
-    above = tuple(_upwards(folder.parent, top))
-    names = _names(folder)
-    if any(name not in _BY_HAND and not _is_member(folder, name, above=above) for name in names):
+    above = tuple(_iterate_upwards(folder.parent, top))
+    names = _own_names(folder)
+    if any(name not in _WITHOUT_MANIFEST and not _is_member(folder, name, above=above) for name in names):
         return True
-    if PYTEST in names and _is_pythons(folder):
+    if PYTEST in names and _is_python_package(folder):
         return True
-    around = frozenset[str]().union(*(_names(each, is_top=each == top) for each in above))
+    around = frozenset[str]().union(*(_own_names(each, is_top=each == top) for each in above))
     if PYTEST in names:
-        return PYTEST not in around and why_pytest(folder, is_alone=False) is not None
+        return PYTEST not in around and explain_pytest(folder, is_alone=False) is not None
     return bool(names) and not around
 
 
-def _names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
-    """The frameworks of a folder, as far as they are its own: Python files in folders below it may be those'.
+def _own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
+    """Return the frameworks of a folder itself: Python files in folders below may belong to packages there.
 
-    Those of ``top`` are, unless there are packages beside them.
+    At the top of a repository they belong to the top, unless there are such packages.
     """
-    if is_loose(folder) and (not is_top or any(map(_has_manifest, _nearest_below(folder)))):
+    below = (each for each in _subfolders(folder) if each.name not in _TEST_FOLDERS)
+    if is_loose(folder) and (not is_top or any(map(_has_manifest, below))):
         return frozenset()
     return frozenset(found.name for found in candidates(folder))
 
 
 def _has_manifest(folder: Path) -> bool:
-    """Whether more than Python files says that it is a package."""
+    """Return whether more than Python files make a folder a package."""
     names = {found.name for found in candidates(folder)}
     configures = any((folder / name).is_file() for name in _CONFIGURES)
-    return not names <= _BY_HAND or (PYTEST in names and (configures or _is_pythons(folder)))
+    return not names <= _WITHOUT_MANIFEST or (PYTEST in names and (configures or _is_python_package(folder)))
 
 
-def _nearest_below(folder: Path) -> Iterator[Path]:
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    yield from (folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS | _OF_TESTS)
-
-
-def _is_pythons(folder: Path) -> bool:
-    """Whether it is a package, or a project with locked dependencies."""
+def _is_python_package(folder: Path) -> bool:
+    """Return whether a folder is a Python package, or a project with locked dependencies."""
     has_lock = any((folder / name).is_file() for name in _PACKAGES)
-    return has_lock or _PACKAGE.search(content_of(folder / "pyproject.toml")) is not None
+    return has_lock or _PACKAGE.search(_content_of(folder / "pyproject.toml")) is not None
 
 
 def _is_member(folder: Path, name: str, *, above: tuple[Path, ...]) -> bool:
-    """Whether a build that is begun further up runs the folder's tests too."""
-    return not _begins_build(folder, name) and any(_begins_build(each, name) for each in above)
-
-
-def _begins_build(folder: Path, name: str) -> bool:
-    match name:
-        case CARGO.name | NEXTEST.name:
-            return re.search(rb"^\[workspace\b", content_of(folder / "Cargo.toml"), re.MULTILINE) is not None
-        case MAVEN.name:
-            return b"<modules>" in content_of(folder / "pom.xml")
-        case GRADLE.name:
-            return any((folder / f"settings.gradle{end}").is_file() for end in ("", ".kts"))
-        case DOTNET.name:
-            return any(next(folder.glob(pattern), None) for pattern in ("*.sln", "*.slnx"))
-    return False
+    """Return whether a build that begins further up also runs the folder's tests."""
+    begins_build = _BY_FRAMEWORK[name].begins_build
+    return not begins_build(folder) and any(map(begins_build, above))

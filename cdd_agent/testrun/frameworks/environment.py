@@ -1,13 +1,8 @@
-"""What a copy of a project is lent of what git does not hold, and what a cache of compiled code must not lend.
+"""What surrounds the tests of a framework: toolchains on this machine, configuration, and packages that git ignores.
 
-Parts of the product's files that decide how tests are run, and digests of all that GREEN may not change.
-
-What the tools of a language need of this machine: what they read, where they may write, what they must be told.
-
-In a sandbox home is another folder, and there is no network: where compilers and fetched packages are is said by
-variables, caches go to a private folder, and of the folders in the user's home only those are let in that hold no
-password. What a build needs has to have been fetched before.
-
+In a sandbox the home folder is another one and there is no network. So variables name the compilers and the fetched
+packages, caches go to a private folder, and of the user's home only folders without passwords are readable. What a
+build needs must have been fetched before.
 """
 
 import os
@@ -26,97 +21,445 @@ from cdd_agent.testrun import reach
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
-_DEEPEST = 4
-_MODULES = "node_modules"
-CACHES = (".vite", ".vite-temp", ".cache")
+MODULES = "node_modules"
+MODULE_CACHES = (".vite", ".vite-temp", ".cache")
 """Folders in ``node_modules`` that tools write to while they run tests."""
-_COPIED_NOT = frozenset({".git", ".cdd", "target", _MODULES})
-_LEFT_OUT = frozenset({".git", ".cdd", "target", "build", "dist"})
+_HIGHEST = 8
+"""How many folders upwards ``node_modules`` is looked for."""
+_DEEPEST = 4
+"""How many folders downwards ``node_modules`` is looked for in a copy's original."""
+_JAVA_CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
+_UNTRACKED = tuple(
+    f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
+)
+"""Lets Maven (3, then 4) use a fetched file whichever mirror it came from.
+
+The user's settings name the mirrors; they may also hold passwords, so the sandbox does not have them.
+"""
 
 
-def lend_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
-    """Let the installed packages that count in a project be found in its copy; the folders that hold them.
+# Toolchains
 
-    Of a project in a folder of a repository those of the repository are lent too, as far as the copy has the folders
-    that they lie in.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What one command may read and write, and what it must be told."""
+
+    path: Path = Path()
+    """Its program."""
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    """What follows the command, before the framework's own arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a command runs."""
+
+    root: Path
+    program: Path
+    cache: Path
+    """The folder that the tools may keep between runs."""
+    environment: Mapping[str, str]
+
+    def folder(self, variable: str, *, default: str) -> Path:
+        """Return the folder that a variable names, else ``default`` in the user's home."""
+        named = self.environment.get(variable)
+        return Path(named) if named else self.home / default
+
+    @property
+    def home(self) -> Path:
+        """The user's home."""
+        return Path(self.environment.get("HOME") or Path.home())
+
+    def find(self, program: str) -> str | None:
+        """Look for a program on the path."""
+        return shutil.which(program, path=self.environment.get("PATH", os.defpath))
+
+
+Requirements = Callable[[Place], Tools]
+"""Returns what the tools of a language need from this machine, apart from the program itself."""
+
+
+def tools_for(
+    requirements: Requirements,
+    program: str,
+    *,
+    cache: Path,
+    root: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> Tools:
+    """Return what a command that begins with ``program`` needs to run in ``root``."""
+    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    path = Path(os.path.abspath(root / (found or program)))
+    own = requirements(Place(root=root, program=path, cache=cache, environment=environment))
+    return Tools(
+        path=path,
+        reads=tuple(each for each in (*_installation(path), *own.reads) if each.exists()),
+        writes=(cache, *own.writes),
+        variables={"PYTHONDONTWRITEBYTECODE": "1", **own.variables},
+        arguments=own.arguments,
+    )
+
+
+def prepare(tools: Tools) -> None:
+    """Create the folders that are written to: a sandbox cannot mount what does not exist."""
+    for folder in tools.writes:
+        if folder.name not in MODULE_CACHES or folder.parent.is_dir():
+            folder.mkdir(exist_ok=True, parents=True)
+
+
+def _installation(program: Path) -> tuple[Path, ...]:
+    """Return the folder that a program outside of the system's folders is installed in: by nvm, asdf or a link.
+
+    If that is the user's home or a folder in it such as ``.cargo``, only the program's own folder: the rest may hold
+    passwords.
+    """
+    real = program.resolve()
+    prefix, home = real.parent.parent, Path.home()
+    if prefix == Path("/") or prefix.is_relative_to("/usr"):
+        return ()
+    is_too_much = home in (prefix, prefix.parent) or prefix in home.parents
+    return (real.parent,) if is_too_much else (prefix,)
+
+
+def find_modules(root: Path) -> tuple[Path, ...]:
+    """Return the folders of installed packages that count in ``root``, with links resolved."""
+    found = []
+    for folder in (root, *root.parents)[:_HIGHEST]:
+        if (folder / MODULES).is_dir():
+            found.append((folder / MODULES).resolve())
+        if (folder / ".git").exists():
+            break
+    return tuple(found)
+
+
+def require_python(place: Place) -> Tools:
+    """Return what a Python interpreter reads."""
+    return Tools(reads=reach.before_asked(place.program))
+
+
+def require_javascript(place: Place) -> Tools:
+    """Return node and the installed packages."""
+    node, modules = place.find("node"), find_modules(place.root)
+    return Tools(
+        reads=(*(_installation(Path(node)) if node else ()), *modules),
+        writes=tuple(folder / name for folder in modules for name in MODULE_CACHES),
+    )
+
+
+def require_rust(place: Place) -> Tools:
+    """Return cargo, rustup and the fetched crates."""
+    cargo, rustup = place.folder("CARGO_HOME", default=".cargo"), place.folder("RUSTUP_HOME", default=".rustup")
+    return Tools(
+        reads=(*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup),
+        variables={
+            "CARGO_HOME": str(cargo),
+            "RUSTUP_HOME": str(rustup),
+            "CARGO_NET_OFFLINE": "true",
+            "CARGO_TARGET_DIR": str(place.cache),
+        },
+    )
+
+
+def require_go(place: Place) -> Tools:
+    """Return the fetched modules."""
+    path = place.folder("GOPATH", default="go")
+    modules = Path(place.environment.get("GOMODCACHE") or path / "pkg" / "mod")
+    return Tools(
+        reads=(modules,),
+        variables={
+            "GOPATH": str(path),
+            "GOMODCACHE": str(modules),
+            "GOCACHE": str(place.cache),
+            "GOPROXY": "off",
+            "GOTOOLCHAIN": "local",
+            "GOFLAGS": place.environment.get("GOFLAGS") or "-mod=mod",
+        },
+    )
+
+
+def require_maven(place: Place) -> Tools:
+    """Return Java and Maven's local repository."""
+    java = place.environment.get("JAVA_HOME")
+    home = place.home / ".m2"
+    repository = home / "repository"
+    return Tools(
+        reads=(repository, home / "wrapper", *_JAVA_CONFIGURATION, *map(Path, filter(None, (java,)))),
+        variables={**({"JAVA_HOME": java} if java else {}), "MAVEN_USER_HOME": str(home)},
+        arguments=("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED),
+    )
+
+
+def require_gradle(place: Place) -> Tools:
+    """Return Java and Gradle's caches."""
+    java = place.environment.get("JAVA_HOME")
+    home = place.folder("GRADLE_USER_HOME", default=".gradle")
+    return Tools(
+        reads=(home / "caches", home / "wrapper", *_JAVA_CONFIGURATION, *map(Path, filter(None, (java,)))),
+        variables={
+            **({"JAVA_HOME": java} if java else {}),
+            "GRADLE_USER_HOME": str(place.cache),
+            "GRADLE_RO_DEP_CACHE": str(home / "caches"),
+        },
+        arguments=("--offline",),
+    )
+
+
+def require_dotnet(place: Place) -> Tools:
+    """Return .NET and its fetched packages."""
+    packages = place.folder("NUGET_PACKAGES", default=".nuget/packages")
+    root = place.folder("DOTNET_ROOT", default=".dotnet")
+    return Tools(
+        reads=(packages, root),
+        variables={
+            **({"DOTNET_ROOT": str(root)} if root.is_dir() else {}),
+            "NUGET_PACKAGES": str(packages),
+            "DOTNET_CLI_HOME": str(place.cache),
+            "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
+            "DOTNET_NOLOGO": "1",
+        },
+    )
+
+
+def require_anything(place: Place) -> Tools:
+    """Return what all compiled languages need: nobody knows what a command runs."""
+    rules = (require_rust, require_go, require_maven, require_gradle, require_dotnet)
+    all_of = [rule(place) for rule in rules]
+    variables: dict[str, str] = {}
+    for each in all_of:
+        variables |= each.variables
+    return Tools(reads=tuple(path for each in all_of for path in each.reads), variables=variables)
+
+
+def require_make(place: Place) -> Tools:
+    """Return what all languages need: a makefile may run anything."""
+    javascript, others = require_javascript(place), require_anything(place)
+    return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
+
+
+# Configuration of tests, and digests of all that GREEN may not change
+
+_LIMIT_BYTES = 8_000_000
+_MOST_FILES = 100_000
+_BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
+"""Folders of build output and fetched packages, unless the project's tests lie there."""
+_PACKAGE_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
+_SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
+_VITE = re.compile(r"\btest\s*:")
+_SUREFIRE = re.compile(r"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
+_CARGO_KEYS = (("package", ("autotests", "autobenches", "build")), ("lib", ("test", "doctest", "harness")))
+
+
+def parts(folder: Path) -> Mapping[str, str]:
+    """Return digests of the parts that configure tests, by keys such as ``package.json[tests]``."""
+    found = {}
+    for name in sorted(SHARED):
+        try:
+            data = read_ordinary(folder / name, limit_bytes=_LIMIT_BYTES)
+        except OSError:
+            continue
+        part = _PARTS[name](data)
+        if part:
+            found[f"{name}[tests]"] = digest(part)
+    return found
+
+
+def _part_of_package(data: bytes) -> bytes:
+    """Return the frameworks' keys and the test scripts of a ``package.json``."""
+    try:
+        tables = msgspec.json.decode(data, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return data
+    found: dict[str, object] = {key: tables[key] for key in _PACKAGE_KEYS if key in tables}
+    scripts = tables.get("scripts")
+    if isinstance(scripts, dict):
+        found |= {f"scripts.{name}": text for name, text in scripts.items() if _SCRIPT.fullmatch(str(name))}
+    return msgspec.json.encode(found, order="deterministic") if found else b""
+
+
+def _part_of_cargo(data: bytes) -> bytes:
+    """Return the test targets, the harness and the build program of a ``Cargo.toml``."""
+    try:
+        tables = tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return data
+    found: dict[str, object] = {key: tables[key] for key in ("test", "bench") if key in tables}
+    for table, keys in _CARGO_KEYS:
+        inner = tables.get(table)
+        if isinstance(inner, dict):
+            found |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
+    profiles = tables.get("profile")
+    if isinstance(profiles, dict):
+        found |= {f"profile.{key}": value for key, value in profiles.items() if key in ("test", "dev")}
+    return repr(sorted(found.items())).encode() if found else b""
+
+
+def _part_of_maven(data: bytes) -> bytes:
+    """Return the plugins of a ``pom.xml`` that run tests."""
+    return "\n".join(_SUREFIRE.findall(data.decode("utf-8", "replace"))).encode()
+
+
+def _part_of_vite(data: bytes) -> bytes:
+    """Return all of vite's configuration if it mentions tests: it is a program and cannot be divided."""
+    return data if _VITE.search(data.decode("utf-8", "replace")) else b""
+
+
+_PARTS: Mapping[str, Callable[[bytes], bytes]] = {
+    "package.json": _part_of_package,
+    "Cargo.toml": _part_of_cargo,
+    "pom.xml": _part_of_maven,
+    **{f"vite.config.{ending}": _part_of_vite for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")},
+}
+SHARED = frozenset(_PARTS)
+"""Files of which a part configures the tests."""
+
+
+def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
+    """Return test file, or part of a file that configures tests -> sha256, for everything below ``root``."""
+    found: dict[str, str] = {}
+    for path in _iterate_files(root, conventions):
+        name = path.relative_to(root).as_posix()
+        if conventions.is_test(name):
+            found[name] = _digest_file(path)
+        elif path.name in conventions.shared:
+            folder = name.removesuffix(path.name)
+            found |= {f"{folder}{key}": sha256 for key, sha256 in conventions.parts(path.parent).items()}
+    return dict(sorted(found.items()))
+
+
+def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
+    """Return whether a file lies where builds write: a compiled test is no source."""
+    folders = path.split("/")
+    return any(_is_build_folder("/".join(folders[:end]), is_test) for end in range(1, len(folders)))
+
+
+def _is_build_folder(folder: str, is_test: Callable[[str], bool]) -> bool:
+    return folder.rpartition("/")[2] in _BUILT and not is_test(f"{folder}/any")
+
+
+def _iterate_files(root: Path, conventions: Conventions) -> Iterator[Path]:
+    count = 0
+    for folder, subfolders, names in os.walk(root):
+        inside = Path(folder).relative_to(root).as_posix()
+        prefix = "" if inside == "." else f"{inside}/"
+        subfolders[:] = sorted(
+            name
+            for name in subfolders
+            if name not in IGNORED_FOLDERS and not _is_build_folder(f"{prefix}{name}", conventions.is_test)
+        )
+        for name in sorted(names):
+            count += 1
+            yield Path(folder, name)
+        if count > _MOST_FILES:
+            return
+
+
+def _digest_file(path: Path) -> str:
+    if path.is_symlink():  # its target is what a change would replace
+        return digest(b"link " + os.fsencode(os.readlink(path)))
+    try:
+        return digest(read_ordinary(path, limit_bytes=256_000_000))
+    except OSError as error:
+        return digest(f"unreadable {error.errno}".encode())
+
+
+# Copies of a project, and caches
+
+_NOT_COPIED = frozenset({".git", ".cdd", "target", MODULES})
+_NOT_SEARCHED = frozenset({".git", ".cdd", "target", "build", "dist", MODULES})
+
+
+def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
+    """Link the installed packages of a project into its copy; return the folders that hold them.
+
+    A project in a folder of a repository also uses the packages of the repository, as far as the copy contains the
+    folders around it.
     """
     top = top_of(root)
     inside = root.relative_to(top)
     copied = copy.parents[len(inside.parts) - 1] if inside.parts else copy
-    between = (folder for folder in root.parents if folder.is_relative_to(top) and (folder / _MODULES).is_dir())
-    lent = []
-    for folder in dict.fromkeys((*_holders(root), *between, *_holders(top))):
-        modules, place = (folder / _MODULES).resolve(), copied / folder.relative_to(top)
-        if place.is_dir() and not os.path.lexists(place / _MODULES):
-            _lend(modules, place / _MODULES, own=_Own(top=top, copied=copied))
-            lent.append(modules)
-    return tuple(lent)
+    between = (folder for folder in root.parents if folder.is_relative_to(top) and (folder / MODULES).is_dir())
+    linked = []
+    for folder in dict.fromkeys((*_find_holders(root), *between, *_find_holders(top))):
+        modules, place = (folder / MODULES).resolve(), copied / folder.relative_to(top)
+        if place.is_dir() and not os.path.lexists(place / MODULES):
+            _Workspace(top=top, copied=copied).link(modules, place / MODULES)
+            linked.append(modules)
+    return tuple(linked)
 
 
 def top_of(root: Path) -> Path:
-    """The top of the repository that a project lies in; itself if there is none."""
+    """Return the top of the repository that a project lies in; the project itself if there is none."""
     return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Own:
-    """A repository and its copy: what a link to a package of the repository's own leads to there."""
+class _Workspace:
+    """A repository and its copy."""
 
     top: Path
     copied: Path
 
+    def link(self, modules: Path, place: Path) -> None:
+        """Link a folder of packages; entry by entry if some are links to packages of the repository itself.
+
+        One link to the folder would lead a test in the copy to the original of those.
+        """
+        entries = [path for path in modules.iterdir() if path.name not in MODULE_CACHES]
+        scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
+        if not any(map(self.in_copy, (*entries, *scoped))):
+            place.symlink_to(modules)
+            return
+        place.mkdir()
+        for path in (*(path for path in entries if not _is_scope(path)), *scoped):
+            link = place / path.relative_to(modules)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(self.in_copy(path) or path)
+
     def in_copy(self, link: Path) -> Path | None:
-        """Where a link leads in the copy; None if it does not lead to a package of the repository's."""
+        """Return where a link leads in the copy; None if it does not lead to a package of the repository."""
         target = link.resolve()
         if not link.is_symlink() or not target.is_relative_to(self.top):
             return None
         inside = target.relative_to(self.top)
-        return self.copied / inside if _MODULES not in inside.parts and (self.copied / inside).is_dir() else None
-
-
-def _lend(modules: Path, place: Path, *, own: _Own) -> None:
-    """One link to the packages; if some of them are links to the repository's own, a folder of links to each."""
-    entries = [path for path in modules.iterdir() if path.name not in CACHES]
-    scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
-    if not any(map(own.in_copy, (*entries, *scoped))):
-        place.symlink_to(modules)
-        return
-    place.mkdir()
-    for path in (*(path for path in entries if not _is_scope(path)), *scoped):
-        link = place / path.relative_to(modules)
-        link.parent.mkdir(exist_ok=True)
-        link.symlink_to(own.in_copy(path) or path)
+        return self.copied / inside if MODULES not in inside.parts and (self.copied / inside).is_dir() else None
 
 
 def _is_scope(path: Path) -> bool:
     return path.name.startswith("@") and path.is_dir() and not path.is_symlink()
 
 
-def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
-    """A copy of a project's files without those ``left_out`` (relative, posix), what was built and what was fetched."""
-
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        inside = Path(folder).relative_to(root)
-        return {name for name in names if name in _COPIED_NOT or (inside / name).as_posix() in left_out}
-
-    shutil.copytree(root, copy, ignore=ignored, symlinks=True)
-
-
-def _holders(root: Path) -> Iterator[Path]:
-    """The folders of the project that hold installed packages."""
+def _find_holders(root: Path) -> Iterator[Path]:
+    """Yield the folders that hold installed packages."""
     waiting = [(root, 0)]
     while waiting:
         folder, depth = waiting.pop()
-        if (folder / _MODULES).is_dir():
+        if (folder / MODULES).is_dir():
             yield folder
         if depth < _DEEPEST:
             with os.scandir(folder) as entries:
                 inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-            waiting += [(each, depth + 1) for each in inner if each.name != _MODULES and each.name not in _LEFT_OUT]
+            waiting += [(each, depth + 1) for each in inner if each.name not in _NOT_SEARCHED]
 
 
-def forget_own(cache: Path, root: Path) -> None:
-    """Let cargo compile the project's own crates again, whatever the dates of their sources are."""
+def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
+    """Copy a project's sources without the files ``left_out`` (relative, posix)."""
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        inside = Path(folder).relative_to(root)
+        return {name for name in names if name in _NOT_COPIED or (inside / name).as_posix() in left_out}
+
+    shutil.copytree(root, copy, ignore=ignored, symlinks=True)
+
+
+def forget_own_crates(cache: Path, root: Path) -> None:
+    """Make cargo compile the project's own crates again.
+
+    Cargo goes by dates: a source with an old date would be judged by what was compiled before.
+    """
     for manifest in (*root.glob("Cargo.toml"), *root.glob("*/Cargo.toml"), *root.glob("*/*/Cargo.toml")):
         try:
             package = tomllib.loads(read_ordinary(manifest, limit_bytes=1_000_000).decode()).get("package")
@@ -128,330 +471,8 @@ def forget_own(cache: Path, root: Path) -> None:
                 shutil.rmtree(known, ignore_errors=True)
 
 
-def shown(part: str, root: Path) -> str:
-    """A word of a command as one types it in ``root``."""
-    path = Path(part)
+def show_word(word: str, root: Path) -> str:
+    """Return a word of a command as a person types it in ``root``."""
+    path = Path(word)
     inside = path.relative_to(root) if path.is_absolute() and path.is_relative_to(root) else None
-    return shlex.quote(part if inside is None else str(inside))
-
-
-_LIMIT_BYTES = 8_000_000
-_MOST_FILES = 100_000
-_BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
-"""Folders of what was built or fetched, unless tests of the project lie there."""
-_TEST_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
-_SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
-_VITE = re.compile(r"\btest\s*:")
-_SUREFIRE = re.compile(r"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
-_CARGO_KEYS = (("package", ("autotests", "autobenches", "build")), ("lib", ("test", "doctest", "harness")))
-
-SHARED = frozenset(
-    {
-        *("package.json", "Cargo.toml", "pom.xml"),
-        *(f"vite.config.{ending}" for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")),
-    }
-)
-"""Files of which a part configures the tests."""
-
-
-def parts(folder: Path) -> Mapping[str, str]:
-    """Digests of those parts of the files in ``folder``, by keys such as ``package.json[tests]``."""
-    found = {}
-    for name in sorted(SHARED):
-        try:
-            data = read_ordinary(folder / name, limit_bytes=_LIMIT_BYTES)
-        except OSError:
-            continue
-        part = _PARTS.get(name, _of_vite)(data)
-        if part:
-            found[f"{name}[tests]"] = digest(part)
-    return found
-
-
-def _of_package(data: bytes) -> bytes:
-    """What a ``package.json`` says of tests: the keys of frameworks, and scripts that run them."""
-    try:
-        tables = msgspec.json.decode(data, type=dict[str, object])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return data
-    told: dict[str, object] = {key: tables[key] for key in _TEST_KEYS if key in tables}
-    scripts = tables.get("scripts")
-    if isinstance(scripts, dict):
-        told |= {f"scripts.{name}": text for name, text in scripts.items() if _SCRIPT.fullmatch(str(name))}
-    return msgspec.json.encode(told, order="deterministic") if told else b""
-
-
-def _of_cargo(data: bytes) -> bytes:
-    """What a ``Cargo.toml`` says of targets of tests, of their harness and of the program that builds beforehand."""
-    try:
-        tables = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return data
-    told: dict[str, object] = {key: tables[key] for key in ("test", "bench") if key in tables}
-    for table, keys in _CARGO_KEYS:
-        inner = tables.get(table)
-        if isinstance(inner, dict):
-            told |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
-    profiles = tables.get("profile")
-    if isinstance(profiles, dict):
-        told |= {f"profile.{key}": value for key, value in profiles.items() if key in ("test", "dev")}
-    return repr(sorted(told.items())).encode() if told else b""
-
-
-def _of_maven(data: bytes) -> bytes:
-    """What a ``pom.xml`` says of the plugins that run tests."""
-    return "\n".join(_SUREFIRE.findall(data.decode("utf-8", "replace"))).encode()
-
-
-def _of_vite(data: bytes) -> bytes:
-    """All of a configuration of vite's that says something of tests: it is a program."""
-    return data if _VITE.search(data.decode("utf-8", "replace")) else b""
-
-
-_PARTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "package.json": _of_package,
-    "Cargo.toml": _of_cargo,
-    "pom.xml": _of_maven,
-}
-
-
-def fingerprints(root: Path, conventions: Conventions) -> dict[str, str]:
-    """Test file, or part of a file that configures tests -> sha256, for everything below ``root``; links by target."""
-    found: dict[str, str] = {}
-    for path in _files(root, conventions):
-        name = path.relative_to(root).as_posix()
-        if conventions.is_test(name):
-            found[name] = _digest(path)
-        elif path.name in conventions.shared:
-            folder = name.removesuffix(path.name)
-            found |= {f"{folder}{key}": told for key, told in conventions.parts(path.parent).items()}
-    return dict(sorted(found.items()))
-
-
-def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
-    """Whether a file, relative to the project, lies where builds put what they make: a compiled test is no source."""
-    parts = path.split("/")
-    return any(_is_of_builds("/".join(parts[:end]), is_test) for end in range(1, len(parts)))
-
-
-def _is_of_builds(folder: str, is_test: Callable[[str], bool]) -> bool:
-    return folder.rpartition("/")[2] in _BUILT and not is_test(f"{folder}/any")
-
-
-def _files(root: Path, conventions: Conventions) -> Iterator[Path]:
-    count = 0
-    for folder, subfolders, names in os.walk(root):
-        inside = Path(folder).relative_to(root).as_posix()
-        prefix = "" if inside == "." else f"{inside}/"
-        subfolders[:] = sorted(
-            name
-            for name in subfolders
-            if name not in IGNORED_FOLDERS and not _is_of_builds(f"{prefix}{name}", conventions.is_test)
-        )
-        for name in sorted(names):
-            count += 1
-            yield Path(folder, name)
-        if count > _MOST_FILES:
-            return
-
-
-def _digest(path: Path) -> str:
-    if path.is_symlink():
-        return digest(b"link " + os.fsencode(os.readlink(path)))
-    try:
-        return digest(read_ordinary(path, limit_bytes=256_000_000))
-    except OSError as error:
-        return digest(f"unreadable {error.errno}".encode())
-
-
-_CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
-_HIGHEST = 8
-_UNTRACKED = tuple(
-    f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
-)
-"""What lets Maven take a fetched file whichever mirror it came from: the user's settings, which name the mirrors, may
-hold passwords and are not read in the sandbox. The first is the name up to Maven 3, the second that of Maven 4."""
-MODULES = "node_modules"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What one command needs."""
-
-    path: Path
-    """Its program."""
-    reads: tuple[Path, ...] = ()
-    writes: tuple[Path, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
-    """What follows the command, before what the framework adds."""
-
-
-Rule = Callable[[Path, Mapping[str, str]], Tools]
-
-
-def tools_for(
-    framework: str, program: str, *, cache: Path, root: Path, environment: Mapping[str, str] = os.environ
-) -> Tools:
-    """The tools of ``framework``, whose command begins with ``program``; ``cache`` is the folder they may keep."""
-    found = shutil.which(program, path=environment.get("PATH", os.defpath))
-    path = Path(os.path.abspath(root / (found or program)))
-    rule = _RULES.get(framework, _any)
-    own = rule(cache, environment)
-    is_javascript = framework in _JAVASCRIPT or framework == "make"
-    modules = modules_in(root) if is_javascript else ()
-    node = shutil.which("node", path=environment.get("PATH", os.defpath)) if is_javascript else None
-    programs = (path, *((Path(node),) if node else ()))
-    python = reach.before_asked(path) if framework == "unittest" else ()
-    installed = [folder for each in programs for folder in _installed(each)]
-    writes = [folder / name for folder in modules for name in CACHES]
-    return Tools(
-        path=path,
-        reads=tuple(each for each in (*installed, *python, *own.reads, *modules) if each.exists()),
-        writes=(cache, *own.writes, *writes),
-        variables={"PYTHONDONTWRITEBYTECODE": "1", **own.variables},
-        arguments=own.arguments,
-    )
-
-
-def prepare(tools: Tools) -> None:
-    """Make the folders that are to be written to, as what is not there cannot be let in."""
-    for folder in tools.writes:
-        if folder.name not in CACHES or folder.parent.is_dir():
-            folder.mkdir(exist_ok=True, parents=True)
-
-
-def _installed(program: Path) -> tuple[Path, ...]:
-    """The folder that a program outside of the system's was installed to: of nvm, asdf, or wherever a link leads.
-
-    Only its own folder if that of its installation is the user's home, or a folder in it such as ``.cargo``.
-    """
-    real = program.resolve()
-    prefix, home = real.parent.parent, Path.home()
-    if prefix == Path("/") or prefix.is_relative_to("/usr"):
-        return ()
-    is_too_much = home in (prefix, prefix.parent) or prefix in home.parents
-    return (real.parent,) if is_too_much else (prefix,)
-
-
-def modules_in(root: Path) -> tuple[Path, ...]:
-    """The folders of installed packages that count in ``root``, those that links lead to."""
-    found = []
-    for folder in (root, *root.parents)[:_HIGHEST]:
-        if (folder / MODULES).is_dir():
-            found.append((folder / MODULES).resolve())
-        if (folder / ".git").exists():
-            break
-    return tuple(found)
-
-
-def home_of(environment: Mapping[str, str], name: str, *, usual: str) -> Path:
-    """A folder that a variable names, else the usual one in the user's home."""
-    told = environment.get(name)
-    return Path(told) if told else Path(environment.get("HOME") or Path.home()) / usual
-
-
-def _rust(cache: Path, environment: Mapping[str, str]) -> Tools:
-    cargo, rustup = (home_of(environment, f"{name}_HOME", usual=f".{name.lower()}") for name in ("CARGO", "RUSTUP"))
-    return Tools(
-        path=cargo,
-        reads=(*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup),
-        variables={
-            "CARGO_HOME": str(cargo),
-            "RUSTUP_HOME": str(rustup),
-            "CARGO_NET_OFFLINE": "true",
-            "CARGO_TARGET_DIR": str(cache),
-        },
-    )
-
-
-def _go(cache: Path, environment: Mapping[str, str]) -> Tools:
-    path = home_of(environment, "GOPATH", usual="go")
-    modules = Path(environment.get("GOMODCACHE") or path / "pkg" / "mod")
-    return Tools(
-        path=path,
-        reads=(modules,),
-        variables={
-            "GOPATH": str(path),
-            "GOMODCACHE": str(modules),
-            "GOCACHE": str(cache),
-            "GOPROXY": "off",
-            "GOTOOLCHAIN": "local",
-            "GOFLAGS": "-mod=mod" if not environment.get("GOFLAGS") else environment["GOFLAGS"],
-        },
-    )
-
-
-def _maven(cache: Path, environment: Mapping[str, str]) -> Tools:
-    repository = Path(environment.get("HOME") or Path.home()) / ".m2" / "repository"
-    wrapper = repository.parent / "wrapper"
-    return Tools(
-        path=repository,
-        reads=(repository, wrapper, *_CONFIGURATION, *_java_home(environment)),
-        variables={**_java(environment), "MAVEN_USER_HOME": str(repository.parent)},
-        arguments=("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED),
-    )
-
-
-def _gradle(cache: Path, environment: Mapping[str, str]) -> Tools:
-    home = home_of(environment, "GRADLE_USER_HOME", usual=".gradle")
-    return Tools(
-        path=home,
-        reads=(home / "caches", home / "wrapper", *_CONFIGURATION, *_java_home(environment)),
-        variables={
-            **_java(environment),
-            "GRADLE_USER_HOME": str(cache),
-            "GRADLE_RO_DEP_CACHE": str(home / "caches"),
-        },
-        arguments=("--offline",),
-    )
-
-
-def _java_home(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    return tuple(Path(environment["JAVA_HOME"]) for _ in range(1) if environment.get("JAVA_HOME"))
-
-
-def _java(environment: Mapping[str, str]) -> dict[str, str]:
-    return {"JAVA_HOME": environment["JAVA_HOME"]} if environment.get("JAVA_HOME") else {}
-
-
-def _dotnet(cache: Path, environment: Mapping[str, str]) -> Tools:
-    packages = home_of(environment, "NUGET_PACKAGES", usual=".nuget/packages")
-    root = home_of(environment, "DOTNET_ROOT", usual=".dotnet")
-    told = {"DOTNET_ROOT": str(root)} if root.is_dir() else {}
-    return Tools(
-        path=root,
-        reads=(packages, root),
-        variables={
-            **told,
-            "NUGET_PACKAGES": str(packages),
-            "DOTNET_CLI_HOME": str(cache),
-            "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
-            "DOTNET_NOLOGO": "1",
-        },
-    )
-
-
-def _none(cache: Path, environment: Mapping[str, str]) -> Tools:
-    return Tools(path=cache)
-
-
-def _any(cache: Path, environment: Mapping[str, str]) -> Tools:
-    """What every language needs: a makefile may run anything."""
-    all_of = [rule(cache, environment) for rule in (_rust, _go, _maven, _gradle, _dotnet)]
-    variables: dict[str, str] = {}
-    for each in all_of:
-        variables |= each.variables
-    return Tools(path=cache, reads=tuple(path for each in all_of for path in each.reads), variables=variables)
-
-
-_JAVASCRIPT = frozenset({"vitest", "jest", "mocha", "node"})
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(_JAVASCRIPT, _none),
-    **dict.fromkeys(("cargo", "nextest"), _rust),
-    "go": _go,
-    "maven": _maven,
-    "gradle": _gradle,
-    "dotnet": _dotnet,
-    "unittest": _none,
-}
+    return shlex.quote(word if inside is None else str(inside))

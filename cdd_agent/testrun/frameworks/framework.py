@@ -1,9 +1,15 @@
-"""What is known of one test framework, and what a run of it came to."""
+"""The record that describes one test framework, and the records of what a run of it returns.
 
-from collections.abc import Callable
+The frameworks themselves are listed in ``catalog``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
+from cdd_agent.testrun.suite import modules_of
 from pytest_tdd_agent.report import Case, CollectError
 
 
@@ -12,23 +18,23 @@ class Finding:
     """A framework found in a project."""
 
     manifest: Path
-    """The file that says so; the tests are run in its folder."""
+    """The file that names the framework; the tests run in its folder."""
     argv: tuple[str, ...]
-    """The command that runs all tests, without what ``Framework.arguments`` adds."""
+    """The command that runs all tests, without ``Framework.arguments``."""
     why: str
     """The rule that found it, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A run that has ended."""
+class FinishedRun:
+    """A command that has ended, and where to look for its results."""
 
     root: Path
-    """Folder that the tests were run in."""
+    """The folder the tests ran in."""
     results: Path
-    """Private folder that result files were asked to be written to; empty before the run."""
+    """The private folder for result files; empty before the run."""
     output: str
-    """What was printed, standard output and error together."""
+    """Standard output and standard error together."""
     exit_status: int
 
 
@@ -40,27 +46,95 @@ class Results:
     collect_errors: tuple[CollectError, ...] = ()
     """Files, crates or packages whose tests could not be loaded or compiled."""
     problem: str | None = None
-    """Why the results cannot be trusted to be all: nothing was written, it cannot be read, the run was cut off."""
+    """Why the results may be incomplete: nothing was written, it is unreadable, the run was cut off."""
     is_structured: bool = True
-    """Whether there is one result for each test; otherwise only the command's exit status is known."""
+    """Whether each test has a result; otherwise only the exit status is known."""
+
+
+class NameRule(Protocol):
+    """Lists the names under which tests use ``sources``: in RED, exactly these may be missing."""
+
+    def __call__(self, root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterable[str]:
+        """Yield the names; ``tests`` are the test files that fail. All paths are relative to ``root``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """How a framework is found, run and read."""
+    """How to recognize one framework, run it and read its results."""
 
     name: str
-    """As settings and messages call it."""
+    """As the setting ``framework`` and messages call it."""
     looked_for: str
-    """What makes a project one of this framework's, in words: for the error that no framework was found."""
+    """What a project of this framework contains, in words: for the error that no framework was found."""
     find: Callable[[Path], Finding | None]
-    """Whether a folder has this framework, looked at without running anything."""
+    """Look for the framework in a folder without running anything."""
+    word: str = r"(?!)"
+    """Pattern of a word in ``test_command`` that names the framework; by default no word does."""
     arguments: Callable[[tuple[str, ...], Path], tuple[str, ...]]
-    """What is added to the command: of targets (node ids, files; none: all tests) and the folder for results."""
-    read: Callable[[Ended], Results]
-    is_test: Callable[[str], bool]
-    """Whether a file (posix, relative to the project) is one of the tests or configures how they are run."""
-    stale: Callable[[Path], tuple[Path, ...]] = lambda _: ()
-    """Result files that an earlier run left in the project and that this one must not be judged by."""
+    """Return the arguments for targets (node ids, files; none: all tests) and the folder for results.
+
+    The selection may include more than the targets, never less.
+    """
     variables: tuple[tuple[str, str], ...] = ()
-    """Environment that the command needs."""
+    """Environment variables that the command needs."""
+    requirements: Requirements = require_anything
+    """Which toolchains, caches and packages the command needs from this machine."""
+    read: Callable[[FinishedRun], Results]
+    """Read the results of a run."""
+    old_reports: Callable[[Path], tuple[Path, ...]] = lambda _: ()
+    """List the result files of an earlier run in the project; they are deleted before a run."""
+    is_test: Callable[[str], bool]
+    """Return whether a file (posix, relative to the project) is a test or configures how tests run."""
+    names: NameRule | None = None
+    """None: the names of Python modules."""
+    hides_other_tests: bool = False
+    """Whether one test file that does not compile or load keeps the tests of other files from running."""
+    is_fallback: bool = False
+    """Whether it counts only where no other framework is found."""
+    replaces: str = ""
+    """The name of the framework that does not count where this one is found."""
+    begins_build: Callable[[Path], bool] = lambda _: False
+    """Return whether a folder is the top of a build that also runs the tests of packages below it."""
+
+    def names_in(self, root: Path) -> Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]:
+        """Return a function of sources and failing tests: the names that RED may find missing."""
+        rule = self.names
+        if rule is None:
+            return modules_of
+
+        def list_names(sources: Iterable[str], tests: Iterable[str]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(rule(root, tuple(sources), tests=tuple(tests))))
+
+        return list_names
+
+
+def by_manifest(
+    *patterns: str, command: tuple[str, ...], wrapper: tuple[str, str] | None = None
+) -> Callable[[Path], Finding | None]:
+    """Make a ``Framework.find`` that looks for a file by the first of ``patterns`` that matches.
+
+    ``{manifest}`` in ``command`` is the file's name. ``wrapper``: a script that, if the project has it, replaces the
+    first word of the command, and the name of the tool it brings along.
+    """
+
+    def find(folder: Path) -> Finding | None:
+        found = (path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file())
+        manifest = next(found, None)
+        if manifest is None:
+            return None
+        program, why = command[0], f"there is a {manifest.name}"
+        if wrapper is not None and (folder / wrapper[0]).is_file():
+            program, why = f"./{wrapper[0]}", f"{why}, and it brings its own {wrapper[1]}"
+        words = (word.format(manifest=manifest.name) for word in command[1:])
+        return Finding(manifest=manifest, argv=(program, *words), why=why)
+
+    return find
+
+
+def number_repeated(names: Iterable[str], *, form: str) -> Iterator[str]:
+    """Yield ``names``; a name that comes again gets a number by ``form``, such as ``{name} ({count})``."""
+    seen: dict[str, int] = {}
+    for name in names:
+        count = seen[name] = seen.get(name, 0) + 1
+        yield name if count == 1 else form.format(name=name, count=count)

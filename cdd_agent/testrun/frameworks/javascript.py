@@ -1,22 +1,13 @@
-"""What a ``package.json`` and the files beside it say of how the tests are run; nothing is run or installed.
+"""JavaScript and TypeScript: finds vitest, jest, mocha and ``node --test`` in a ``package.json`` and builds commands.
 
-vitest: a JSON report in jest's format.
-
-jest: a JSON report.
-
-mocha: a JSON report, in which titles are joined by spaces, and which is not written if a file cannot load.
-
-``node --test``: its events, one a line, by a reporter of our own.
-
-Its JUnit report names no files, leaves out why a group failed and escapes titles twice. A reporter may be a ``data:``
-address, so that there is no file to install, and none that the tests could change.
-
+The tools know a test by a pattern over its titles, for all files of a run at once. So a selection may include more than
+the targets, and never less.
 """
 
+import posixpath
 import re
 import shlex
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -24,38 +15,20 @@ from urllib.parse import quote
 import msgspec
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
-from cdd_agent.testrun.frameworks.javascript_errors import Setting, failure, printed, relative, without_colour
-from cdd_agent.testrun.frameworks.javascript_reports import (
-    LIMIT_BYTES,
-    REPORTER,
-    SEPARATOR,
-    Describes,
-    Format,
-    escaped,
-    found_result,
-    full_names,
-    importer,
-    is_file,
-    is_mochas_test,
-    is_nodes_test,
-    is_test,
-    numbered,
-    read,
-    results,
-    select,
-    spelled,
-    titles,
-    unexplained,
-    unwritten,
-)
-from pytest_tdd_agent.report import Case, CollectError
+from cdd_agent.testrun.frameworks.framework import Finding
+from cdd_agent.testrun.frameworks.sources import read_text
 
 MANIFEST = "package.json"
+SEPARATOR = " > "
+"""Between the titles of a node id."""
+REPORTS = {"vitest": "vitest.json", "jest": "jest.json", "mocha": "mocha.json", "node": "node.jsonl"}
+"""Tool -> the file that it writes."""
+SELECTED = "selected"
+"""Beginning of the file's name if tests were left out by their names."""
 _LIMIT_BYTES = 4 * 1024 * 1024
 _HIGHEST = 8
-"""Folders above the manifest's that are looked at for a lock file and for ``node_modules``."""
-_NAMES = ("vitest", "jest", "mocha", "node")
+"""How many folders upwards a lock file and ``node_modules`` are looked for."""
+_TOOLS = ("vitest", "jest", "mocha", "node")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _CHAIN = re.compile(r"&&|\|\||[;|\n]")
 _DROPPED = re.compile(
@@ -64,49 +37,153 @@ _DROPPED = re.compile(
     r"(?:[.=].*)?|-[RtgfbO]",
     re.DOTALL,
 )
+"""Options about watching, reporting and selecting: cdd sets its own."""
 _WITH_VALUE = re.compile(
     r"--(?:reporters?|reporter-options?|output-?[fF]ile|grep|fgrep|testNamePattern|test-name-pattern|test-reporter"
     r"|test-reporter-destination)|-[RtgfO]"
 )
+_INSTALLS = frozenset({"install", "add", "i", "ci", "echo"})
+_NODE_VALUED = frozenset(
+    {"--import", "--loader", "--experimental-loader", "--require", "-r", "--env-file", "--conditions", "-C"}
+)
+_UNQUOTED = frozenset("*?{}[],!")
+_NODE_SCRIPT = (
+    'for last do :; done; case $last in -*) exec node {options} "$@" {paths};; *) exec node {options} "$@";; esac'
+)
+"""Runs the script's own paths only if the arguments do not end with others."""
+_LINES_SINCE = 2
+"""The first major version of vitest that has an option for the lines of tests."""
+_REPEATED = re.compile(r" \(\d+\)\Z")
+_SPECIAL = re.compile(r"[\\^$.*+?()\[\]{}|/]")
+_LANGUAGES = re.compile(r"\.(?:d\.)?[cm]?[jt]sx?$|\.(?:vue|svelte)$")
+_IMPORT = re.compile(
+    r"(?:import\s+(?:type\s+)?(?P<named>[^;'\"]*?)\s*from\s*|(?:const|let|var)\s+(?P<bound>[^;='\"]+?)\s*=\s*(?:await\s+)?"
+    r"(?:require|import)\s*\(\s*)(?P<quote>['\"])(?P<module>[^'\"\n]+)(?P=quote)"
+)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_KEYWORDS = frozenset({"as", "from", "import", "type"})
+
+
+# Conventions
+
+_FOLDERS = frozenset({"__tests__", "__mocks__", "__snapshots__"})
+_TEST = re.compile(r".+\.(?:test|spec)\.[cm]?[jt]sx?(?:\.snap)?")
+_CONFIGURATION = re.compile(
+    r"(?:vitest|jest)\.(?:[\w-]+\.)*(?:config|workspace|projects|setup|preset)(?:\.[\w-]+)*\.(?:[cm]?[jt]s|json)"
+    r"|(?:vitest|jest|mocha|test)[.-]?(?:global)?[.-]?(?:setup|teardown|environment)\w*\.[cm]?[jt]sx?"
+    r"|setup[.-]?(?:tests?|jest|vitest|mocha)\w*\.[cm]?[jt]sx?"
+    r"|\.mocharc\.(?:[cm]?js|json[c5]?|ya?ml)|\.mocharc|mocha\.opts",
+    re.IGNORECASE,
+)
+_NODE_TEST = re.compile(r"(?:test-.+|.+[-_]test|test)\.[cm]?[jt]s")
+_TEST_FOLDER = "test"
+_SOURCE = re.compile(r".+\.[cm]?[jt]sx?")
+
+
+def is_test(path: str) -> bool:
+    """Return whether a file is a test, a mock or a snapshot, or configures tests.
+
+    ``package.json`` is not, as most of it is the product's.
+    """
+    folders, name = posixpath.split(path)
+    return (
+        not _FOLDERS.isdisjoint(folders.split("/"))
+        or _TEST.fullmatch(name) is not None
+        or _CONFIGURATION.fullmatch(name) is not None
+    )
+
+
+def is_node_test(path: str) -> bool:
+    """Return whether a file is a test for ``node --test``, which has more names and the folder ``test``."""
+    folders, name = posixpath.split(path)
+    is_in_folder = _TEST_FOLDER in folders.split("/") and _SOURCE.fullmatch(name) is not None
+    return is_test(path) or is_in_folder or _NODE_TEST.fullmatch(name) is not None
+
+
+def is_mocha_test(path: str) -> bool:
+    """Return whether a file is a test for mocha, which by default runs the folder ``test``."""
+    folders, name = posixpath.split(path)
+    return is_test(path) or (folders.split("/")[0] == _TEST_FOLDER and _SOURCE.fullmatch(name) is not None)
+
+
+def is_source(path: str) -> bool:
+    """Return whether a path is a source file, not a folder, by its name."""
+    return _SOURCE.fullmatch(posixpath.basename(path)) is not None
+
+
+# Names that tests import
+
+
+def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
+    """Yield each file with and without its ending, its name, and what a failing test imports from it."""
+    own = [source for source in sources if _LANGUAGES.search(source)]
+    modules = {module for source in own for module in _modules_of(source)}
+    yield from own
+    yield from sorted(modules)
+    yield from sorted(posixpath.basename(module) for module in modules if "/" in module)
+    for test in tests:
+        for found in _IMPORT.finditer(read_text(root / test)):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(test), found["module"]))
+            if found["module"].startswith(".") and set(_modules_of(path)) & modules:
+                yield from (w for w in _WORD.findall(found["named"] or found["bound"]) if w not in _KEYWORDS)
+
+
+def _modules_of(path: str) -> tuple[str, ...]:
+    """Return a module's path without its ending; for an index also its folder's."""
+    stem = _LANGUAGES.sub("", path)
+    return (stem, posixpath.dirname(stem)) if posixpath.basename(stem) == "index" and "/" in stem else (stem,)
+
+
+# How a manifest says that a tool is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class NpmTool:
     """A test runner as scripts name it."""
 
     name: str
     drops: tuple[str, ...] = ()
-    """What may follow the name in a script and is not kept: subcommands, and options that other tools give a value."""
+    """Words after the name in a script that are not kept: subcommands, and options whose meaning differs by tool."""
     adds: tuple[str, ...] = ()
     """What follows the name instead."""
     configuration: tuple[str, ...] = ()
-    """Patterns of files that say that it is used."""
+    """Patterns of its configuration files."""
     key: str = ""
-    """The key in the manifest that says so."""
+    """Its key in the manifest."""
+
+
+_VITEST = NpmTool(
+    name="vitest",
+    drops=("run", "watch", "dev", "--run", "-w"),
+    configuration=("vitest.config.*", "vitest.workspace.*"),
+    adds=("run",),
+)
+_JEST = NpmTool(name="jest", configuration=("jest.config.*",), key="jest")
+_MOCHA = NpmTool(name="mocha", drops=("-w",), configuration=(".mocharc*",), key="mocha")
+_NODE = NpmTool(name="node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manager:
+class PackageManager:
     """A package manager, by its lock file."""
 
     lock: str
     runs: tuple[str, ...]
-    """How it runs an installed program, and never fetches one."""
+    """How it runs an installed program without fetching one."""
     installs: str
 
 
 _MANAGERS = (
-    Manager(lock="pnpm-lock.yaml", runs=("pnpm", "exec"), installs="pnpm install"),
-    Manager(lock="yarn.lock", runs=("yarn", "exec"), installs="yarn install"),
-    Manager(lock="bun.lockb", runs=("bun", "x", "--no-install"), installs="bun install"),
-    Manager(lock="bun.lock", runs=("bun", "x", "--no-install"), installs="bun install"),
-    Manager(lock="package-lock.json", runs=("npx", "--no-install"), installs="npm install"),
+    PackageManager(lock="pnpm-lock.yaml", runs=("pnpm", "exec"), installs="pnpm install"),
+    PackageManager(lock="yarn.lock", runs=("yarn", "exec"), installs="yarn install"),
+    PackageManager(lock="bun.lockb", runs=("bun", "x", "--no-install"), installs="bun install"),
+    PackageManager(lock="bun.lock", runs=("bun", "x", "--no-install"), installs="bun install"),
+    PackageManager(lock="package-lock.json", runs=("npx", "--no-install"), installs="npm install"),
 )
-_DEFAULT = _MANAGERS[-1]
 
 
 class Manifest(msgspec.Struct, rename="camel"):
-    """What is read of a ``package.json``."""
+    """The parts of a ``package.json`` that matter here."""
 
     scripts: dict[str, object] = {}
     dependencies: dict[str, object] = {}
@@ -115,7 +192,7 @@ class Manifest(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ScriptCall:
     """A command of a script that runs a test runner."""
 
     script: str
@@ -123,21 +200,65 @@ class Call:
     """``NAME=value``."""
     node_options: tuple[str, ...]
     arguments: tuple[str, ...]
-    """What is kept of those after the name."""
+    """The arguments after the name that are kept."""
     before: str = ""
-    """What the script does before it, and what its package manager does before that."""
+    """What the script, and its package manager, run before it."""
 
-    def why(self, called: str) -> str:
-        """The rule that found it; with what is not run of the script, as ``called`` alone runs the tests."""
-        said = f"the script {self.script!r} of {MANIFEST} calls {called}"
+    def explain(self, tool: str) -> str:
+        """Return why ``tool`` runs the tests, and which part of the script does not run."""
+        why = f"the script {self.script!r} of {MANIFEST} calls {tool}"
         if not self.before:
-            return said
-        all_of = f"test_command: npm run {self.script}"
-        return f"{said} (without `{self.before}` before it; {all_of} in .cdd/config.yaml runs all of the script)"
+            return why
+        whole = f"test_command: npm run {self.script}"
+        return f"{why} (without `{self.before}` before it; {whole} in .cdd/config.yaml runs all of the script)"
 
 
-def read_manifest(folder: Path) -> tuple[Manifest, frozenset[str]] | None:
-    """What the folder's manifest says, and its keys; None if there is none that can be read."""
+def find_vitest(folder: Path) -> Finding | None:
+    """Look for vitest; let it report lines if its version can."""
+    found = find_tool(folder, _VITEST)
+    if found is None or _installed_major(folder, _VITEST.name) < _LINES_SINCE:
+        return found
+    return replace(found, argv=(*found.argv, "--includeTaskLocation"))
+
+
+def find_jest(folder: Path) -> Finding | None:
+    """Look for jest."""
+    return find_tool(folder, _JEST)
+
+
+def find_mocha(folder: Path) -> Finding | None:
+    """Look for mocha."""
+    return find_tool(folder, _MOCHA)
+
+
+def find_node(folder: Path) -> Finding | None:
+    """Look for a script with ``node --test``; only a script can say so."""
+    found = _read_manifest(folder)
+    call = next(_find_calls(found[0], _NODE), None) if found else None
+    if call is None:
+        return None
+    return Finding(manifest=folder / MANIFEST, argv=_build_node_command(call), why=call.explain("node --test"))
+
+
+def find_tool(folder: Path, tool: NpmTool) -> Finding | None:
+    """Look for a tool: a script calls it, or it is a dependency or configured and no script calls another tool."""
+    found = _read_manifest(folder)
+    if found is None:
+        return None
+    manifest, keys = found
+    call = next(_find_calls(manifest, tool), None)
+    why = (
+        _explain_without_script(folder, tool, manifest=manifest, keys=keys) if call is None else call.explain(tool.name)
+    )
+    if why is None:
+        return None
+    program, missing = _find_program(folder, tool.name)
+    argv = (*_build_prefix(call), *program, *tool.adds, *(call.arguments if call else ()))
+    return Finding(manifest=folder / MANIFEST, argv=argv, why=why + missing)
+
+
+def _read_manifest(folder: Path) -> tuple[Manifest, frozenset[str]] | None:
+    """Return the folder's manifest and its keys; None if there is none that can be read."""
     try:
         data = read_ordinary(folder / MANIFEST, limit_bytes=_LIMIT_BYTES)
         return msgspec.json.decode(data, type=Manifest), frozenset(msgspec.json.decode(data, type=dict[str, object]))
@@ -145,77 +266,58 @@ def read_manifest(folder: Path) -> tuple[Manifest, frozenset[str]] | None:
         return None
 
 
-def find_tool(folder: Path, tool: Tool) -> Finding | None:
-    """The tool, if a script calls it, else if it is a dependency or is configured and no script calls another one."""
-    found = read_manifest(folder)
-    if found is None:
-        return None
-    manifest, keys = found
-    call = next(calls(manifest, tool), None)
-    why = _reason(folder, tool, manifest=manifest, keys=keys) if call is None else call.why(tool.name)
-    if why is None:
-        return None
-    program, missing = _program(folder, tool.name)
-    argv = (*_prefix(call), *program, *tool.adds, *(call.arguments if call else ()))
-    return Finding(manifest=folder / MANIFEST, argv=argv, why=why + missing)
-
-
-def _reason(folder: Path, tool: Tool, *, manifest: Manifest, keys: frozenset[str]) -> str | None:
-    """Why the tool is the project's though no script calls it; nothing if it is not, or if scripts call another one."""
-    if any(next(calls(manifest, Tool(name=name)), None) for name in _NAMES):
+def _explain_without_script(folder: Path, tool: NpmTool, *, manifest: Manifest, keys: frozenset[str]) -> str | None:
+    """Return why the project uses a tool that no script calls; None if it does not, or if scripts call another tool."""
+    if any(next(_find_calls(manifest, NpmTool(name=name)), None) for name in _TOOLS):
         return None
     if tool.name in {**manifest.dependencies, **manifest.dev_dependencies}:
         return f"{tool.name} is a dependency in {MANIFEST}"
     if tool.key and tool.key in keys:
         return f"{MANIFEST} has the key {tool.key!r}"
-    for pattern in tool.configuration:
-        for path in sorted(folder.glob(pattern)):
-            return f"there is {path.name}"
-    return None
+    files = (path for pattern in tool.configuration for path in sorted(folder.glob(pattern)))
+    return next((f"there is {path.name}" for path in files), None)
 
 
-def calls(manifest: Manifest, tool: Tool) -> Iterator[Call]:
-    """The commands of scripts that call the tool; those of ``test`` first, then of ``test:...``, then of all others."""
+def _find_calls(manifest: Manifest, tool: NpmTool) -> Iterator[ScriptCall]:
+    """Yield the commands that call the tool: those of the script ``test``, then of ``test:...``, then of all others."""
     scripts = {name: text for name, text in manifest.scripts.items() if isinstance(text, str)}
     for name in sorted(scripts, key=lambda name: (name != "test", not name.startswith("test"), name)):
         before = [f"npm run pre{name}"] if f"pre{name}" in scripts else []
         for command in map(str.strip, _CHAIN.split(scripts[name])):
-            call = _call(command, tool, script=name)
+            call = _parse_call(command, tool, script=name)
             if call is not None:
                 yield replace(call, before=" && ".join(before))
             before += [command] if command else []
 
 
-def _call(command: str, tool: Tool, *, script: str) -> Call | None:
+def _parse_call(command: str, tool: NpmTool, *, script: str) -> ScriptCall | None:
     try:
         words = shlex.split(command)
     except ValueError:
         return None
-    at = _place(words, tool.name)
+    at = _find_word(words, tool.name)
     if at is None:
         return None
     before, after = words[:at], words[at + 1 :]
-    options = before[before.index("node") + 1 :] if "node" in before else []
-    return Call(
+    return ScriptCall(
         script=script,
         variables=tuple(word for word in before if _VARIABLE.fullmatch(word)),
-        node_options=tuple(options),
-        arguments=tuple(_kept(after, tool)),
+        node_options=tuple(before[before.index("node") + 1 :] if "node" in before else ()),
+        arguments=tuple(_keep_arguments(after, tool)),
     )
 
 
-def _place(words: list[str], name: str) -> int | None:
-    """Where in a command the program stands: by its name, or as a file of its package that node is to run."""
+def _find_word(words: list[str], name: str) -> int | None:
+    """Return where in a command the program is: by its name, or as a file of its package that node runs."""
     if name == "node":
         return words.index("node") if "node" in words and "--test" in words else None
     program = re.compile(rf"(?:.*/)?_?{name}(?:\.[cm]?js)?")
-    installs = {"install", "add", "i", "ci", "echo"}
-    found = (at for at, word in enumerate(words) if program.fullmatch(word) and installs.isdisjoint(words[:at]))
+    found = (at for at, word in enumerate(words) if program.fullmatch(word) and _INSTALLS.isdisjoint(words[:at]))
     return next(found, None)
 
 
-def _kept(words: list[str], tool: Tool) -> Iterator[str]:
-    """Arguments without those that say what is watched, reported and selected: that is said by the caller."""
+def _keep_arguments(words: list[str], tool: NpmTool) -> Iterator[str]:
+    """Yield the arguments without those that cdd sets itself."""
     is_value = False
     for word in words:
         if is_value and not word.startswith("-"):
@@ -226,369 +328,206 @@ def _kept(words: list[str], tool: Tool) -> Iterator[str]:
             yield word
 
 
-def _prefix(call: Call | None) -> tuple[str, ...]:
+def _build_prefix(call: ScriptCall | None) -> tuple[str, ...]:
     if call is None:
         return ()
     options = (f"NODE_OPTIONS={shlex.join(call.node_options)}",) if call.node_options else ()
     return ("env", *call.variables, *options) if call.variables or options else ()
 
 
-def _program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:
-    """The command of an installed program; if it is not installed, that of the package manager, and what to do."""
-    for place in _upwards(folder):
+def _build_node_command(call: ScriptCall) -> tuple[str, ...]:
+    """Return the script's command; a shell expands patterns in paths, as it does for the script."""
+    options: list[str] = []
+    paths: list[str] = []
+    for word in call.arguments:
+        is_value = bool(options) and options[-1] in _NODE_VALUED
+        (options if word.startswith("-") or is_value else paths).append(word)
+    prefix = ("env", *call.variables) if call.variables else ()
+    if not paths:
+        return (*prefix, "node", *options)
+    # Everything but patterns is quoted.
+    quoted = ("".join(sign if sign in _UNQUOTED else shlex.quote(sign) for sign in path) for path in paths)
+    script = _NODE_SCRIPT.format(options=shlex.join(options), paths=" ".join(quoted))
+    return (*prefix, "sh", "-c", script, "node")
+
+
+def _find_program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:
+    """Return the command of an installed program; else that of the package manager, and what to do."""
+    upwards = tuple(_iterate_upwards(folder))
+    for place in upwards:
         program = place / "node_modules" / ".bin" / name
         if program.is_file():
             return (str(program),), ""
-    manager = next(
-        (manager for place in _upwards(folder) for manager in _MANAGERS if (place / manager.lock).is_file()), _DEFAULT
-    )
-    has_pnp = any((place / ".pnp.cjs").is_file() for place in _upwards(folder))
-    missing = "" if has_pnp else f"; it is not installed: run `{manager.installs}` in {folder}"
+    found = (manager for place in upwards for manager in _MANAGERS if (place / manager.lock).is_file())
+    manager = next(found, _MANAGERS[-1])
+    has_plug_and_play = any((place / ".pnp.cjs").is_file() for place in upwards)
+    missing = "" if has_plug_and_play else f"; it is not installed: run `{manager.installs}` in {folder}"
     return (*manager.runs, name), missing
 
 
-def installed_major(folder: Path, name: str) -> int:
-    """The first number of an installed package's version; 0 if it is not known."""
-    for place in _upwards(folder):
-        found = read_manifest(place / "node_modules" / name)
+def _installed_major(folder: Path, name: str) -> int:
+    """Return the major version of an installed package; 0 if it is unknown."""
+    for place in _iterate_upwards(folder):
+        found = _read_manifest(place / "node_modules" / name)
         if found is not None:
             major = found[0].version.split(".")[0]
             return int(major) if major.isdecimal() else 0
     return 0
 
 
-def _upwards(folder: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the top of the repository."""
+def _iterate_upwards(folder: Path) -> Iterator[Path]:
+    """Yield the folder and those above it, up to the top of the repository."""
     for place in (folder, *folder.parents)[:_HIGHEST]:
         yield place
         if (place / ".git").exists():
             return
 
 
-_VITEST_TOOL = Tool(
-    name="vitest",
-    drops=("run", "watch", "dev", "--run", "-w"),
-    configuration=("vitest.config.*", "vitest.workspace.*"),
-    adds=("run",),
-)
-_VITEST_FORMAT = Format(tool="vitest", result="vitest.json", is_test=is_test)
+# Arguments
+
+REPORTER = """
+const KEPT = new Set(["test:enqueue", "test:start", "test:pass", "test:fail", "test:stderr"]);
+const plain = (error, depth) => {
+  if (error === null || typeof error !== "object") return { message: String(error) };
+  const { name, message, stack, failureType, exitCode, cause } = error;
+  const told = { name, message, stack, failureType };
+  for (const key in told) told[key] = told[key] === undefined ? undefined : String(told[key]);
+  return { ...told, exitCode, cause: cause === undefined || depth > 8 ? undefined : plain(cause, depth + 1) };
+};
+export default async function* (source) {
+  for await (const { type, data } of source) {
+    if (!KEPT.has(type)) continue;
+    const { name, nesting, file, line, message, details, skip, todo } = data;
+    const marks = { skip: skip === true ? "" : skip, todo: todo === true ? "" : todo };
+    const error = details?.error ? plain(details.error, 0) : undefined;
+    const told = { isSuite: details?.type === "suite", duration: details?.duration_ms, error, ...marks };
+    yield JSON.stringify({ type, name, nesting, file, line, message, ...told }) + "\\n";
+  }
+  yield '{"type":"end"}\\n';
+}
+"""
+"""A module for ``--test-reporter`` that writes each event as a line; the last line says that the run is complete.
+
+Node's JUnit report names no files, leaves out why a group failed and escapes titles twice. A reporter may be a
+``data:`` address, so there is no file to install, and none that the tests could change.
+"""
 
 
-_SAYS_LINES = 2
-"""The first major version that is known to take an option for the lines of tests."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Files and folders to run, and the names of tests in them; no names: all of them."""
+
+    paths: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def report(self, tool: str, results: Path) -> Path:
+        """Return the file to write the report to; its name tells the reader whether tests are left out."""
+        return results / (f"{SELECTED}-{REPORTS[tool]}" if self.names else REPORTS[tool])
+
+    def filter(self, option: str) -> tuple[str, ...]:
+        """Return ``option`` with a pattern of the names, or nothing."""
+        return (f"{option}={match_full_names(self.names)}",) if self.names else ()
 
 
-def _vitest_find(folder: Path) -> Finding | None:
-    found = find_tool(folder, _VITEST_TOOL)
-    if found is None or installed_major(folder, _VITEST_TOOL.name) < _SAYS_LINES:
-        return found
-    return replace(found, argv=(*found.argv, "--includeTaskLocation"))
+def select(targets: Iterable[str]) -> Selection:
+    """Return the selection that contains all targets: node ids, files and folders."""
+    pairs = [target.partition("::")[::2] for target in targets]
+    paths = tuple(dict.fromkeys(path for path, _ in pairs if path))
+    is_named = all(path and name for path, name in pairs)
+    return Selection(paths=paths, names=tuple(dict.fromkeys(name for _, name in pairs)) if is_named else ())
 
 
-def _vitest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Paths are looked for in those of the test files, so that one with the same ending may come along."""
+def build_vitest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for jest's JSON. A path matches the end of test files, so a file with the same ending may run too."""
     selection = select(targets)
-    named = (f"--testNamePattern={full_names(selection.names)}",) if selection.names else ()
     return (
         "--reporter=json",
-        f"--outputFile={results / selection.result(_VITEST_FORMAT.result)}",
+        f"--outputFile={selection.report('vitest', results)}",
         "--coverage.enabled=false",  # a threshold would fail a run of some of the tests
         "--bail=0",
-        *named,
-        *map(spelled, selection.paths),
+        *selection.filter("--testNamePattern"),
+        *map(spell_path, selection.paths),
     )
 
 
-def _vitest_read(ended: Ended) -> Results:
-    return read(ended, _VITEST_FORMAT)
-
-
-VITEST = Framework(
-    name="vitest",
-    looked_for="vitest in a package.json's dependencies or scripts, or a vitest.config file",
-    find=_vitest_find,
-    arguments=_vitest_arguments,
-    read=_vitest_read,
-    is_test=is_test,
-    variables=(("CI", "true"), ("NO_COLOR", "1")),  # no snapshot is written by the test that it is to judge
-)
-
-
-_JEST_TOOL = Tool(name="jest", configuration=("jest.config.*",), key="jest")
-_JEST_FORMAT = Format(tool="jest", result="jest.json", is_test=is_test)
-
-
-def _jest_find(folder: Path) -> Finding | None:
-    return find_tool(folder, _JEST_TOOL)
-
-
-def _jest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Paths are patterns, so that a file with the same ending may come along."""
+def build_jest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for JSON. Paths are patterns, so a file with the same ending may run too."""
     selection = select(targets)
-    named = (f"--testNamePattern={full_names(selection.names)}",) if selection.names else ()
     return (
         "--json",
-        f"--outputFile={results / selection.result(_JEST_FORMAT.result)}",
+        f"--outputFile={selection.report('jest', results)}",
         "--testLocationInResults",
-        "--ci",  # no snapshot is written by the test that it is to judge
+        "--ci",  # otherwise a missing snapshot is written by the test that it is to judge
         "--coverage=false",  # a threshold would fail a run of some of the tests
         "--bail=0",
-        *named,
-        *map(_pattern, selection.paths),
+        *selection.filter("--testNamePattern"),
+        *map(_match_path, selection.paths),
     )
 
 
-def _pattern(path: str) -> str:
-    dash = "\\" if path.startswith("-") else ""  # never an option
-    return dash + escaped(path.rstrip("/")) + ("$" if is_file(path) else r"\/")
+def _match_path(path: str) -> str:
+    dash = "\\" if path.startswith("-") else ""  # otherwise it would be an option
+    return dash + escape(path.rstrip("/")) + ("$" if is_source(path) else r"\/")
 
 
-def _jest_read(ended: Ended) -> Results:
-    return read(ended, _JEST_FORMAT)
-
-
-JEST = Framework(
-    name="jest",
-    looked_for="jest in a package.json's dependencies or scripts, or a jest.config file",
-    find=_jest_find,
-    arguments=_jest_arguments,
-    read=_jest_read,
-    is_test=is_test,
-    variables=(("CI", "true"), ("NO_COLOR", "1")),
-)
-
-
-_MOCHA_TOOL = Tool(name="mocha", drops=("-w",), configuration=(".mocharc*",), key="mocha")
-_MOCHA_RESULT = "mocha.json"
-_HOOK = re.compile(r'"(?P<when>before|after) (?:each|all)" hook[^\n]*?(?: for "(?P<test>.*)"| in ".*")?', re.DOTALL)
-_PHASES = {"before": "setup", "after": "teardown"}
-_UNLOADED = re.compile(r"^\s*(?:✖ ERROR: ?|Exception during run: )(?P<said>.+)", re.MULTILINE | re.DOTALL)
-_PLAIN_UNLOADED = re.compile(r"^(?P<said>(?:/|file://).+?:\d+\n.+)", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"imported from (?P<importer>\S+)|\[ @(?P<parsed>\S+) \]|^- (?P<required>/\S+)", re.MULTILINE)
-
-
-class _Thrown(msgspec.Struct, frozen=True):
-    name: str | None = None
-    message: str | None = None
-    stack: str | None = None
-
-
-class _Test(msgspec.Struct, rename="camel"):
-    title: str
-    full_title: str
-    file: str | None = None
-    duration: float | None = None
-    current_retry: int = 0
-    err: _Thrown = _Thrown()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells it from other tests, as far as mocha does."""
-        return self.file or "", self.full_title
-
-
-class _Run(msgspec.Struct):
-    tests: list[_Test]
-    pending: list[_Test] = []
-    failures: list[_Test] = []
-
-
-def _mocha_find(folder: Path) -> Finding | None:
-    return find_tool(folder, _MOCHA_TOOL)
-
-
-def _mocha_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Files come on top of those that mocha's configuration names, which is why the others may come along."""
+def build_mocha_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for JSON. Files are added to those that mocha's configuration names, so others may run too."""
     selection = select(targets)
-    named = (f"--grep={full_names(selection.names)}",) if selection.names else ()
-    recursive = () if all(map(is_mochas_test, selection.paths)) else ("--recursive",)
     return (
         "--reporter=json",
-        f"--reporter-option=output={results / selection.result(_MOCHA_RESULT)}",
+        f"--reporter-option=output={selection.report('mocha', results)}",
         "--no-bail",
         "--no-color",
-        *recursive,
-        *named,
-        *map(spelled, selection.paths),
+        *(() if all(map(is_mocha_test, selection.paths)) else ("--recursive",)),
+        *selection.filter("--grep"),
+        *map(spell_path, selection.paths),
     )
 
 
-def _mocha_read(ended: Ended) -> Results:
-    path, _ = found_result(ended, _MOCHA_RESULT)
-    try:
-        run = msgspec.json.decode(read_ordinary(path, limit_bytes=LIMIT_BYTES), type=_Run)
-    except FileNotFoundError:
-        return _unloaded(ended)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return Results(problem=f"The results that mocha wrote cannot be read: {error}")
-    return unexplained(ended, Results(tests=tuple(_cases(run, ended.root))), tool="mocha")
-
-
-def _cases(run: _Run, root: Path) -> Iterator[Case]:
-    """The tests in their order; a hook that failed stands for the test that it was to prepare or to clean up after."""
-    describes = Describes(root)
-    pending = Counter(test.key for test in run.pending)
-    in_tests = {id(test) for test in run.tests}
-    listed = Counter(test.key for test in run.tests)
-    hooks = [(test, found) for test in run.failures if (found := _HOOK.fullmatch(test.title)) and not listed[test.key]]
-    by_test = {_hooked(test, found): (test, _PHASES[found["when"]]) for test, found in hooks}
-    tests = [*run.tests, *(test for test in map(_of_hook, hooks) if test.key not in listed)]
-    ids = numbered(f"{relative(test.file or '', root)}::{_name(test, describes)}" for test in tests)
-    for nodeid, test in zip(ids, tests, strict=True):
-        hook = by_test.get(test.key)
-        is_pending = id(test) in in_tests and pending[test.key] > 0 and not test.err.message
-        if is_pending:
-            pending[test.key] -= 1
-        yield _case(nodeid, test, root=root, hook=hook, is_pending=is_pending)
-
-
-def _case(nodeid: str, test: _Test, *, root: Path, hook: tuple[_Test, str] | None, is_pending: bool) -> Case:
-    file = relative(test.file or "", root)
-    thrown = test.err.stack or test.err.message
-    outcome, why = "skipped" if is_pending else "passed", None
-    if thrown:
-        setting = Setting(root=root, file=file, is_test=is_mochas_test)
-        outcome, why = "failed", failure(_text(test.err), setting)
-    elif hook is not None:
-        setting = Setting(root=root, file=file, is_test=is_mochas_test, phase=hook[1])
-        outcome, why = "error", failure(_text(hook[0].err), setting)
-    return Case(
-        nodeid=nodeid,
-        outcome=outcome,
-        file=file,
-        line=0,
-        duration_s=max(test.duration or 0.0, 0.0) / 1000,
-        reruns=test.current_retry,
-        failure=why,
-    )
-
-
-def _text(thrown: _Thrown) -> str:
-    """Class, message and stack, as node shows them."""
-    name, message, stack = thrown.name or "", thrown.message or "", thrown.stack or ""
-    if message and message not in stack:
-        stack = f"{message}\n{stack}"
-    return stack if not name or stack.startswith(name) else f"{name}: {stack}"
-
-
-def _hooked(hook: _Test, found: re.Match[str]) -> tuple[str, str]:
-    """The key of the test that a hook was for; if it was for no certain one, the hook's own."""
-    return _of_hook((hook, found)).key
-
-
-def _of_hook(pair: tuple[_Test, re.Match[str]]) -> _Test:
-    """The test that a hook was for, which did not run if that came before it."""
-    hook, found = pair
-    title = found["test"]
-    if title is None:
-        return _Test(title=hook.title, full_title=hook.full_title, file=hook.file)
-    full_title = hook.full_title.removesuffix(hook.title) + title
-    return _Test(title=title, full_title=full_title, file=hook.file)
-
-
-def _name(test: _Test, describes: Describes) -> str:
-    above = test.full_title.removesuffix(test.title).strip()
-    return SEPARATOR.join((*describes.split(above, test.file or ""), test.title))
-
-
-def _unloaded(ended: Ended) -> Results:
-    """The file that could not be loaded, for which mocha runs no test of any file."""
-    output = without_colour(ended.output)
-    found = _UNLOADED.search(output) or _PLAIN_UNLOADED.search(output)
-    if ended.exit_status == 0 or found is None:
-        return Results(problem=unwritten(ended, "mocha"))
-    said = printed(found["said"])
-    unset = Setting(root=ended.root, file="", is_test=is_mochas_test, phase="collect")
-    first = failure(said, unset)
-    named = _FILE.search(said)
-    told = next((relative(path, ended.root) for path in named.groups() if path), "") if named else ""
-    own = [frame.path for frame in first.frames if is_mochas_test(frame.path)]
-    file = told if is_mochas_test(told) else own[0] if own else ""
-    file = file or importer(ended.root, said, is_test=is_mochas_test) or told or first.path or "."
-    setting = Setting(root=ended.root, file=file, is_test=is_mochas_test, phase="collect")
-    return Results(collect_errors=(CollectError(file, failure(said, setting)),))
-
-
-MOCHA = Framework(
-    name="mocha",
-    looked_for="mocha in a package.json's dependencies or scripts, or a .mocharc file",
-    find=_mocha_find,
-    arguments=_mocha_arguments,
-    read=_mocha_read,
-    is_test=is_mochas_test,
-    variables=(("NO_COLOR", "1"), ("FORCE_COLOR", "0")),
-)
-
-
-_NODE_TOOL = Tool(name="node")
-_NODE_RESULT = "node.jsonl"
-_VALUED = frozenset(
-    {"--import", "--loader", "--experimental-loader", "--require", "-r", "--env-file", "--conditions", "-C"}
-)
-_UNQUOTED = frozenset("*?{}[],!")
-_CHOICE = 'for last do :; done; case $last in -*) exec node {options} "$@" {paths};; *) exec node {options} "$@";; esac'
-"""The script's own paths are run only if no others are asked for: those are what the arguments end with."""
-
-
-def _node_find(folder: Path) -> Finding | None:
-    found = read_manifest(folder)
-    call = next(calls(found[0], _NODE_TOOL), None) if found else None
-    if call is None:
-        return None
-    return Finding(manifest=folder / MANIFEST, argv=_argv(call), why=call.why("node --test"))
-
-
-def _argv(call: Call) -> tuple[str, ...]:
-    """The script's command; paths with patterns are expanded by a shell, as they are for the script."""
-    options: list[str] = []
-    paths: list[str] = []
-    for word in call.arguments:
-        is_value = bool(options) and options[-1] in _VALUED
-        (options if word.startswith("-") or is_value else paths).append(word)
-    prefix = ("env", *call.variables) if call.variables else ()
-    if not paths:
-        return (*prefix, "node", *options)
-    script = _CHOICE.format(options=shlex.join(options), paths=" ".join(map(_raw, paths)))
-    return (*prefix, "sh", "-c", script, "node")
-
-
-def _raw(path: str) -> str:
-    """A path for a shell, in which only patterns are not taken as they are."""
-    return "".join(sign if sign in _UNQUOTED else shlex.quote(sign) for sign in path)
-
-
-def _node_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """All titles on the way to a test are told, as one of a group is not asked for unless the group is."""
+def build_node_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Ask for events. All titles on the way to a test are named: node skips the tests of a group that it skips."""
     selection = select(targets)
-    named = (f"--test-name-pattern={titles(selection.names)}",) if selection.names else ()
+    named = (f"--test-name-pattern={match_titles(selection.names)}",) if selection.names else ()
     return (
         f"--test-reporter=data:text/javascript,{quote(REPORTER)}",
-        f"--test-reporter-destination={results / selection.result(_NODE_RESULT)}",
+        f"--test-reporter-destination={selection.report('node', results)}",
         *named,
-        *map(spelled, selection.paths),
+        *map(spell_path, selection.paths),
     )
 
 
-def _node_read(ended: Ended) -> Results:
-    path, is_selected = found_result(ended, _NODE_RESULT)
-    try:
-        text = read_ordinary(path, limit_bytes=LIMIT_BYTES).decode()
-        found = results(text, ended, is_selected=is_selected) if text else None
-    except FileNotFoundError:
-        found = None
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return Results(problem=f"The results that node --test wrote cannot be read: {error}")
-    if found is None:
-        return Results(problem=unwritten(ended, "node --test"))
-    return unexplained(ended, found, tool="node --test")
+def spell_path(path: str) -> str:
+    """Return a path that no program takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
 
 
-NODE = Framework(
-    name="node",
-    looked_for="a script with node --test in a package.json",
-    find=_node_find,
-    arguments=_node_arguments,
-    read=_node_read,
-    is_test=is_nodes_test,
-    variables=(("NO_COLOR", "1"),),
-)
+def escape(text: str) -> str:
+    """Return a JavaScript pattern that matches only ``text``."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def match_full_names(names: Iterable[str]) -> str:
+    """Return a pattern for whole names as the tools build them: titles joined by spaces.
+
+    A title may contain `` > `` itself, so each one in a name matches a space as well.
+    """
+    patterns = (
+        rf"(?:{re.escape(SEPARATOR)}| )".join(map(escape, name.split(SEPARATOR))).replace(r"\ ", " ")
+        for name in _add_unnumbered(names)
+    )
+    return rf"(?:^|\s)(?:{'|'.join(patterns)})$"
+
+
+def match_titles(names: Iterable[str]) -> str:
+    """Return a pattern for each title on the way to the tests, for a tool that compares each level by itself."""
+    found: dict[str, None] = {}
+    for name in _add_unnumbered(names):
+        titles = name.split(SEPARATOR)
+        found.update(dict.fromkeys(titles))
+        found.update(dict.fromkeys(SEPARATOR.join(titles[start:]) for start in range(len(titles))))
+    return rf"^(?:{'|'.join(map(escape, found))})$"
+
+
+def _add_unnumbered(names: Iterable[str]) -> list[str]:
+    """Return each name, and the name without a number that a report's reader may have added."""
+    return list(dict.fromkeys(each for name in names for each in (name, _REPEATED.sub("", name))))

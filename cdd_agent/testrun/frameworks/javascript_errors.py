@@ -1,35 +1,36 @@
-"""From the class and the message of what was thrown to a failure kind. The first rule that fits decides. Pure.
-
-From what JavaScript threw, as text, to a failure: its kind, what was missing, and the place in own code. Pure.
-"""
+"""JavaScript: turns an error's text into a failure: its kind, the missing name and the place in the project's code."""
 
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
 from pytest_tdd_agent.report import Failure, Frame
 
-_KINDS_READ_CAP = 10_000
+_TEXT_READ_CAP = 100_000
+_MESSAGE_READ_CAP = 10_000
 _ANY = frozenset[str]()
 _TYPE = frozenset({"", "TypeError"})
 _REFERENCE = frozenset({"", "ReferenceError"})
 
 
+# Kinds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A failure kind, and what a message says of the name that was not there."""
+    """A failure kind, and the missing name in the message."""
 
     name: str
     missing: str | None = None
     """A member, an export or a name."""
     module: str | None = None
-    """As the import has it."""
+    """As the import spells it."""
     importer: str | None = None
-    """The file with that import, if the message says it."""
+    """The file with that import, if the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class _Rule:
     kind: str
     pattern: str
     classes: frozenset[str] = _ANY
-    """Those that it holds for; none: all of them."""
+    """The error classes it holds for; none: all of them."""
 
 
 _MODULE = r"['\"](?P<module>[^'\"\n]+)['\"]"
@@ -102,28 +103,29 @@ _GENERATED = re.compile(r"(?:__vi(?:te_ssr)?_import_\d+__|_[\w$]*|\(intermediate
 
 
 def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
-    """The kind of what was thrown: ``name`` is its class, empty if that is not known.
+    """Return the kind of an error by the first rule that matches; ``name`` is its class, empty if unknown.
 
     ``is_expectation``: the tool itself says that a matcher threw it.
     """
-    message = message.strip()[:_KINDS_READ_CAP]
+    message = message.strip()[:_MESSAGE_READ_CAP]
     if is_expectation or name in _ASSERTION_CLASSES or (name in ("", "Error") and _EXPECTATION.match(message)):
-        return _of_expectation(message)
+        return _classify_expectation(message)
     for rule, pattern in _COMPILED:
         found = pattern.match(message) if not rule.classes or name in rule.classes else None
         if found:
-            told = found.groupdict()
+            groups = found.groupdict()
+            missing = groups.get("missing")
             return Kind(
                 name=rule.kind,
-                missing=_member(told.get("missing")),
-                module=told.get("module"),
-                importer=told.get("importer"),
+                missing=None if missing is None else _clean_name(missing),
+                module=groups.get("module"),
+                importer=groups.get("importer"),
             )
     return Kind(name="exception")
 
 
-def _of_expectation(message: str) -> Kind:
-    """An expectation that did not hold; if another error came because a name is not there, that decides."""
+def _classify_expectation(message: str) -> Kind:
+    """Return the kind of a failed expectation; an error in it that names something missing decides."""
     thrown = _THROWN.search(message)
     if thrown:
         inner = next(text for text in thrown.groups() if text is not None).strip().strip("'\"")
@@ -137,18 +139,16 @@ def _of_expectation(message: str) -> Kind:
     return Kind(name="raises_match_mismatch" if thrown else "assertion")
 
 
-def _member(told: str | None) -> str | None:
-    """A name as the source has it, without what a compiler put around it."""
-    if told is None:
-        return None
-    inner = re.fullmatch(r"\(0\s*,\s*(.+)\)", told)
-    name = _GENERATED.sub("", inner[1] if inner else told, count=1)
-    found = re.search(r"[\w$#.]+\Z", name)
+def _clean_name(name: str) -> str | None:
+    """Return a name as the source spells it, without what a compiler put around it."""
+    inner = re.fullmatch(r"\(0\s*,\s*(.+)\)", name)
+    found = re.search(r"[\w$#.]+\Z", _GENERATED.sub("", inner[1] if inner else name, count=1))
     return found[0].strip(".") if found else None
 
 
-_THROWN_READ_CAP = 100_000
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Failures
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEAD = re.compile(r"(?:Uncaught )?(?P<name>[A-Z][\w$]*)(?: ?\[[^\]\n]*\])?: (?P<message>.*)", re.DOTALL)
 _STACK = re.compile(r"^\s+at .*:\d+\)?$|^\s+at .*\(<anonymous>\)$", re.MULTILINE)
 _PLACE = re.compile(
@@ -168,7 +168,7 @@ _RUNNER_SCOPES = frozenset({"@vitest", "@jest"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where something was thrown, as far as that is known without looking at it."""
+    """Where an error was thrown, as far as the report says it."""
 
     root: Path
     file: str
@@ -177,27 +177,29 @@ class Setting:
     phase: str = "call"
 
 
-def failure(text: str, setting: Setting, *, is_expectation: bool = False) -> Failure:
-    """The failure that an error stands for, ``text`` being its class, message and stack as the tool shows them.
+def describe_error(text: str, setting: Setting, *, is_expectation: bool = False) -> Failure:
+    """Return the failure of an error; ``text`` is its class, message and stack as the tool shows them.
 
     ``is_expectation``: the tool says that a matcher threw it.
     """
-    text = _COLOUR.sub("", text[:_THROWN_READ_CAP]).strip("\n")
-    name, message = _head(text)
-    places = _places(text, setting.root)
+    text = _COLOR.sub("", text[:_TEXT_READ_CAP]).strip("\n")
+    name, message = _split_head(text)
+    places = _parse_places(text, setting.root)
     own = [place for place in places if _is_own(place.path)]
-    origin = _origin(places, setting)
+    origin = _find_origin(places, setting)
     kind = classify(message, name=name, is_expectation=is_expectation)
     if setting.phase == "collect" and kind.name == "exception":
-        kind = Kind(name="collection_error")
-    importer = _relative(kind.importer, setting.root) if kind.importer else setting.file
-    missing = _missing(kind, importer=importer, root=setting.root)
+        kind = replace(kind, name="collection_error")
+    if kind.name == "timeout" and message.strip() == "STACK_TRACE_ERROR":  # vitest's stand-in for a message
+        message = "A time limit was exceeded"
+    importer = relative(kind.importer, setting.root) if kind.importer else setting.file
+    missing = _find_missing(kind, importer=importer, root=setting.root)
     return Failure(
         phase=setting.phase,
         kind=kind.name,
         origin=origin,
         exception=name or "Error",
-        message=_told(message.strip(), kind)[:MESSAGE_CAP],
+        message=message.strip()[:MESSAGE_CAP],
         missing_name=missing,
         path=own[0].path if own else setting.file if setting.phase == "collect" else None,
         line=own[0].line if own else None,
@@ -207,55 +209,25 @@ def failure(text: str, setting: Setting, *, is_expectation: bool = False) -> Fai
     )
 
 
-def printed(text: str) -> str:
-    """The error that a process died of, in what it printed: from its class on, with the place above that at its end."""
-    text = _COLOUR.sub("", text[-_THROWN_READ_CAP:])
+def find_printed_error(text: str) -> str:
+    """Return the error that ended a process, from its output: from the class on, then the place printed above it."""
+    text = _COLOR.sub("", text[-_TEXT_READ_CAP:])
     heads = list(_PRINTED.finditer(text))
     if not heads:
         return text.strip("\n")
     head = heads[-1]
     places = list(_ABOVE.finditer(text[: head.start()]))
-    said = _AFTER.sub("", text[head.start() :]).strip("\n")
-    return f"{said}\n{places[-1][0]}" if places else said
+    error = _AFTER.sub("", text[head.start() :]).strip("\n")
+    return f"{error}\n{places[-1][0]}" if places else error
+
+
+def strip_colors(text: str) -> str:
+    """Return a text that was written for a terminal without its colors."""
+    return _COLOR.sub("", text)
 
 
 def relative(path: str, root: Path) -> str:
-    """A file as node ids have it: posix, and relative if it lies below the root."""
-    return _relative(path, root)
-
-
-def without_colour(text: str) -> str:
-    """What is read of a text that was written for a terminal."""
-    return _COLOUR.sub("", text)
-
-
-def _head(text: str) -> tuple[str, str]:
-    """Class and message; no class if the text does not begin with one."""
-    stack = _STACK.search(text)
-    said = text[: stack.start()] if stack else text
-    found = _HEAD.match(said)
-    return (found["name"], found["message"]) if found else ("", said)
-
-
-def _told(message: str, kind: Kind) -> str:
-    """The message; vitest puts a mark of its own in the place of a time limit's."""
-    return "A time limit was exceeded" if kind.name == "timeout" and message == "STACK_TRACE_ERROR" else message
-
-
-def _places(text: str, root: Path) -> list[Frame]:
-    """Files of the stack, innermost first; those of node itself and of the runner are left out."""
-    found = [*_BABEL.finditer(text), *_PLACE.finditer(text)]
-    frames = []
-    for place in found:
-        path = _relative(place["path"], root)
-        if path.startswith("node:") or _is_runners(path):
-            continue
-        function = place.groupdict().get("function") or ""
-        frames.append(Frame(path, int(place["line"]), function))
-    return frames
-
-
-def _relative(path: str, root: Path) -> str:
+    """Return a file as node ids name it: posix, and relative if it lies below the root."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     path = path.partition("?")[0]
     for folder in (str(root), str(root.resolve())):
@@ -264,20 +236,36 @@ def _relative(path: str, root: Path) -> str:
     return path if path.startswith(("/", "node:")) else posixpath.normpath(path)
 
 
-def _is_runners(path: str) -> bool:
-    parts = path.split("/")
-    if "node_modules" not in parts:
-        return False
-    package = parts[len(parts) - parts[::-1].index("node_modules") :][:1]
-    name = package[0] if package else ""
-    return name in _RUNNERS or name in _RUNNER_SCOPES or name.startswith("jest-")
+def _split_head(text: str) -> tuple[str, str]:
+    """Return class and message; no class if the text does not begin with one."""
+    stack = _STACK.search(text)
+    head = text[: stack.start()] if stack else text
+    found = _HEAD.match(head)
+    return (found["name"], found["message"]) if found else ("", head)
+
+
+def _parse_places(text: str, root: Path) -> list[Frame]:
+    """Return the places of the stack, innermost first, without node's own and the test runner's."""
+    frames = []
+    for place in (*_BABEL.finditer(text), *_PLACE.finditer(text)):
+        path = relative(place["path"], root)
+        if not path.startswith("node:") and not _is_of_runner(path):
+            function = place.groupdict().get("function") or ""
+            frames.append(Frame(path, int(place["line"]), function))
+    return frames
+
+
+def _is_of_runner(path: str) -> bool:
+    _, found, package = f"/{path}".rpartition("/node_modules/")
+    name = package.partition("/")[0]
+    return bool(found) and (name in _RUNNERS or name in _RUNNER_SCOPES or name.startswith("jest-"))
 
 
 def _is_own(path: str) -> bool:
     return not path.startswith(("/", "../", "node:")) and "node_modules" not in path.split("/")
 
 
-def _origin(places: list[Frame], setting: Setting) -> str:
+def _find_origin(places: list[Frame], setting: Setting) -> str:
     if not places:
         return "test"
     if not _is_own(places[0].path):
@@ -285,25 +273,23 @@ def _origin(places: list[Frame], setting: Setting) -> str:
     return "test" if places[0].path == setting.file or setting.is_test(places[0].path) else "project"
 
 
-def _missing(kind: Kind, *, importer: str, root: Path) -> str | None:
-    """The name that was not there; of a module, its file relative to the root, as far as the import says it."""
+def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
+    """Return the missing name; for a module its file relative to the root, as far as the import tells."""
     if kind.module is None:
         return kind.missing
     module = kind.module
     if module.startswith("."):
         module = posixpath.normpath(posixpath.join(posixpath.dirname(importer), module))
     elif module.startswith(("/", "file://")):
-        module = _relative(module, root)
-        module = module.removeprefix("/") if module.startswith("/") and not _is_absolute_place(module) else module
+        module = relative(module, root)
+        # Vite's paths begin at the root of the project, so their first folder need not exist in the file system.
+        if module.startswith("/") and not Path("/", *Path(module).parts[1:2]).is_dir():
+            module = module.removeprefix("/")
     return f"{module}.{kind.missing}" if kind.missing else module
 
 
-def _is_absolute_place(path: str) -> bool:
-    """Whether a path begins at the top of the file system; vite's begin at the root of the project."""
-    return Path("/", *Path(path).parts[1:2]).is_dir()
-
-
 def _is_in_project(kind: Kind, missing: str | None, *, root: Path, origin: str) -> bool | None:
+    """Return whether the missing name would be the project's; None if nobody can tell."""
     if missing is None:
         return None
     if kind.module is None:

@@ -1,6 +1,6 @@
-"""``tdd.properties``: the file that other programs of this kind read; of it, how tests are run and for how long.
+"""Makes the suite of a project: finds its framework, asks for approval where needed, and uses the sandbox.
 
-The suite of a project: what runs its tests is found, approved as far as it needs that, and put into the sandbox.
+Also reads ``tdd.properties``, a file of similar programs: the test command and the time limit in it.
 """
 
 import re
@@ -15,10 +15,10 @@ from cdd_agent.settings import Settings, private_folder
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.approved import approved_interpreter, approved_python
 from cdd_agent.testrun.detect import PytestMissing
+from cdd_agent.testrun.frameworks.catalog import UNITTEST
 from cdd_agent.testrun.frameworks.detect import Choose, Found, candidates, detect
-from cdd_agent.testrun.frameworks.pytest_command import asked, told
+from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.frameworks.suite import CommandSuite
-from cdd_agent.testrun.frameworks.unittest import UNITTEST
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 from cdd_agent.trust import Offer, Trust
@@ -30,7 +30,7 @@ _LINE = re.compile(r"\s*(?P<key>test\.command|bash\.timeout)\s*[=:]\s*(?P<value>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """What the file says that is of use here."""
+    """The settings of the file that cdd uses."""
 
     command: str = ""
     """``test.command``."""
@@ -38,8 +38,8 @@ class Properties:
     """``bash.timeout``, in seconds."""
 
 
-def offered_properties(project: Path) -> Offer | None:
-    """The lines of the file that would take effect, if there are any."""
+def offer_properties(project: Path) -> Offer | None:
+    """Return the lines of the file that would take effect, if there are any."""
     found = _lines(project)
     if not found:
         return None
@@ -48,8 +48,11 @@ def offered_properties(project: Path) -> Offer | None:
 
 
 def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Properties:
-    """What the file says, if the user approves those very lines; raises ``DocumentError`` for a time that is none."""
-    offer = offered_properties(project)
+    """Return the file's settings if the user approves exactly those lines.
+
+    Raises ``DocumentError`` for a time limit that is not a number of seconds.
+    """
+    offer = offer_properties(project)
     if offer is None or not allows(offer):
         return Properties()
     command, timeout_s = "", None
@@ -65,7 +68,7 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
 
 
 def _lines(project: Path) -> list[tuple[int, str, str]]:
-    """Number, key and value of the lines that count."""
+    """Return number, key and value of the lines that count."""
     try:
         text = read_ordinary(project / FILE, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -84,7 +87,7 @@ CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What is known of a project before its tests are looked for."""
+    """What is known about a project before its tests are looked for."""
 
     root: Path
     environment: Mapping[str, str]
@@ -92,36 +95,36 @@ class Circumstances:
     trust: Trust
     sandbox: Sandbox
     choose: Choose | None
-    """None: nobody is there to ask."""
+    """None: nobody can be asked."""
     tell: Callable[[str], None]
-    """Takes what a person should know."""
+    """Receives notices for the user."""
 
 
 def suite_of(wanted: Circumstances) -> Suite:
-    """The project's tests, by what the user says, else by what is found; nothing of the repository's is run for it."""
+    """Return the project's tests, by the user's settings, else by its files; runs no code of the repository."""
     limits = wanted.settings
-    told = read_properties(wanted.root, allows=wanted.trust.allows)
-    command = limits.test_command or ("" if limits.framework else told.command)
-    found = _found(wanted, command=command)
+    properties = read_properties(wanted.root, allows=wanted.trust.allows)
+    command = limits.test_command or ("" if limits.framework else properties.command)
+    found = _find(wanted, command=command)
     is_usual = limits.test_timeout_s == Settings().test_timeout_s
-    timeout_s = told.timeout_s if told.timeout_s is not None and is_usual else limits.test_timeout_s
+    timeout_s = properties.timeout_s if properties.timeout_s is not None and is_usual else limits.test_timeout_s
     if found.framework is None:
         try:
-            return _pytest(wanted, found, timeout_s=timeout_s)
+            return _make_pytest_suite(wanted, found, timeout_s=timeout_s)
         except PytestMissing:
             finding = None if limits.framework else UNITTEST.find(wanted.root)
             if finding is None:
                 raise
             found = Found(framework=UNITTEST, finding=finding)
-    suite = _by_command(wanted, found, timeout_s=timeout_s)
+    suite = _make_command_suite(wanted, found, timeout_s=timeout_s)
     if limits.test_reruns > Settings().test_reruns:
         wanted.tell(f"test_reruns is for pytest only: a test of {found.name} that fails is not run again.")
     wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
 
 
-def _found(wanted: Circumstances, *, command: str) -> Found:
-    """What runs the tests; a choice among several holds for the project, as long as there are the same ones."""
+def _find(wanted: Circumstances, *, command: str) -> Found:
+    """Return what runs the tests; a choice among several is kept as long as the same ones are found."""
     framework = wanted.settings.framework
     if command or framework:
         return detect(wanted.root, framework=framework, command=command)
@@ -137,14 +140,14 @@ def _found(wanted: Circumstances, *, command: str) -> Found:
     return found
 
 
-def _pytest(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestSuite:
-    said = asked(wanted.root, found.finding.argv)
+def _make_pytest_suite(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestSuite:
+    arguments = parse_command(wanted.root, found.finding.argv)
     interpreter = approved_interpreter(
-        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, meant=said.meant
+        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, meant=arguments.meant
     )
-    if said.unheard:
-        wanted.tell(told(found.finding.argv, said.unheard))
-    narrowed = f"{PYTEST.looked_for}; test_command narrows them to `{shlex.join(said.selects)}`"
+    if arguments.ignored:
+        wanted.tell(explain_ignored(found.finding.argv, arguments.ignored))
+    narrowed = f"{PYTEST.looked_for}; test_command narrows them to `{shlex.join(arguments.selects)}`"
     return PytestSuite(
         root=wanted.root,
         interpreter=interpreter,
@@ -152,13 +155,13 @@ def _pytest(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestS
         timeout_s=timeout_s,
         bytecode=private_folder(wanted.root) / "bytecode",
         flaky=wanted.settings.test_reruns,
-        conventions=replace(PYTEST, looked_for=narrowed) if said.selects else PYTEST,
-        options=said.options,
-        selects=said.selects,
+        conventions=replace(PYTEST, looked_for=narrowed) if arguments.selects else PYTEST,
+        options=arguments.options,
+        selects=arguments.selects,
     )
 
 
-def _by_command(wanted: Circumstances, found: Found, *, timeout_s: float) -> CommandSuite:
+def _make_command_suite(wanted: Circumstances, found: Found, *, timeout_s: float) -> CommandSuite:
     assert found.framework is not None
     finding = found.finding
     if found.framework is UNITTEST:

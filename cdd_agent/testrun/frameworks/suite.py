@@ -1,4 +1,4 @@
-"""The tests of a project that a command runs: any framework's, its results read into the report that gates judge."""
+"""The suite of a project whose tests are run by a command: runs it and builds the report that the gates judge."""
 
 import os
 import secrets
@@ -12,35 +12,19 @@ from pathlib import Path
 
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import access_for, protected_tests
-from cdd_agent.testrun.frameworks.environment import (
-    MODULES,
-    SHARED,
-    Tools,
-    copy_without,
-    fingerprints,
-    forget_own,
-    is_built,
-    lend_modules,
-    parts,
-    prepare,
-    shown,
-    tools_for,
-    top_of,
-)
-from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
-from cdd_agent.testrun.frameworks.names import names_of
+from cdd_agent.testrun.frameworks import environment
+from cdd_agent.testrun.frameworks.environment import Tools
+from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Framework, Results, number_repeated
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
-from pytest_tdd_agent.report import Case, Failure, SuiteReport
+from pytest_tdd_agent.report import Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
-"""Some frameworks tell their results in nothing but what they print."""
-_HIDES_OTHERS = frozenset({"cargo", "nextest", "go", "maven", "gradle", "dotnet", "mocha"})
-"""Where a test file that does not compile, or load, hides the tests of other files."""
-_MOST_BROKEN = 10
-"""So often a copy without such files is made."""
+"""Generous, as some frameworks report results only in their output."""
 SHOWN_CHARACTERS = 200_000
-"""Of what was printed, for who reads it."""
+"""How much of the output a report keeps."""
+_MOST_BROKEN = 10
+"""How many times the tests are run again without broken files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,42 +34,42 @@ class CommandSuite:
     root: Path
     framework: Framework
     finding: Finding
-    """How it was found; its command runs in the project's folder."""
+    """Its command runs in the project's folder."""
     sandbox: Sandbox
     timeout_s: float
     cache: Path | None
-    """Folder of ours for what is compiled, kept between runs. None: everything is compiled anew."""
+    """A folder of cdd's for compiled code, kept between runs. None: everything is compiled anew."""
     reads: tuple[Path, ...] = ()
     """What the tests need to read elsewhere."""
     accepts_exit_status: bool = False
-    """Whether the user lets the exit status count where there are no results of single tests."""
+    """Whether the user accepts the exit status where single tests have no results."""
 
     @property
     def conventions(self) -> Conventions:
-        """What files and names are called here."""
+        """The framework's names of files and modules."""
         return Conventions(
             framework=self.framework.name,
             is_test=self.framework.is_test,
-            names_of=names_of(self.framework.name, self.root),
-            shared=SHARED,
-            parts=parts,
+            names_of=self.framework.names_in(self.root),
+            shared=environment.SHARED,
+            parts=environment.parts,
             looked_for=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
             accepts_exit_status=self.accepts_exit_status,
         )
 
     @property
     def command(self) -> str:
-        """What a person types in the project's folder to run all tests."""
-        return " ".join(shown(part, self.root) for part in self.finding.argv)
+        """The command that a person types in the project's folder to run all tests."""
+        return " ".join(environment.show_word(word, self.root) for word in self.finding.argv)
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What commands need to find the same tools; what they compile goes to another folder than the tests'."""
-        return dict(_tools(self, _commands_cache(self)).variables)
+        """The variables that let the model's commands find the same tools."""
+        return dict(self._tools(self._commands_cache).variables)
 
     def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
-        """The same tests in a copy, compiled from nothing; packages that are installed are lent to it by links."""
-        modules = lend_modules(self.root, copy=root)
+        """Return the same tests in a copy, compiled from nothing, with links to installed packages."""
+        modules = environment.link_modules(self.root, copy=root)
         return replace(
             self,
             root=root,
@@ -95,48 +79,49 @@ class CommandSuite:
         )
 
     def anew(self) -> "CommandSuite":
-        """The same tests; what was compiled of the project itself before does not take part."""
+        """Return the same tests; the project's own code will be compiled again."""
         if self.cache is not None:
-            forget_own(self.cache, self.root)
+            environment.forget_own_crates(self.cache, self.root)
         return self
 
     def within(self, timeout_s: float) -> "CommandSuite":
-        """The same tests, with so much time for a run."""
+        """Return the same tests with another time limit for a run."""
         return replace(self, timeout_s=timeout_s)
 
     def shut_in(self, sandbox: Sandbox) -> "CommandSuite":
-        """The same tests, run by another sandbox."""
+        """Return the same tests in another sandbox."""
         return replace(self, sandbox=sandbox)
 
     def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
-        """What a command of the model's may reach."""
+        """Return what a command of the model's may reach."""
         tests = protected_tests(self.root, self.framework.is_test) if tests_too else ()
-        tools = _tools(self, _commands_cache(self))
-        return _access(self, tools, locked=(*tests, *locked))
+        return self._access(self._tools(self._commands_cache), locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
+        """Run the tests that ``targets`` name, or all; also write the report to ``keep``."""
         started, began = time.monotonic(), datetime.now(UTC)
-        prints = fingerprints(self.root, self.conventions)
-        for path in self.framework.stale(self.root):
+        fingerprints = environment.fingerprint(self.root, self.conventions)
+        for path in self.framework.old_reports(self.root):
             with suppress(OSError):
                 path.unlink()
-        with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
-            results, built = Path(folder).resolve() / "results", Path(folder).resolve() / "built"
+        with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as name:
+            folder = Path(name).resolve()
+            results, built = folder / "results", folder / "built"
             results.mkdir()
             built.mkdir()
-            tools = _tools(self, self.cache or built)
             try:
-                result = _command(self, tools, targets=targets, results=results)
+                result = self._execute(self._tools(self.cache or built), targets=targets, results=results)
             except OSError as error:
-                return _ran_nothing(f"{self.finding.argv[0]} cannot be started: {error.strerror or error}", started)
-            ended = Ended(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
-            found = self.framework.read(ended)
+                reason = f"{self.finding.argv[0]} cannot be started: {error.strerror or error}"
+                return _report_problem(reason, started)
+            found = self._read(result, results)
             if not result.timed_out and not targets and found.problem is None:
-                found = beside_broken(self, found, folder=Path(folder).resolve())
-        problem = _problem(self, result, found=found)
+                found = self.add_hidden_tests(found, folder=folder)
+        problem = self._explain_failure(result, found)
         if problem is not None:
-            return _ran_nothing(problem, started, result=result)
+            return _report_problem(problem, started, result=result)
+        # Two tests may have one node id: numbered, so that the last of them does not speak for the others.
+        nodeids = number_repeated((case.nodeid for case in found.tests), form="{name} #{count}")
         duration_s = time.monotonic() - started
         report = SuiteReport(
             complete=True,
@@ -147,9 +132,9 @@ class CommandSuite:
             rootdir=str(self.root),
             started_at=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
             duration_s=duration_s,
-            tests=_apart(found.tests),
+            tests=tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(found.tests, nodeids, strict=True)),
             collect_errors=found.collect_errors,
-            fingerprints=prints,
+            fingerprints=fingerprints,
             collected=len(found.tests),
             sandbox=result.level,
             framework=self.framework.name,
@@ -158,161 +143,146 @@ class CommandSuite:
         if keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
             dump(report, keep)
-        return SuiteRun(
-            report=report,
-            problem=None,
-            output=_middle_out(result.output),
-            duration_s=duration_s,
-            notices=result.remarks,
+        output = _cut_middle(result.output)
+        return SuiteRun(report=report, problem=None, output=output, duration_s=duration_s, notices=result.remarks)
+
+    def add_hidden_tests(self, found: Results, *, folder: Path) -> Results:
+        """Add the tests that did not run because other test files do not compile or load.
+
+        They run in a copy without those files. Not every tool reports all broken files at once, so this is repeated as
+        long as the copy shows another one.
+        """
+        broken: frozenset[str] = frozenset()
+        for number in range(_MOST_BROKEN if self.framework.hides_other_tests else 0):
+            names = {error.nodeid for error in found.collect_errors}
+            if names == broken or not all(map(self.framework.is_test, names)):
+                break
+            broken = frozenset(names)
+            others = self._run_without(broken, folder=folder / f"beside-{number}")
+            if others is None:
+                break
+            known = {case.nodeid for case in found.tests}
+            found = replace(
+                found,
+                tests=(*found.tests, *(case for case in others.tests if case.nodeid not in known)),
+                collect_errors=(
+                    *found.collect_errors,
+                    *(each for each in others.collect_errors if each.nodeid not in names),
+                ),
+            )
+        return found
+
+    def _run_without(self, broken: frozenset[str], *, folder: Path) -> Results | None:
+        """Return the results of a copy without the files ``broken``; None if they cannot be judged."""
+        top, results = environment.top_of(self.root), folder / "results"
+        copy = folder / self.root.relative_to(top.parent)
+        environment.copy_without(self.root, copy, left_out=broken)
+        results.mkdir()
+        others = self.in_copy(copy, reads=(top,))
+        tools = others._tools((self.cache or folder).with_name("others"))
+        try:
+            result = others._execute(tools, targets=(), results=results)
+        except OSError:
+            return None
+        found = others._read(result, results)
+        return None if result.timed_out or found.problem is not None else _restore_paths(found, copy, root=self.root)
+
+    def _execute(self, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
+        """Run the command to its end; it cannot change the tests, nor what configures them.
+
+        Tests that a build has compiled are writable: the command may be what compiles them.
+        """
+
+        def is_locked(path: str) -> bool:
+            return self.framework.is_test(path) and not environment.is_built(path, self.framework.is_test)
+
+        tests = protected_tests(self.root, is_locked)
+        manifest = (self.finding.manifest,) if self.finding.manifest.is_file() else ()
+        program, *words = self.finding.argv
+        return self.sandbox.run(
+            Command(
+                argv=(
+                    str(self.root / program) if "/" in program else program,
+                    *(*words, *tools.arguments, *self.framework.arguments(targets, results)),
+                ),
+                cwd=self.root,
+                access=self._access(tools, locked=(*tests, *manifest), writes=(results,)),
+                variables={**tools.variables, **dict(self.framework.variables)},
+                timeout_s=self.timeout_s,
+                output_cap=OUTPUT_CAP_BYTES,
+            )
         )
 
+    def _read(self, result: Result, results: Path) -> Results:
+        return self.framework.read(
+            FinishedRun(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
+        )
 
-def beside_broken(suite: CommandSuite, found: Results, *, folder: Path) -> Results:
-    """The results with those of the tests that did not run because other test files do not compile or load.
+    def _tools(self, cache: Path) -> Tools:
+        return environment.tools_for(self.framework.requirements, self.finding.argv[0], cache=cache, root=self.root)
 
-    Where one such file hides the tests of others they are run in a copy without it; and again, as often as that copy
-    shows one more such file: not every tool names all of them at once.
+    @property
+    def _commands_cache(self) -> Path:
+        """Where the model's commands keep what they compile: it must never be what tests are judged by."""
+        return (self.cache or Path(tempfile.gettempdir()) / "cdd-build" / "any").with_name("commands")
+
+    def _access(self, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
+        """Return access to the project and the tools; installed packages are locked."""
+        environment.prepare(tools)
+        modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
+        return access_for(
+            self.root,
+            tools,
+            read_write=(*tools.writes, *writes),
+            read_only=self.reads,
+            locked=(*locked, *modules),
+        )
+
+    def _explain_failure(self, result: Result, found: Results) -> str | None:
+        """Return why the results cannot be judged, or None if they can."""
+        if result.timed_out:
+            return f"the tests did not end within {self.timeout_s:g} s"
+        if result.dropped_bytes:
+            return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, so that not all of it could be read"
+        is_silent = found.is_structured and not (found.tests or found.collect_errors)
+        if found.problem is None and is_silent and result.exit_status:
+            last = (result.output.strip().splitlines() or ["no output"])[-1]
+            return f"`{self.command}` ended with status {result.exit_status} and told of no test: {last[:400]}"
+        return found.problem
+
+
+def _restore_paths(found: Results, copy: Path, *, root: Path) -> Results:
+    """Return the results with the project's paths.
+
+    The copy's path differs from run to run, and an error that stays the same must look the same.
     """
-    broken: frozenset[str] = frozenset()
-    for number in range(_MOST_BROKEN):
-        names = {error.nodeid for error in found.collect_errors}
-        if suite.framework.name not in _HIDES_OTHERS or names == broken or not all(map(suite.framework.is_test, names)):
-            break
-        broken = frozenset(names)
-        others = _without(suite, broken, folder=folder / f"beside-{number}")
-        if others is None:
-            break
-        told = {case.nodeid for case in found.tests}
-        found = replace(
-            found,
-            tests=(*found.tests, *(case for case in others.tests if case.nodeid not in told)),
-            collect_errors=(
-                *found.collect_errors,
-                *(each for each in others.collect_errors if each.nodeid not in names),
-            ),
-        )
-    return found
 
-
-def _without(suite: CommandSuite, broken: frozenset[str], *, folder: Path) -> Results | None:
-    """What comes of a copy of the project without the files ``broken``; None if that cannot be judged."""
-    top, results = top_of(suite.root), folder / "results"
-    copy = folder / suite.root.relative_to(top.parent)
-    copy_without(suite.root, copy, left_out=broken)
-    results.mkdir()
-    others = suite.in_copy(copy, reads=(top,))
-    tools = _tools(others, (suite.cache or folder).with_name("others"))
-    try:
-        result = _command(others, tools, targets=(), results=results)
-    except OSError:
-        return None
-    ended = Ended(root=copy, results=results, output=result.output, exit_status=result.exit_status)
-    read = suite.framework.read(ended)
-    return None if result.timed_out or read.problem is not None else _as_in(suite.root, read, copy=copy)
-
-
-def _as_in(root: Path, found: Results, *, copy: Path) -> Results:
-    """The results with the project's own paths: a copy's differ from run to run, and so would an error that stays."""
-
-    def told(failure: Failure) -> Failure:
-        texts = (text.replace(str(copy), str(root)) for text in (failure.message, failure.text, failure.output))
-        message, text, output = texts
+    def restore(failure: Failure) -> Failure:
+        texts = (failure.message, failure.text, failure.output)
+        message, text, output = (each.replace(str(copy), str(root)) for each in texts)
         return replace(failure, message=message, text=text, output=output)
 
     return replace(
         found,
         tests=tuple(
-            case if case.failure is None else replace(case, failure=told(case.failure)) for case in found.tests
+            case if case.failure is None else replace(case, failure=restore(case.failure)) for case in found.tests
         ),
-        collect_errors=tuple(replace(each, failure=told(each.failure)) for each in found.collect_errors),
+        collect_errors=tuple(replace(each, failure=restore(each.failure)) for each in found.collect_errors),
     )
 
 
-def _command(suite: CommandSuite, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
-    """Run the command to its end; tests and what configures them cannot be changed by what they run.
-
-    Tests that a build has compiled can: the command may be what compiles them.
-    """
-
-    def is_written(path: str) -> bool:
-        return suite.framework.is_test(path) and not is_built(path, suite.framework.is_test)
-
-    tests = protected_tests(suite.root, is_written)
-    manifest = (suite.finding.manifest,) if suite.finding.manifest.is_file() else ()
-    program, *words = suite.finding.argv
-    return suite.sandbox.run(
-        Command(
-            argv=(
-                str(suite.root / program) if "/" in program else program,
-                *(*words, *tools.arguments, *suite.framework.arguments(targets, results)),
-            ),
-            cwd=suite.root,
-            access=_access(suite, tools, locked=(*tests, *manifest), writes=(results,)),
-            variables={**tools.variables, **dict(suite.framework.variables)},
-            timeout_s=suite.timeout_s,
-            output_cap=OUTPUT_CAP_BYTES,
-        )
-    )
-
-
-def _tools(suite: CommandSuite, cache: Path) -> Tools:
-    return tools_for(suite.framework.name, suite.finding.argv[0], cache=cache, root=suite.root)
-
-
-def _commands_cache(suite: CommandSuite) -> Path:
-    """Where commands of the model's keep what they compile; never what tests are judged by."""
-    return (suite.cache or Path(tempfile.gettempdir()) / "cdd-build" / "any").with_name("commands")
-
-
-def _access(suite: CommandSuite, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
-    """The project, what the tools need, and nothing that judges: installed packages stay as they are."""
-    prepare(tools)
-    modules = tuple(folder for folder in (suite.root / MODULES,) if folder.is_dir())
-    return access_for(
-        suite.root,
-        tools,
-        read_write=(*tools.writes, *writes),
-        read_only=suite.reads,
-        locked=(*locked, *modules),
-    )
-
-
-def _ran_nothing(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
-    """A run without a report."""
+def _report_problem(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:
     return SuiteRun(
         report=None,
         problem=problem,
-        output="" if result is None else _middle_out(result.output),
+        output="" if result is None else _cut_middle(result.output),
         duration_s=time.monotonic() - began,
         notices=() if result is None else result.remarks,
     )
 
 
-def _problem(suite: CommandSuite, result: Result, *, found: Results) -> str | None:
-    """Why the results cannot be judged, if they cannot."""
-    if result.timed_out:
-        return f"the tests did not end within {suite.timeout_s:g} s"
-    if result.dropped_bytes:
-        return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, so that not all of it could be read"
-    is_silent = found.is_structured and not (found.tests or found.collect_errors)
-    if found.problem is None and is_silent and result.exit_status:
-        last = (result.output.strip().splitlines() or ["no output"])[-1]
-        return f"`{suite.command}` ended with status {result.exit_status} and told of no test: {last[:400]}"
-    return found.problem
-
-
-def _middle_out(output: str) -> str:
+def _cut_middle(output: str) -> str:
     half = SHOWN_CHARACTERS // 2
     if len(output) <= SHOWN_CHARACTERS:
         return output
     return f"{output[:half]}\n[... {len(output) - SHOWN_CHARACTERS} characters dropped ...]\n{output[-half:]}"
-
-
-def _apart(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """The tests, those of one node id told apart by a number: the last of them must not speak for the others."""
-    seen: dict[str, int] = {}
-    told = []
-    for case in cases:
-        count = seen[case.nodeid] = seen.get(case.nodeid, 0) + 1
-        told.append(case if count == 1 else replace(case, nodeid=f"{case.nodeid} #{count}"))
-    return tuple(told)

@@ -1,4 +1,4 @@
-"""Python's own ``unittest``, for projects without pytest: run by a program of ours."""
+"""Python's ``unittest``, for projects without pytest: finds it, and runs it by ``unittest_program``."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import msgspec
 
 import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
+from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Results
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 RESULTS = "unittest.jsonl"
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct):
 
 
 def find(folder: Path) -> Finding | None:
-    """Test files that import unittest and not pytest, where unittest's discovery would look."""
+    """Look for test files that import unittest and not pytest, where unittest's discovery would look."""
     found = chain.from_iterable(folder.glob(pattern) for pattern in _PLACES)
     for path in islice(found, _FILES_CAP):
         inside = path.relative_to(folder)
@@ -47,7 +47,7 @@ def find(folder: Path) -> Finding | None:
         if _is_unittest(path):
             manifests = (folder / name for name in (*_MANIFESTS, inside.parts[0]))
             manifest = next(path for path in manifests if path.exists())
-            return Finding(manifest=manifest, argv=(_python(folder),), why=f"{inside.as_posix()} imports unittest")
+            return Finding(manifest=manifest, argv=(_find_python(folder),), why=f"{inside.as_posix()} imports unittest")
     return None
 
 
@@ -59,14 +59,14 @@ def _is_unittest(path: Path) -> bool:
     return _IMPORTS.search(data) is not None and _IS_PYTEST.search(data) is None
 
 
-def _python(folder: Path) -> str:
-    """The project's interpreter: that of its virtual environment, else the one that ``python3`` names."""
+def _find_python(folder: Path) -> str:
+    """Return the interpreter of the project's virtual environment, else ``python3``."""
     inside = (Path(name) / "bin" / "python" for name in (".venv", "venv", "env"))
     return next((str(folder / path) for path in inside if (folder / path).exists()), "python3")
 
 
-def arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Our program, copied into ``results`` with the plugin's rules of why a test fails."""
+def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
+    """Copy the program into ``results``, with the plugin's rules about why a test fails."""
     package = Path(pytest_tdd_agent.__file__).parent
     rules = results / "tdd_agent_rules"
     shutil.copytree(package / "failure", rules / "failure", ignore=shutil.ignore_patterns("__pycache__"))
@@ -77,36 +77,36 @@ def arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     return ("-B", str(results / PROGRAM), str(results / RESULTS), *targets)
 
 
-def read(ended: Ended) -> Results:
-    """The lines that our program wrote; without the last one the run is not whole."""
+def read(run: FinishedRun) -> Results:
+    """Read the lines that the program wrote; without the last one the run was cut off."""
     try:
-        lines = list(_lines(read_ordinary(ended.results / RESULTS, limit_bytes=_LIMIT_BYTES)))
+        lines = list(_parse_lines(read_ordinary(run.results / RESULTS, limit_bytes=_LIMIT_BYTES)))
     except (OSError, msgspec.MsgspecError) as error:
-        said = ended.output.strip().splitlines()[-1:] or [str(error)]
-        return Results(problem=f"unittest left no results: {said[0]}")
+        last = run.output.strip().splitlines()[-1:] or [str(error)]
+        return Results(problem=f"unittest left no results: {last[0]}")
     tests = [line for line in lines if line.event == "ended"]
     begun = [line.nodeid for line in lines if line.event == "begun"]
     problem = None
     if lines[-1:] == [] or lines[-1].event != "over":
-        last = f" in {begun[-1]}" if len(begun) > len(tests) else ""
-        problem = f"the tests ended early{last} (exit status {ended.exit_status})"
+        where = f" in {begun[-1]}" if len(begun) > len(tests) else ""
+        problem = f"the tests ended early{where} (exit status {run.exit_status})"
     errors = [line for line in lines if line.event == "unready" and line.failure is not None]
     return Results(
-        tests=tuple(map(_case, tests)),
+        tests=tuple(map(_convert, tests)),
         collect_errors=tuple(CollectError(nodeid=line.nodeid, failure=line.failure) for line in errors if line.failure),
         problem=problem,
     )
 
 
-def _lines(data: bytes) -> Iterator[_Line]:
-    """Every whole line; one that a killed process began is left out."""
+def _parse_lines(data: bytes) -> Iterator[_Line]:
+    """Yield every complete line; a killed process may leave a part of one."""
     decode = msgspec.json.Decoder(_Line).decode
     for line in data.splitlines(keepends=True):
         if line.endswith(b"\n"):
             yield decode(line)
 
 
-def _case(line: _Line) -> Case:
+def _convert(line: _Line) -> Case:
     return Case(
         nodeid=line.nodeid,
         outcome=line.outcome,
@@ -118,15 +118,5 @@ def _case(line: _Line) -> Case:
 
 
 def is_test(path: str) -> bool:
-    """Whether a file holds tests, or lies beside them."""
+    """Return whether a file holds tests or lies beside them."""
     return _TEST_FILES.search(path) is not None
-
-
-UNITTEST = Framework(
-    name="unittest",
-    looked_for="test*.py with `import unittest`",
-    find=find,
-    arguments=arguments,
-    read=read,
-    is_test=is_test,
-)

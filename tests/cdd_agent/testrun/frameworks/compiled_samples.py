@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.framework import Ended, Framework, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
 from pytest_tdd_agent.report import Case, Failure
 
 DATA = Path(__file__).parent / "data" / "compiled"
@@ -28,9 +28,9 @@ def written(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def ended(root: Path, output: str, *, exit_status: int = 1, results: Path | None = None) -> Ended:
+def ended(root: Path, output: str, *, exit_status: int = 1, results: Path | None = None) -> FinishedRun:
     """A run in ``root`` that printed ``output``."""
-    return Ended(root=root, results=results or root / "no-results", output=output, exit_status=exit_status)
+    return FinishedRun(root=root, results=results or root / "no-results", output=output, exit_status=exit_status)
 
 
 def run(framework: Framework, root: Path, *targets: str) -> Results:
@@ -49,7 +49,7 @@ def run(framework: Framework, root: Path, *targets: str) -> Results:
         check=False,
     )
     output = process.stdout.decode("utf-8", "replace")
-    return framework.read(Ended(root=root, results=results, output=output, exit_status=process.returncode))
+    return framework.read(FinishedRun(root=root, results=results, output=output, exit_status=process.returncode))
 
 
 def has(program: str) -> bool:

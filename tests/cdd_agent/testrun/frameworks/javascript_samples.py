@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cdd_agent.storage import exclusive
-from cdd_agent.testrun.frameworks.framework import Ended, Framework, Results
-from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
+from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
 from pytest_tdd_agent.report import Case, Failure
 
 NONE: Mapping[str, str] = {}
@@ -38,15 +38,15 @@ def kept(root: Path, name: str) -> str:
     return (KEPT / name).read_text(encoding="utf-8").replace(PLACE, str(root))
 
 
-def ended(root: Path, *, exit_status: int = 1, output: str = "", files: Mapping[str, str] = NONE) -> Ended:
+def ended(root: Path, *, exit_status: int = 1, output: str = "", files: Mapping[str, str] = NONE) -> FinishedRun:
     """A run that ended and wrote ``files``: names and texts."""
     results = Path(tempfile.mkdtemp(dir=root.parent))
     for name, text in files.items():
         Path(results, name).write_text(text, encoding="utf-8")
-    return Ended(root=root, results=results, output=output, exit_status=exit_status)
+    return FinishedRun(root=root, results=results, output=output, exit_status=exit_status)
 
 
-def run(framework: Framework, root: Path, *targets: str, path: str = "") -> Ended:
+def run(framework: Framework, root: Path, *targets: str, path: str = "") -> FinishedRun:
     """Run a project's tests for real, in a bare environment."""
     found = framework.find(root)
     assert found is not None
@@ -63,7 +63,7 @@ def run(framework: Framework, root: Path, *targets: str, path: str = "") -> Ende
         check=False,
     )
     output = process.stdout.decode("utf-8", errors="replace")
-    return Ended(root=root, results=results, output=output, exit_status=process.returncode)
+    return FinishedRun(root=root, results=results, output=output, exit_status=process.returncode)
 
 
 def expected(tool: str, what: str) -> dict[str, str]:
@@ -120,7 +120,7 @@ def link(root: Path) -> None:
     (root / "node_modules").symlink_to(INSTALLED / "node_modules")
 
 
-def _keep(ended: Ended, name: str) -> None:
+def _keep(ended: FinishedRun, name: str) -> None:
     text = next((file.read_text() for file in ended.results.iterdir()), ended.output)
     (KEPT / name).write_text(text.replace(str(ended.root), PLACE).replace(str(INSTALLED), PLACE))
 

@@ -7,14 +7,14 @@ import pytest
 
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun.frameworks.framework import Ended, Finding, Framework, Results
-from cdd_agent.testrun.frameworks.make import MAKE
+from cdd_agent.testrun.frameworks.catalog import MAKE
+from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Framework, Results
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 
-def read(ended: Ended) -> Results:
+def read(ended: FinishedRun) -> Results:
     """One line a test: ``name outcome``."""
     lines = [line.split() for line in (ended.output + _written(ended)).splitlines()]
     cases = [
@@ -24,7 +24,7 @@ def read(ended: Ended) -> Results:
     return Results(tests=tuple(cases))
 
 
-def _written(ended: Ended) -> str:
+def _written(ended: FinishedRun) -> str:
     path = ended.results / "found"
     return path.read_text() if path.exists() else ""
 
@@ -36,7 +36,7 @@ SHELL = Framework(
     arguments=lambda targets, results: (str(results / "found"), *targets),
     read=read,
     is_test=lambda path: path.startswith("test/"),
-    stale=lambda root: tuple(root.glob("old/*.xml")),
+    old_reports=lambda root: tuple(root.glob("old/*.xml")),
     variables=(("COLOR", "no"),),
 )
 
@@ -105,7 +105,7 @@ def test_tests_of_one_name_are_told_apart(suite: CommandSuite) -> None:
     ],
 )
 def test_a_run_without_results_is_a_problem(suite: CommandSuite, text: str, told: str) -> None:
-    def nothing(_: Ended) -> Results:
+    def nothing(_: FinishedRun) -> Results:
         return Results()
 
     script(suite, text)
@@ -183,13 +183,13 @@ def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: Com
 def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -> None:
     why = Failure(phase="collect", kind="missing_module", origin="test", exception="", message="m")
 
-    def compiled(ended: Ended) -> Results:
+    def compiled(ended: FinishedRun) -> Results:
         if (ended.root / "test" / "b.sh").exists():
             return Results(collect_errors=(CollectError(nodeid="test/b.sh", failure=why),))
         return read(ended)
 
     (suite.root / "test" / "b.sh").write_text("two\n")
-    run = replace(suite, framework=replace(SHELL, name="cargo", read=compiled)).run()
+    run = replace(suite, framework=replace(SHELL, name="cargo", hides_other_tests=True, read=compiled)).run()
     assert run.report is not None
     assert [error.nodeid for error in run.report.collect_errors] == ["test/b.sh"]
     assert [case.nodeid for case in run.report.tests] == ["test/a.sh::one"]
@@ -199,7 +199,7 @@ def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -
 def test_files_that_cannot_be_loaded_are_left_out_one_after_the_other(suite: CommandSuite) -> None:
     """mocha names but one of them in a run, and then runs no test of any file."""
 
-    def loaded(ended: Ended) -> Results:
+    def loaded(ended: FinishedRun) -> Results:
         broken = sorted(path for path in (ended.root / "test").iterdir() if path.read_text() == "broken")
         if not broken:
             return read(ended)
@@ -208,7 +208,7 @@ def test_files_that_cannot_be_loaded_are_left_out_one_after_the_other(suite: Com
 
     for name in ("b.sh", "c.sh", "d.sh"):
         (suite.root / "test" / name).write_text("broken")
-    run = replace(suite, framework=replace(SHELL, name="mocha", read=loaded)).run()
+    run = replace(suite, framework=replace(SHELL, name="mocha", hides_other_tests=True, read=loaded)).run()
     assert run.report is not None
     told = {error.nodeid: error.failure.message for error in run.report.collect_errors}
     assert told == {f"test/{name}": f"in {suite.root}/test/{name}" for name in ("b.sh", "c.sh", "d.sh")}

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.environment import SHARED, fingerprints, parts
+from cdd_agent.testrun.frameworks.environment import SHARED, fingerprint, parts
 from cdd_agent.testrun.suite import Conventions, modules_of
 
 RULES = Conventions(
@@ -45,9 +45,9 @@ def test_tests_count_wherever_they_lie_and_what_was_built_does_not(tmp_path: Pat
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"jest": {}}')
     os.symlink("../src/a.js", tmp_path / "test" / "link.js")
-    found = fingerprints(tmp_path, RULES)
+    found = fingerprint(tmp_path, RULES)
     assert list(found) == ["test/a.js", "test/link.js", "web/package.json[tests]"]
     (tmp_path / "src" / "a.js").write_text("changed")
-    assert fingerprints(tmp_path, RULES) == found, "a link is told by where it leads"
+    assert fingerprint(tmp_path, RULES) == found, "a link is told by where it leads"
     (tmp_path / "test" / "a.js").write_text("changed")
-    assert fingerprints(tmp_path, RULES) != found
+    assert fingerprint(tmp_path, RULES) != found

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.testrun.frameworks.detect import FRAMEWORKS, candidates, detect
+from cdd_agent.testrun.frameworks.catalog import FRAMEWORKS
+from cdd_agent.testrun.frameworks.detect import candidates, detect
 
 PACKAGE = '{"scripts": {"test": "%s"}}'
 CARGO = '[package]\nname = "a"\nversion = "0.1.0"\n'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.dotnet import DOTNET
+from cdd_agent.testrun.frameworks.catalog import DOTNET
 from tests.cdd_agent.testrun.frameworks.compiled_samples import blocked, case, ended, failure, outcomes, written
 
 TRX = """<?xml version="1.0" encoding="utf-8"?>

@@ -1,7 +1,7 @@
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
-from cdd_agent.testrun.frameworks.javascript_reports import is_file, is_test
+from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
+from cdd_agent.testrun.frameworks.javascript import is_source, is_test
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_node_and_mocha_have_a_folder_for_tests() -> None:
 
 
 def test_a_target_is_a_folder_unless_it_is_a_source() -> None:
-    assert is_file("test/calc.js")
-    assert not is_file("test/")
-    assert not is_file("test/unit")
+    assert is_source("test/calc.js")
+    assert not is_source("test/")
+    assert not is_source("test/unit")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.go import GO
+from cdd_agent.testrun.frameworks.catalog import GO
 from tests.cdd_agent.testrun.frameworks.compiled_samples import (
     DATA,
     blocked,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import GRADLE
+from cdd_agent.testrun.frameworks.catalog import GRADLE
 from tests.cdd_agent.testrun.frameworks.compiled_samples import DATA, blocked, ended, kept, outcomes, reason, written
 
 SUMS = "src/test/java/demo/SumsTest.java"
@@ -55,7 +55,7 @@ def test_what_does_not_compile_is_a_collect_error(demo: Path) -> None:
 
 
 def test_files_of_an_earlier_run_are_known(reported: Path) -> None:
-    assert len(GRADLE.stale(reported)) == 2
+    assert len(GRADLE.old_reports(reported)) == 2
 
 
 def test_a_build_that_fails_without_a_failed_test_is_a_problem(demo: Path) -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript import JEST
+from cdd_agent.testrun.frameworks.catalog import JEST
 
 RESULTS = Path("/results")
 

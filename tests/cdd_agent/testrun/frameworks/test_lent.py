@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.environment import lend_modules
+from cdd_agent.testrun.frameworks.environment import link_modules
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_a_package_of_the_repository_s_own_is_found_in_the_copy(repository: Path, copied: Path) -> None:
-    assert lend_modules(repository, copy=copied) == (repository / "node_modules",)
+    assert link_modules(repository, copy=copied) == (repository / "node_modules",)
     modules = copied / "node_modules"
     assert (modules / "@s" / "a").resolve() == copied / "packages" / "a"
     assert (modules / "b").resolve() == copied / "packages" / "b"
@@ -38,7 +38,7 @@ def test_a_package_of_the_repository_s_own_is_found_in_the_copy(repository: Path
 def test_without_such_packages_one_link_is_enough(repository: Path, copied: Path) -> None:
     for link in ("@s/a", "b"):
         (repository / "node_modules" / link).unlink()
-    lend_modules(repository, copy=copied)
+    link_modules(repository, copy=copied)
     assert (copied / "node_modules").is_symlink()
     assert (copied / "node_modules").resolve() == repository / "node_modules"
 
@@ -47,7 +47,7 @@ def test_a_project_in_the_repository_is_lent_what_lies_above_it_too(repository: 
     own = repository / "packages" / "a" / "node_modules"
     (own / "only").mkdir(parents=True)
     (repository / "packages" / "b" / "node_modules").mkdir()
-    found = lend_modules(repository / "packages" / "a", copy=copied / "packages" / "a")
+    found = link_modules(repository / "packages" / "a", copy=copied / "packages" / "a")
     assert set(found) == {own, repository / "node_modules", repository / "packages" / "b" / "node_modules"}
     assert (copied / "packages" / "a" / "node_modules" / "only").is_dir()
     assert (copied / "node_modules" / "b").resolve() == copied / "packages" / "b"
@@ -55,7 +55,7 @@ def test_a_project_in_the_repository_is_lent_what_lies_above_it_too(repository: 
 
 def test_a_package_that_the_copy_has_not_is_the_original_s(repository: Path, copied: Path) -> None:
     (copied / "packages" / "b").rmdir()
-    lend_modules(repository / "packages" / "a", copy=copied / "packages" / "a")
+    link_modules(repository / "packages" / "a", copy=copied / "packages" / "a")
     assert (copied / "node_modules" / "b").resolve() == repository / "packages" / "b"
     assert (copied / "node_modules" / "@s" / "a").resolve() == copied / "packages" / "a"
 
@@ -64,7 +64,7 @@ def test_a_project_deep_in_the_repository_is_lent_its_own(repository: Path, copi
     deep = Path("one/two/three/four/five/six")
     (repository / deep / "node_modules").mkdir(parents=True)
     (copied / deep).mkdir(parents=True)
-    lend_modules(repository / deep, copy=copied / deep)
+    link_modules(repository / deep, copy=copied / deep)
     assert (copied / deep / "node_modules").is_symlink()
     assert (copied / "node_modules").is_dir()
 
@@ -73,5 +73,5 @@ def test_packages_of_a_folder_that_is_no_repository_s_are_not_looked_for_above(t
     project, copied = tmp_path / "work" / "project", tmp_path / "copy"
     for folder in (tmp_path / "work" / "node_modules", project, copied):
         folder.mkdir(parents=True)
-    assert lend_modules(project, copy=copied) == ()
+    assert link_modules(project, copy=copied) == ()
     assert list(copied.iterdir()) == []

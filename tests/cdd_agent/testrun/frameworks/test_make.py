@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.framework import Ended
-from cdd_agent.testrun.frameworks.make import MAKE
+from cdd_agent.testrun.frameworks.catalog import MAKE
+from cdd_agent.testrun.frameworks.framework import FinishedRun
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_the_makefile_is_the_one_that_make_would_take(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_but_the_exit_status(tmp_path: Path) -> None:
-    results = MAKE.read(Ended(root=tmp_path, results=tmp_path, output="1 passed\n", exit_status=0))
+    results = MAKE.read(FinishedRun(root=tmp_path, results=tmp_path, output="1 passed\n", exit_status=0))
     assert (results.tests, results.problem, results.is_structured) == ((), None, False)
     assert MAKE.arguments(("--eval=x",), tmp_path) == ()
 
 
 def test_a_target_that_is_gone_is_a_problem(tmp_path: Path) -> None:
     said = "make: *** No rule to make target 'test'.  Stop.\n"
-    results = MAKE.read(Ended(root=tmp_path, results=tmp_path, output=said, exit_status=2))
+    results = MAKE.read(FinishedRun(root=tmp_path, results=tmp_path, output=said, exit_status=2))
     assert results.problem == "No rule to make target 'test'.  Stop."
 
 
@@ -53,7 +53,7 @@ def test_a_target_that_is_gone_is_a_problem(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_that_did_nothing_is_no_run_that_passed(tmp_path: Path, said: str) -> None:
-    results = MAKE.read(Ended(root=tmp_path, results=tmp_path, output=f"{said}\n", exit_status=0))
+    results = MAKE.read(FinishedRun(root=tmp_path, results=tmp_path, output=f"{said}\n", exit_status=0))
     assert (results.problem or "").startswith("make ran nothing, as it says: ")
     assert (results.problem or "").endswith("(.PHONY: test)")
 
@@ -69,7 +69,7 @@ def test_a_run_that_did_nothing_is_no_run_that_passed(tmp_path: Path, said: str)
     ],
 )
 def test_what_make_says_besides_is_no_problem(tmp_path: Path, said: str) -> None:
-    results = MAKE.read(Ended(root=tmp_path, results=tmp_path, output=f"{said}\n", exit_status=0))
+    results = MAKE.read(FinishedRun(root=tmp_path, results=tmp_path, output=f"{said}\n", exit_status=0))
     assert results.problem is None
 
 
@@ -79,5 +79,5 @@ def test_a_folder_that_is_called_as_the_target_hides_it_from_make(tmp_path: Path
     (tmp_path / "test").mkdir()
     alone = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     done = subprocess.run(["make", "test"], cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
-    ended = Ended(root=tmp_path, results=tmp_path, output=done.stdout + done.stderr, exit_status=done.returncode)
+    ended = FinishedRun(root=tmp_path, results=tmp_path, output=done.stdout + done.stderr, exit_status=done.returncode)
     assert (done.returncode, (MAKE.read(ended).problem or "")[:16]) == (0, "make ran nothing")

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
 from cdd_agent.testrun.frameworks.framework import Finding, Framework
-from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
 
 ALL = (VITEST, JEST, MOCHA, NODE)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import MAVEN
+from cdd_agent.testrun.frameworks.catalog import MAVEN
 from tests.cdd_agent.testrun.frameworks.compiled_samples import (
     DATA,
     blocked,
@@ -89,11 +89,11 @@ def test_what_does_not_compile_is_a_collect_error(demo: Path) -> None:
 
 def test_files_of_an_earlier_run_survive_a_compile_error_and_do_not_count(reported: Path) -> None:
     written(reported, {NEW: ""})
-    assert sorted(path.name for path in MAVEN.stale(reported)) == [
+    assert sorted(path.name for path in MAVEN.old_reports(reported)) == [
         "TEST-demo.BrokenSetupTest.xml",
         "TEST-demo.SumsTest.xml",
     ]
-    for path in MAVEN.stale(reported):
+    for path in MAVEN.old_reports(reported):
         os.utime(path, (1_000_000_000, 1_000_000_000))
     private = written(reported.parent / "results", {"of-this-run": ""})
     results = MAVEN.read(ended(reported, kept("jvm/maven-compile-error.txt", reported), results=private))
@@ -105,7 +105,7 @@ def test_a_link_in_the_folder_of_reports_is_not_followed(reported: Path) -> None
     folder = reported / "target/surefire-reports"
     folder.rename(reported / "elsewhere")
     folder.symlink_to("../elsewhere")
-    assert MAVEN.stale(reported) == ()
+    assert MAVEN.old_reports(reported) == ()
 
 
 def test_a_build_that_fails_without_a_failed_test_is_a_problem(demo: Path) -> None:

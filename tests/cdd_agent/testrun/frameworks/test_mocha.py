@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript import MOCHA
+from cdd_agent.testrun.frameworks.catalog import MOCHA
 from tests.cdd_agent.testrun.frameworks.javascript_samples import (
     BROKEN,
     copied,

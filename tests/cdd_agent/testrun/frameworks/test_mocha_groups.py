@@ -1,6 +1,8 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript_reports import Describes, importer, is_test, text_of
+from cdd_agent.testrun.frameworks.javascript import is_test
+from cdd_agent.testrun.frameworks.javascript_reports import Groups, find_importer
+from cdd_agent.testrun.frameworks.sources import read_text
 
 
 def test_titles_joined_by_spaces_are_told_apart_by_the_source(tmp_path: Path) -> None:
@@ -8,7 +10,7 @@ def test_titles_joined_by_spaces_are_told_apart_by_the_source(tmp_path: Path) ->
         "describe('shelf', () => { describe.only(\"in the\\n hall\", () => {}); context(`it's`, () => {}); })"
     )
     (tmp_path / "b.js").write_text("describe('a b'); describe('a'); describe('b c');")
-    titles = Describes(tmp_path)
+    titles = Groups(tmp_path)
     assert titles.split("shelf it's", "a.js") == ("shelf", "it's")
     assert titles.split("shelf of books", "a.js") == ("shelf of books",)
     assert titles.split("a b c", "b.js") == ("a", "b c")
@@ -23,13 +25,13 @@ def test_the_one_test_that_imports_what_is_missing_is_found(tmp_path: Path) -> N
     for name in ("node_modules/x.test.js", "a.test.js", "a.js"):
         (tmp_path / name).write_text("import { put } from '../src/a.js';")
     (tmp_path / "b.test.js").write_text("import { take } from '../src/a.js';")
-    assert importer(tmp_path, said, is_test=is_test) == "a.test.js"
-    assert importer(tmp_path, "Unexpected token", is_test=is_test) is None
+    assert find_importer(tmp_path, said, is_test=is_test) == "a.test.js"
+    assert find_importer(tmp_path, "Unexpected token", is_test=is_test) is None
     (tmp_path / "c.test.js").write_text("import { put } from '../src/a.js';")
-    assert importer(tmp_path, said, is_test=is_test) is None
+    assert find_importer(tmp_path, said, is_test=is_test) is None
 
 
 def test_what_is_no_ordinary_file_has_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.js").symlink_to("/etc/passwd")
-    assert text_of(tmp_path / "a.js") == ""
-    assert text_of(tmp_path / "b.js") == ""
+    assert read_text(tmp_path / "a.js") == ""
+    assert read_text(tmp_path / "b.js") == ""

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.rust import CARGO, NEXTEST
+from cdd_agent.testrun.frameworks.catalog import CARGO, NEXTEST
 from tests.cdd_agent.testrun.frameworks.compiled_samples import DATA, blocked, ended, kept, outcomes, reason, run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript import NODE
+from cdd_agent.testrun.frameworks.catalog import NODE
 from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended, kept, outcomes, run, unloaded, why
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.environments import Meant
 from cdd_agent.testrun.frameworks.detect import detect
-from cdd_agent.testrun.frameworks.pytest_command import asked, told
+from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 FILES: Mapping[str, str] = {
@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "options", "selects", "unheard"),
+    ("command", "options", "selects", "ignored"),
     [
         ("pytest", [], [], []),
         ("python -m pytest -x tests/unit", [], ["tests/unit"], ["-x"]),
@@ -76,11 +76,11 @@ def project(tmp_path: Path) -> Path:
     ],
 )
 def test_paths_and_selections_narrow_all_tests_and_the_rest_is_kept_or_named(
-    project: Path, command: str, *, options: list[str], selects: list[str], unheard: list[str]
+    project: Path, command: str, *, options: list[str], selects: list[str], ignored: list[str]
 ) -> None:
     found = detect(project, framework="pytest", command=command)
-    said = asked(project, found.finding.argv)
-    assert (list(said.options), list(said.selects), list(said.unheard)) == (options, selects, unheard)
+    said = parse_command(project, found.finding.argv)
+    assert (list(said.options), list(said.selects), list(said.ignored)) == (options, selects, ignored)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_tool_that_runs_pytest_is_known_by_its_script(project: Path, command: 
     ],
 )
 def test_the_tool_that_is_named_keeps_the_environment(project: Path, command: str, meant: Meant) -> None:
-    assert asked(project, command.split()).meant == meant
+    assert parse_command(project, command.split()).meant == meant
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_tool_that_is_named_keeps_the_environment(project: Path, command: st
     ],
 )
 def test_the_interpreter_that_is_named_is_taken(project: Path, command: str, *, python: str) -> None:
-    assert asked(project, command.replace("lint,", "").split()).meant == Meant(python=project / python)
+    assert parse_command(project, command.replace("lint,", "").split()).meant == Meant(python=project / python)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_an_environment_that_has_not_been_made_is_an_error_that_says_how(
     project: Path, command: str, *, hint: str
 ) -> None:
     with pytest.raises(EnvironmentMissing, match="environment gone, and there is none with pytest in") as missing:
-        asked(project, command.split())
+        parse_command(project, command.split())
     assert missing.value.hint.endswith(hint)
 
 
 def test_what_does_not_count_is_told_with_the_whole_command() -> None:
-    text = told(("pytest", "-x", "-k", "a b"), ("-x",))
+    text = explain_ignored(("pytest", "-x", "-k", "a b"), ("-x",))
     assert "of `pytest -x -k 'a b'` these words do not count: `-x`." in text

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.junit_xml import parse_junit
-from cdd_agent.testrun.frameworks.jvm import Classes, is_test, selected, sources_of, why_failed
+from cdd_agent.testrun.frameworks.jvm import Classes, describe_failure, is_test, select_class, sources_of
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 
@@ -46,7 +46,7 @@ def test_what_was_thrown_says_why(classes: Classes, thrown: str, *, message: str
     why = f'<error type="{thrown}" message="{message.replace("<", "")}">x</error>'
     text = f'<testcase name="t" classname="com.acme.SumsTest">{why}</testcase>'
     (case,), _ = parse_junit(text.encode())
-    found = why_failed(case, classes)
+    found = describe_failure(case, classes)
     assert (found.kind, found.exception) == (kind, thrown.rpartition(".")[2])
     assert found.missing_name == ("com.acme.Gone" if kind == "missing_module" else None)
 
@@ -59,7 +59,7 @@ def test_a_library_that_threw_is_to_blame_and_not_who_called_it(classes: Classes
     (case,), _ = parse_junit(
         f"<testcase name='t'><error type='java.lang.IllegalStateException'>{trace}</error></testcase>".encode()
     )
-    found = why_failed(case, classes)
+    found = describe_failure(case, classes)
     assert (found.origin, found.path, found.line) == ("third_party", "core/src/main/java/com/acme/Sums.java", 4)
 
 
@@ -75,5 +75,5 @@ def test_tests_are_told_from_what_they_test() -> None:
 
 
 def test_a_name_that_no_method_can_have_selects_its_class() -> None:
-    assert selected("src/test/kotlin/a/BTest.kt::adds two numbers") == ("a.BTest", "")
-    assert selected("src/test/java/a/-B.java::x") is None
+    assert select_class("src/test/kotlin/a/BTest.kt::adds two numbers") == ("a.BTest", "")
+    assert select_class("src/test/java/a/-B.java::x") is None

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
 from cdd_agent.testrun.frameworks.framework import Framework
-from cdd_agent.testrun.frameworks.javascript import JEST, MOCHA, NODE, VITEST
 from tests.cdd_agent.testrun.frameworks.javascript_samples import (
     BROKEN,
     copied,

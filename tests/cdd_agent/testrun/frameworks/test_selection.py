@@ -1,8 +1,10 @@
 import re
+from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript_reports import escaped, full_names, numbered, select, spelled, titles
+from cdd_agent.testrun.frameworks.framework import number_repeated
+from cdd_agent.testrun.frameworks.javascript import escape, match_full_names, match_titles, select, spell_path
 
 
 def test_names_are_selected_only_if_all_targets_have_one() -> None:
@@ -16,15 +18,15 @@ def test_names_are_selected_only_if_all_targets_have_one() -> None:
 
 
 def test_the_result_file_says_that_tests_are_left_out() -> None:
-    assert select(("a.test.js",)).result("jest.json") == "jest.json"
-    assert select(("a.test.js::x",)).result("jest.json") == "selected-jest.json"
+    assert select(("a.test.js",)).report("jest", Path("results")) == Path("results/jest.json")
+    assert select(("a.test.js::x",)).report("jest", Path("results")) == Path("results/selected-jest.json")
 
 
 @pytest.mark.parametrize(
     "name", ["adds", "(a|b)* [x] $1 \\d.", "ünïcode ✓ 日本", "a > b", "\"q\" 'q' `q`", "a/b", "x {1}"]
 )
 def test_a_name_matches_itself_and_nothing_longer(name: str) -> None:
-    pattern = re.compile(full_names([name]))
+    pattern = re.compile(match_full_names([name]))
     assert pattern.search(name)
     assert pattern.search(f"group {name}")
     assert not pattern.search(f"{name} more")
@@ -32,25 +34,25 @@ def test_a_name_matches_itself_and_nothing_longer(name: str) -> None:
 
 
 def test_titles_that_a_tool_joins_by_spaces_are_found_by_their_node_id() -> None:
-    pattern = re.compile(full_names(["shelf > deeper > is > nested"]))
+    pattern = re.compile(match_full_names(["shelf > deeper > is > nested"]))
     assert pattern.search("shelf deeper is > nested")
     assert not pattern.search("shelf deeper is nested too")
 
 
 def test_a_numbered_name_is_found_with_its_number_or_without() -> None:
-    pattern = re.compile(full_names(["same name (2)"]))
+    pattern = re.compile(match_full_names(["same name (2)"]))
     assert pattern.search("same name")
     assert pattern.search("same name (2)")
-    assert numbered(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]
+    assert list(number_repeated(["a", "b", "a", "a"], form="{name} ({count})")) == ["a", "b", "a (2)", "a (3)"]
 
 
 def test_each_title_on_the_way_is_told_and_each_way_to_cut_it() -> None:
-    pattern = re.compile(titles(["a > b > c"]))
+    pattern = re.compile(match_titles(["a > b > c"]))
     assert all(pattern.search(title) for title in ("a", "b", "c", "b > c", "a > b > c"))
     assert not pattern.search("a b c")
 
 
 def test_no_path_is_an_option() -> None:
-    assert spelled("--version.test.js") == "./--version.test.js"
-    assert spelled("a.test.js") == "a.test.js"
-    assert escaped("a.b") == r"a\.b"
+    assert spell_path("--version.test.js") == "./--version.test.js"
+    assert spell_path("a.test.js") == "a.test.js"
+    assert escape("a.b") == r"a\.b"

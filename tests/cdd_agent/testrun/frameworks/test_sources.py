@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.sources import Sources, capped, plain, split_target
+from cdd_agent.testrun.frameworks.sources import Sources, shorten, split_target, strip_terminal_codes
 from tests.cdd_agent.testrun.frameworks.compiled_samples import written
 
 
@@ -17,7 +17,7 @@ def sources(tmp_path: Path) -> Sources:
         "node_modules/f/src/g.rs",
         "h.txt",
     )
-    return Sources(written(tmp_path, dict.fromkeys(names, "x\nfn one()\n")), suffixes=(".rs",), made=("target", "bin"))
+    return Sources(written(tmp_path, dict.fromkeys(names, "x\nfn one()\n")), suffixes=(".rs",), built=("target", "bin"))
 
 
 def test_what_was_built_or_fetched_is_not_the_project_s_unless_it_lies_in_src(sources: Sources) -> None:
@@ -60,11 +60,11 @@ def test_a_line_is_known_if_it_is_the_only_one(sources: Sources) -> None:
 
 
 def test_colors_are_taken_off() -> None:
-    assert plain("\x1b[1m\x1b[31merror\x1b[0m\r\n") == "error\n"
+    assert strip_terminal_codes("\x1b[1m\x1b[31merror\x1b[0m\r\n") == "error\n"
 
 
 def test_what_is_long_keeps_both_ends() -> None:
-    short = capped("a" * 5000 + "b" * 5000, 900)
+    short = shorten("a" * 5000 + "b" * 5000, 900)
     assert len(short) < 920
     assert (short[0], short[-1]) == ("a", "b")
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.javascript_errors import Setting, failure, printed
-from cdd_agent.testrun.frameworks.javascript_reports import is_test
+from cdd_agent.testrun.frameworks.javascript import is_test
+from cdd_agent.testrun.frameworks.javascript_errors import Setting, describe_error, find_printed_error
 from pytest_tdd_agent.report import Frame
 
 
@@ -19,7 +19,7 @@ def test_the_innermost_own_place_is_where_it_was_thrown(setting: Setting) -> Non
         f"    at Object.<anonymous> ({root}/test/a.test.js:7:47)\n"
         f"    at run (file://{root}/node_modules/@vitest/runner/dist/hooks.js:1:1)\n    at node:internal/timers:483:21"
     )
-    found = failure(stack, setting)
+    found = describe_error(stack, setting)
     assert (found.origin, found.path, found.line) == ("project", "src/a b.js", 4)
     assert found.frames == (Frame("test/a.test.js", 7, "Object.<anonymous>"), Frame("src/a b.js", 4, "deep"))
     assert (found.exception, found.message) == ("TypeError", "no")
@@ -28,7 +28,7 @@ def test_the_innermost_own_place_is_where_it_was_thrown(setting: Setting) -> Non
 def test_what_a_package_threw_is_a_third_party_s(setting: Setting) -> None:
     root = setting.root
     stack = f"Error: no\n    at f ({root}/node_modules/left-pad/index.js:1:1)\n    at {root}/test/a.test.js:7:47"
-    found = failure(stack, setting)
+    found = describe_error(stack, setting)
     assert (found.origin, found.path, found.line) == ("third_party", "test/a.test.js", 7)
 
 
@@ -36,7 +36,7 @@ def test_the_runner_s_own_frames_are_looked_through(setting: Setting) -> None:
     root = setting.root
     chai = f"file://{root}/node_modules/chai/index.js"
     stack = f"AssertionError: no\n    at Proxy.f ({chai}:1:1)\n    at {root}/test/a.test.js:7:4"
-    assert failure(stack, setting).origin == "test"
+    assert describe_error(stack, setting).origin == "test"
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ def test_a_missing_module_is_named_as_a_file_of_the_project_or_is_somebody_else_
     said: str, missing: str, *, is_own: bool, setting: Setting
 ) -> None:
     (setting.root / "src").mkdir()
-    found = failure(f"Error: {said}", setting)
+    found = describe_error(f"Error: {said}", setting)
     assert (found.kind, found.missing_name, found.missing_in_project) == ("missing_module", missing, is_own)
 
 
 def test_colours_are_not_read(setting: Setting) -> None:
-    found = failure("\x1b[31mReferenceError\x1b[0m: \x1b[1madd\x1b[22m is not defined", setting)
+    found = describe_error("\x1b[31mReferenceError\x1b[0m: \x1b[1madd\x1b[22m is not defined", setting)
     assert (found.kind, found.missing_name, found.missing_in_project) == ("name_error", "add", True)
 
 
 def test_what_is_no_error_is_told_as_it_is(setting: Setting) -> None:
-    found = failure("just a string", setting)
+    found = describe_error("just a string", setting)
     assert (found.exception, found.kind, found.message, found.path) == ("Error", "exception", "just a string", None)
 
 
 def test_the_last_error_that_was_printed_is_what_the_process_died_of() -> None:
     said = "Error: x\n    at x\nfile:///p/a.js:2\nb();\n^\n\nReferenceError: b is not defined\n    at y\n\nNode.js v2"
-    assert printed(said) == "ReferenceError: b is not defined\n    at y\nfile:///p/a.js:2"
-    assert printed("nothing of the kind\n") == "nothing of the kind"
+    assert find_printed_error(said) == "ReferenceError: b is not defined\n    at y\nfile:///p/a.js:2"
+    assert find_printed_error("nothing of the kind\n") == "nothing of the kind"

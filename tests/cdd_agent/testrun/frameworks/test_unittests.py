@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.framework import Ended, Results
-from cdd_agent.testrun.frameworks.unittest import UNITTEST
+from cdd_agent.testrun.frameworks.catalog import UNITTEST
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Results
 from tests.cdd_agent.testrun.frameworks.compiled_samples import blocked, case, failure, outcomes, reason, written
 
 SUMS = "def add(a, b):\n    return a + b\n\n\ndef later():\n    raise NotImplementedError\n"
@@ -81,7 +81,7 @@ def run(root: Path, *targets: str) -> Results:
     argv = [sys.executable, "-S", *UNITTEST.arguments(targets, results)]
     process = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60, check=False)
     return UNITTEST.read(
-        Ended(root=root, results=results, output=process.stdout + process.stderr, exit_status=process.returncode)
+        FinishedRun(root=root, results=results, output=process.stdout + process.stderr, exit_status=process.returncode)
     )
 
 
@@ -148,7 +148,7 @@ def test_a_process_that_ends_in_a_test_is_a_problem(demo: Path) -> None:
 
 
 def test_an_interpreter_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
-    ended = Ended(root=tmp_path, results=tmp_path, output="Fatal Python error: x\n", exit_status=1)
+    ended = FinishedRun(root=tmp_path, results=tmp_path, output="Fatal Python error: x\n", exit_status=1)
     assert UNITTEST.read(ended).problem == "unittest left no results: Fatal Python error: x"
 
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript import VITEST
+from cdd_agent.testrun.frameworks.catalog import VITEST
 from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended, kept, why
 
 RESULTS = Path("/results")

@@ -3,15 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.framework import Ended, Framework, Results
-from cdd_agent.testrun.frameworks.javascript import JEST, VITEST
+from cdd_agent.testrun.frameworks.catalog import JEST, VITEST
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
 from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended, kept, outcomes, unloaded, why
 
 BROKEN_LINE = 'test("x", () => { const = ;});'
 BOTH = pytest.mark.parametrize("framework", [VITEST, JEST], ids=lambda it: it.name)
 
 
-def written(root: Path, *files: dict[str, object], exit_status: int = 0, output: str = "", **more: object) -> Ended:
+def written(
+    root: Path, *files: dict[str, object], exit_status: int = 0, output: str = "", **more: object
+) -> FinishedRun:
     """A run that wrote what is said of its files, as jest does."""
     run = {"testResults": list(files), "success": True, **more}
     return ended(root, exit_status=exit_status, output=output, files={"jest.json": json.dumps(run)})
