@@ -1,6 +1,6 @@
-"""What surrounds the tests of a framework: toolchains on this machine, configuration, and packages that git ignores.
+"""Surroundings of the tests: toolchains on this machine, configuration, and packages that git ignores.
 
-In a sandbox the home folder is another one and there is no network. So variables name the compilers and the fetched
+In a sandbox the home folder is different and the network is missing. So variables name the compilers and the fetched
 packages, caches go to a private folder, and of the user's home only folders without passwords are readable. What a
 build needs must have been fetched before.
 """
@@ -43,7 +43,7 @@ The user's settings name the mirrors; they may also hold passwords, so the sandb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What one command may read and write, and what it must be told."""
+    """Files, variables and arguments that one command needs."""
 
     path: Path = Path()
     """Its program."""
@@ -245,7 +245,7 @@ def require_make(place: Place) -> Tools:
 _LIMIT_BYTES = 8_000_000
 _MOST_FILES = 100_000
 _BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
-"""Folders of build output and fetched packages, unless the project's tests lie there."""
+"""Folders of build output and fetched packages, unless they contain tests of the project."""
 _PACKAGE_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
 _SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
 _VITE = re.compile(r"\btest\s*:")
@@ -314,7 +314,7 @@ _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
     **{f"vite.config.{ending}": _part_of_vite for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")},
 }
 SHARED = frozenset(_PARTS)
-"""Files of which a part configures the tests."""
+"""Files with a part that configures the tests."""
 
 
 def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
@@ -331,7 +331,7 @@ def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
 
 
 def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
-    """Return whether a file lies where builds write: a compiled test is no source."""
+    """Return whether a file is in a folder that builds write to: a compiled test is not a source."""
     folders = path.split("/")
     return any(_is_build_folder("/".join(folders[:end]), is_test) for end in range(1, len(folders)))
 
@@ -392,7 +392,7 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
 
 
 def top_of(root: Path) -> Path:
-    """Return the top of the repository that a project lies in; the project itself if there is none."""
+    """Return the top of the project's repository; the project itself without one."""
     return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
 
 

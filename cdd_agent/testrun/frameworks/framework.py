@@ -66,7 +66,7 @@ class Framework:
     name: str
     """As the setting ``framework`` and messages call it."""
     looked_for: str
-    """What a project of this framework contains, in words: for the error that no framework was found."""
+    """Description of what is looked for, for the error that nothing was found."""
     find: Callable[[Path], Finding | None]
     """Look for the framework in a folder without running anything."""
     word: str = r"(?!)"
@@ -93,7 +93,7 @@ class Framework:
     is_fallback: bool = False
     """Whether it counts only where no other framework is found."""
     replaces: str = ""
-    """The name of the framework that does not count where this one is found."""
+    """Name of a framework that is ignored where this framework is found."""
     begins_build: Callable[[Path], bool] = lambda _: False
     """Return whether a folder is the top of a build that also runs the tests of packages below it."""
 

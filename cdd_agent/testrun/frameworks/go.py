@@ -105,7 +105,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 @dataclass(slots=True)
 class _Events:
-    """What the events of a run say. Tests are (package, test)."""
+    """The events of a run, sorted. Tests are (package, test)."""
 
     ended: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
     """Test -> action and seconds, in the order in which they ended."""
@@ -116,7 +116,7 @@ class _Events:
     compiler_lines: list[str] = field(default_factory=list)
 
     def add(self, line: str) -> None:
-        """Add one line of output; a line that is no event comes from the compiler."""
+        """Add one line of output; any other line comes from the compiler."""
         try:
             event = _decode(line) if line.startswith("{") else None
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):

@@ -32,7 +32,7 @@ from pytest_tdd_agent.report import FAILING, Case, CollectError, Failure
 LIMIT_BYTES = 64 * 1024 * 1024
 _TAIL_LINES = 12
 _NUMBERED = "{name} ({count})"
-"""A test whose node id another one has."""
+"""Form of a repeated node id."""
 
 
 # What all reports share
@@ -99,12 +99,12 @@ class _Assertion(msgspec.Struct, rename="camel"):
 
     @property
     def outcome(self) -> str:
-        """The outcome that the status stands for."""
+        """Our outcome for the status."""
         return _OUTCOMES.get(self.status, "error")
 
     @property
     def is_in_hook(self) -> bool:
-        """Whether a hook failed: jest calls hooks and tests by different functions, one of which is in the stack."""
+        """Whether a hook failed: the stack then contains jest's function that calls hooks, not the one for tests."""
         before, hook, _ = "\n".join(self.failure_messages or ()).partition("_callCircusHook")
         return bool(hook) and "_callCircusTest" not in before
 
@@ -262,7 +262,7 @@ def read_mocha(run: FinishedRun) -> Results:
 
 
 def _mocha_cases(report: _MochaRun, root: Path) -> Iterator[Case]:
-    """Yield the tests in their order; a failed hook stands for the test that it belongs to."""
+    """Yield the tests in their order; a failed hook becomes the failure of the test that it belongs to."""
     groups = Groups(root)
     pending = Counter(test.key for test in report.pending)
     reported = {id(test) for test in report.tests}
@@ -468,7 +468,7 @@ def read_node(run: FinishedRun) -> Results:
 
 @dataclass(slots=True, kw_only=True)
 class _NodeEvents:
-    """What is known after some of the events of a run."""
+    """Tests and errors after some of the events of a run."""
 
     root: Path
     is_selected: bool
@@ -482,7 +482,7 @@ class _NodeEvents:
     printed: dict[str, list[str]] = field(default_factory=dict)
     """File -> what it printed as errors."""
     open: Counter[tuple[str, int, str]] = field(default_factory=Counter)
-    """What has begun and has not ended."""
+    """Number of tests that have begun and not ended."""
     tests: list[Case] = field(default_factory=list)
     errors: list[CollectError] = field(default_factory=list)
     exited: list[str] = field(default_factory=list)

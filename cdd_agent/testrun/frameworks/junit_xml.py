@@ -1,7 +1,7 @@
 """Reads the test cases of a JUnit XML file, whichever tool wrote it.
 
-There is no standard. What all writers share: a test is a ``testcase`` element at any depth, and a child element says
-how it ended.
+The format has no standard. All writers agree on this: a test is a ``testcase`` element at any depth, and a child
+element says how it ended.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class _Builder(TreeBuilder):
     def doctype(self, name: str, *identifiers: str | None) -> None:
         """Refuse a document type before the parser looks inside.
 
-        It could define entities that stand for local files or that expand to more text than fits into memory.
+        It could define entities that include local files or that expand to more text than fits into memory.
         """
         where = next(filter(None, identifiers), "its own")
         raise ParseError(f"it has a document type ({name}, {where}), which is refused")

@@ -181,7 +181,7 @@ class Build:
         """Read the results of all modules that ran, and the compile errors of the others."""
         sources = sources_of(run.root)
         output = strip_terminal_codes(run.output)
-        written = _written_since(self.list_reports(run.root), run.results)
+        written = _select_new(self.list_reports(run.root), run.results)
         tests, unready, problems = _read_reports(written, Classes(sources))
         errors = (*read_compile_errors(output, sources), *unready)
         if found := self.crashed.search(output):
@@ -216,8 +216,8 @@ def _is_plain(path: Path, root: Path) -> bool:
     return not any(each.is_symlink() for each in upwards[: len(path.relative_to(root).parts)]) and path.is_file()
 
 
-def _written_since(paths: Iterable[Path], results: Path) -> tuple[Path, ...]:
-    """Return the paths that are no older than ``results``, which was created for this run."""
+def _select_new(paths: Iterable[Path], results: Path) -> tuple[Path, ...]:
+    """Return the paths that are not older than ``results``, which was created for this run."""
     try:
         # Time stamps of files are a little coarser than the clock on some file systems.
         began_ns = results.stat().st_mtime_ns - 50_000_000
@@ -277,7 +277,7 @@ def _read_reports(
 
 
 def _is_of_class(case: JunitCase) -> bool:
-    """Return whether this is no test but the set-up or clean-up of a class."""
+    """Return whether this is the set-up or clean-up of a class instead of a test."""
     return case.name in ("", case.classname, "classMethod", "initializationError", "executionError")
 
 

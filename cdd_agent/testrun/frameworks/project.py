@@ -87,7 +87,7 @@ CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What is known about a project before its tests are looked for."""
+    """Facts about a project before its tests are looked for."""
 
     root: Path
     environment: Mapping[str, str]

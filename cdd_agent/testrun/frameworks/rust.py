@@ -327,8 +327,8 @@ class _Section:
     def _program(self, sources: Sources) -> Program | None:
         """Return the program; None for documentation.
 
-        The header names the file relative to its package; which package that is stands in the ``.d`` file that cargo
-        writes beside the program.
+        The header names the file relative to its package; cargo writes the package into the ``.d`` file
+        beside the program.
         """
         if self.header["docs"]:
             return None

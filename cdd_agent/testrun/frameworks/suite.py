@@ -40,7 +40,7 @@ class CommandSuite:
     cache: Path | None
     """A folder of cdd's for compiled code, kept between runs. None: everything is compiled anew."""
     reads: tuple[Path, ...] = ()
-    """What the tests need to read elsewhere."""
+    """Further files and folders that the tests read."""
     accepts_exit_status: bool = False
     """Whether the user accepts the exit status where single tests have no results."""
 

@@ -1,7 +1,7 @@
-"""Python's own ``unittest``, run by the project's interpreter: one line of JSON for each test.
+"""Runs ``unittest`` in the project's interpreter and writes one line of JSON for each test.
 
-A program by itself: copied into a private folder and run there with Python 3.8 or newer, beside the plugin's rules of
-why a test fails. Arguments: the file for results, and targets (node ids, files, folders; none: all tests).
+A program by itself: it is copied into a private folder, with the plugin's rules about why a test fails, and runs there
+with Python 3.8 or newer. Arguments: the file for results, and targets (node ids, files, folders; none: all tests).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ROOT = os.getcwd()
 
 
 class Lines(unittest.TestResult):
-    """Writes what becomes of each test."""
+    """Writes the outcome of each test."""
 
     def __init__(self, stream: IO[str]) -> None:
-        """``stream`` is for the lines."""
+        """Write the lines to ``stream``."""
         super().__init__()
         self.buffer = True
         self._lines = stream
@@ -38,14 +38,14 @@ class Lines(unittest.TestResult):
         self.is_good = True
 
     def startTest(self, test: unittest.TestCase) -> None:
-        """A test begins."""
+        """Record that a test begins: if the process dies, the line names it."""
         super().startTest(test)
         self._began_s = time.monotonic()
         self._found = {"outcome": "passed"}
         self.write(event="begun", nodeid=nodeid_of(test))
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        """A test has ended."""
+        """Record the outcome of a test."""
         seconds = time.monotonic() - self._began_s
         printed = "".join(part.getvalue() for part in (sys.stdout, sys.stderr) if isinstance(part, io.StringIO))
         if "failure" in self._found:
@@ -57,32 +57,34 @@ class Lines(unittest.TestResult):
         super().stopTest(test)
 
     def addError(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """An exception that states nothing about what is expected, or one of a whole class or module."""
+        """Record an exception that is no failed expectation, of a test or of a whole class or module."""
         if test.countTestCases():
             self._fail(test, err)
         elif err[1] is not None:  # unittest's stand-in for a class or a module
-            self.write(event="unready", nodeid=_owner(str(test)), failure=why(err[1], phase="setup", file=""))
+            self.write(
+                event="unready", nodeid=_owner(str(test)), failure=describe_error(err[1], phase="setup", file="")
+            )
 
     def addFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """An expectation does not hold."""
+        """Record a failed expectation."""
         self._fail(test, err)
 
     def addSubTest(self, *ended: object) -> None:
-        """A sub-test has ended: test, sub-test, exception; the first that failed stands for the test."""
+        """Record the first failed subtest as the test's failure; ``ended`` is test, subtest, exception."""
         test, err = cast("tuple[unittest.TestCase, OptExcInfo | None]", (ended[0], ended[2]))
         if err is not None and "failure" not in self._found:
             self._fail(test, err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        """A test is skipped, or a class."""
+        """Record that a test or a class is skipped."""
         self._found = {"outcome": "skipped"}
 
     def addExpectedFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """A test fails, as it is marked to."""
+        """Record that a test fails and is marked so."""
         self._found = {"outcome": "xfailed"}
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
-        """A test passes that is marked to fail."""
+        """Record that a test passes although it is marked to fail."""
         self._found = {"outcome": "xpassed"}
 
     def _fail(self, test: unittest.TestCase, err: OptExcInfo) -> None:
@@ -90,18 +92,18 @@ class Lines(unittest.TestResult):
         if error is None:
             return
         phase = phase_of(error)
-        failure = why(error, phase=phase, file=place_of(test)[0])
+        failure = describe_error(error, phase=phase, file=place_of(test)[0])
         self._found = {"outcome": "failed" if phase == "call" else "error", "failure": failure}
 
     def write(self, **fields: object) -> None:
-        """Put down one line, so that it is there whatever happens next."""
+        """Write one line at once: the process may die next."""
         self.is_good = self.is_good and "failure" not in fields and fields.get("outcome") != "xpassed"
         self._lines.write(json.dumps(fields) + "\n")
         self._lines.flush()
 
 
 def phase_of(error: BaseException) -> str:
-    """``setup``, ``call`` or ``teardown``: by the function of unittest that an exception came through."""
+    """Return ``setup``, ``call`` or ``teardown``, by the functions of unittest in the stack."""
     names = set()
     traceback = error.__traceback__
     while traceback is not None:
@@ -112,8 +114,8 @@ def phase_of(error: BaseException) -> str:
     return "teardown" if names & {"_callTearDown", "_callCleanup", "doCleanups"} else "call"
 
 
-def why(error: BaseException, *, phase: str, file: str) -> dict[str, object]:
-    """The failure that an exception stands for."""
+def describe_error(error: BaseException, *, phase: str, file: str) -> dict[str, object]:
+    """Return the failure for an exception."""
 
     def source(path: str) -> str | None:
         try:
@@ -123,17 +125,17 @@ def why(error: BaseException, *, phase: str, file: str) -> dict[str, object]:
             return None
 
     found = dataclasses.asdict(describe(error, phase=phase, root=ROOT, test_file=file, source=source))
-    return {**found, "text": "".join(_shown(error))[-TEXT_CAP:]}
+    return {**found, "text": "".join(_format(error))[-TEXT_CAP:]}
 
 
-def _shown(error: BaseException) -> list[str]:
+def _format(error: BaseException) -> list[str]:
     import traceback
 
     return traceback.format_exception(type(error), error, error.__traceback__)
 
 
 def place_of(test: unittest.TestCase) -> tuple[str, int]:
-    """File, relative to the project, and line of a test."""
+    """Return file, relative to the project, and line of a test."""
     function = getattr(type(test), test.id().rpartition(".")[2], None)
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     module = sys.modules.get(type(test).__module__)
@@ -143,12 +145,12 @@ def place_of(test: unittest.TestCase) -> tuple[str, int]:
 
 
 def nodeid_of(test: unittest.TestCase) -> str:
-    """As pytest would call it."""
+    """Return the node id that pytest would give the test."""
     return "::".join((place_of(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
 
 
 def _owner(holder: str) -> str:
-    """File and class of what was to be set up, from unittest's ``setUpClass (module.Class)``."""
+    """Return file and class of a failed set-up, from unittest's ``setUpClass (module.Class)``."""
     name = holder.partition("(")[2].rstrip(")")
     module = next((part for part in _prefixes(name) if part in sys.modules), "")
     path = getattr(sys.modules.get(module), "__file__", None)
@@ -164,14 +166,14 @@ def _prefixes(name: str) -> Iterator[str]:
 
 
 def top_of(folder: str) -> str:
-    """The folder that imports of what is in ``folder`` begin at: the first upwards that is no package."""
+    """Return the folder where imports of a test in ``folder`` begin: the first one upwards that is not a package."""
     while os.path.exists(os.path.join(folder, "__init__.py")) and folder != ROOT:
         folder = os.path.dirname(folder)
     return folder
 
 
 def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
-    """What each target stands for, and the names in it that are meant, all of them if empty."""
+    """Yield the tests of each target's file or folder, and the name to select from them; empty: all."""
     loader = unittest.TestLoader()
     if not targets:
         outside = [name for name in ("tests", "test") if os.path.isdir(name) and top_of(os.path.abspath(name)) != ROOT]
@@ -186,7 +188,7 @@ def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
 
 
 def tests_in(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
-    """The tests of a suite, however deep."""
+    """Yield the tests of a suite at any depth."""
     if isinstance(suite, unittest.TestSuite):
         for part in suite:
             yield from tests_in(part)
@@ -195,7 +197,7 @@ def tests_in(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest
 
 
 def main(out: str, targets: list[str]) -> int:
-    """Run the tests; 0 if all passed."""
+    """Run the tests; return 0 if all passed."""
     sys.path[0] = ROOT
     with open(out, "w", encoding="utf-8") as stream:
         result = Lines(stream)
@@ -203,7 +205,7 @@ def main(out: str, targets: list[str]) -> int:
         for suite, name in suites(targets):
             for test in tests_in(suite):
                 if type(test).__name__ == "_FailedTest":
-                    _unloaded(test, result)
+                    _record_unloaded(test, result)
                 elif not name or f"{nodeid_of(test)}::".split("::", 1)[1].startswith(f"{name}::"):
                     chosen.setdefault(nodeid_of(test), test)
         unittest.TestSuite(chosen.values()).run(result)
@@ -212,25 +214,25 @@ def main(out: str, targets: list[str]) -> int:
 
 
 class Caught(unittest.TestResult):
-    """Keeps the exception of one test, whatever its class."""
+    """Keeps the exception of one test."""
 
     error: BaseException | None = None
 
     def addError(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """An exception."""
+        """Keep an exception."""
         self.error = err[1]
 
     addFailure = addError
 
 
-def _unloaded(test: unittest.TestCase, result: Lines) -> None:
-    """A file that cannot be imported: unittest keeps only the text of why, so it is imported once more."""
+def _record_unloaded(test: unittest.TestCase, result: Lines) -> None:
+    """Record a file that cannot be imported; it is imported again, as unittest keeps only the error's text."""
     name = test.id().rpartition("_FailedTest.")[2]
     file = next((path for path in _files(name) if os.path.exists(path)), name)
     caught = Caught()
     unittest.FunctionTestCase(lambda: importlib.import_module(name)).run(caught)
     if caught.error is not None:
-        failure = why(caught.error, phase="collect", file=os.path.relpath(file, ROOT))
+        failure = describe_error(caught.error, phase="collect", file=os.path.relpath(file, ROOT))
         result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
 
 
