@@ -10,8 +10,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
-from cdd_agent.repl.display.prose import Formatted, Prose, Written
+from cdd_agent.repl.rows import ASCII, UNICODE
+from cdd_agent.repl.display.prose import Prose, Written
+from cdd_agent.repl.markdown import MarkdownStream
 
 MARKS = st.sampled_from(
     [
@@ -55,14 +56,14 @@ def seen(rows: list[Text]) -> list[tuple[str, list[tuple[int, int, str]]]]:
 
 
 def formatted(text: str, *, width: int = 20) -> list[str]:
-    return [row.plain for row in given_out(Formatted(width, look=UNICODE), [text])]
+    return [row.plain for row in given_out(MarkdownStream(width, look=UNICODE), [text])]
 
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12), width=st.sampled_from([12, 20, 40]))
 def test_however_it_is_cut_a_text_becomes_the_same_rows(text: str, cuts: list[int], *, width: int) -> None:
-    whole = seen(given_out(Formatted(width, look=UNICODE), [text]))
-    assert seen(given_out(Formatted(width, look=UNICODE), pieces_of(text, cuts))) == whole
-    assert seen(given_out(Formatted(width, look=UNICODE), list(text))) == whole
+    whole = seen(given_out(MarkdownStream(width, look=UNICODE), [text]))
+    assert seen(given_out(MarkdownStream(width, look=UNICODE), pieces_of(text, cuts))) == whole
+    assert seen(given_out(MarkdownStream(width, look=UNICODE), list(text))) == whole
 
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12))
@@ -89,7 +90,7 @@ def test_every_word_that_can_be_seen_is_there(text: str) -> None:
 
 
 def test_a_row_is_given_out_when_the_next_one_begins() -> None:
-    prose = Formatted(20, look=UNICODE)
+    prose = MarkdownStream(20, look=UNICODE)
     assert [row.plain for row in prose.feed("one two three four five six")] == ["one two three four"]
     assert prose.tail == "five six"
     assert [row.plain for row in prose.end()] == ["five six"]
@@ -97,21 +98,21 @@ def test_a_row_is_given_out_when_the_next_one_begins() -> None:
 
 
 def test_a_mark_that_is_still_open_holds_its_row_back() -> None:
-    prose = Formatted(20, look=UNICODE)
+    prose = MarkdownStream(20, look=UNICODE)
     assert prose.feed("a **bold word that is longer than a row") == []
     assert prose.tail == "…longer than a row"
     assert [row.plain for row in prose.feed("** b\n\n")] == ["a bold word that is", "longer than a row b"]
 
 
 def test_a_mark_that_stays_open_for_a_screenful_is_text() -> None:
-    prose = Formatted(80, look=UNICODE)
+    prose = MarkdownStream(80, look=UNICODE)
     rows = prose.feed("an *open " + "word " * 600)
     assert len(rows) > 20
     assert rows[0].plain.startswith("an *open word")
 
 
 def test_a_paragraph_without_an_end_is_given_out_while_it_comes() -> None:
-    prose = Formatted(80, look=UNICODE)
+    prose = MarkdownStream(80, look=UNICODE)
     given = [len(prose.feed("word " * 16)) for _ in range(50)]
     assert sum(given) >= 48
     assert max(given) <= 2
@@ -119,7 +120,7 @@ def test_a_paragraph_without_an_end_is_given_out_while_it_comes() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 5_000, "漢" * 5_000, "漢字 and " * 600])
 def test_text_without_blanks_is_given_out_too(text: str) -> None:
-    prose = Formatted(80, look=UNICODE)
+    prose = MarkdownStream(80, look=UNICODE)
     assert len(prose.feed(text)) >= len(text) // 80 - 15
     assert all(row.cell_len <= 80 for row in prose.end())
 
@@ -135,7 +136,7 @@ def test_blank_lines_neither_begin_nor_end_a_text() -> None:
 
 
 def test_a_text_that_ended_leaves_nothing_to_the_next_one() -> None:
-    prose = Formatted(20, look=ASCII)
+    prose = MarkdownStream(20, look=ASCII)
     given_out(prose, ["- a\n\n```\nx = 1"])
     assert [row.plain for row in given_out(prose, ["b\n"])] == ["b"]
 
@@ -143,7 +144,7 @@ def test_a_text_that_ended_leaves_nothing_to_the_next_one() -> None:
 def test_escape_sequences_are_dropped_wherever_they_are_cut() -> None:
     text = "\x1b[2Jred\x1b]0;a title\x07 \x1b]8;;http://x y\x1b\\link"
     assert formatted(text) == ["red link"]
-    assert [row.plain for row in given_out(Formatted(20, look=UNICODE), list(text))] == ["red link"]
+    assert [row.plain for row in given_out(MarkdownStream(20, look=UNICODE), list(text))] == ["red link"]
 
 
 def test_off_a_terminal_a_text_stays_as_it_was_written() -> None:

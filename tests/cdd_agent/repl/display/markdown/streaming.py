@@ -15,7 +15,7 @@ from rich.markdown import Markdown
 
 from cdd_agent.repl.display.screen import Screen
 
-REPLY = (Path(__file__).parent / "data" / "reply.md").read_text(encoding="utf-8")
+REPLY = (Path(__file__).parents[2] / "markdown_data" / "reply.md").read_text(encoding="utf-8")
 """A reply with all that Markdown has."""
 
 PIECE = 20

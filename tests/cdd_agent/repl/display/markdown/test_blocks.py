@@ -2,19 +2,19 @@
 
 import pytest
 
-from cdd_agent.repl.display.markdown.look import ASCII
-from cdd_agent.repl.display.prose import Formatted
+from cdd_agent.repl.rows import ASCII
+from cdd_agent.repl.markdown import MarkdownStream
 
 RULE = "-" * 20
 
 
 def shown(text: str, *, width: int = 20) -> list[str]:
-    prose = Formatted(width, look=ASCII)
+    prose = MarkdownStream(width, look=ASCII)
     return [row.plain for row in [*prose.feed(text), *prose.end()]]
 
 
 def styles(text: str) -> list[str]:
-    prose = Formatted(40, look=ASCII)
+    prose = MarkdownStream(40, look=ASCII)
     return [" ".join(sorted({str(span.style) for span in row.spans})) for row in [*prose.feed(text), *prose.end()]]
 
 
@@ -101,7 +101,7 @@ def test_code_is_never_wrapped() -> None:
 
 
 def test_a_line_of_code_is_given_out_when_it_is_complete() -> None:
-    prose = Formatted(40, look=ASCII)
+    prose = MarkdownStream(40, look=ASCII)
     assert [row.plain for row in prose.feed("```python\nx = 1\ny =")] == ["-- python " + "-" * 30, "x = 1"]
     assert prose.tail == "y ="
 
@@ -132,6 +132,6 @@ def test_however_deep_it_is_nested_there_is_room_for_text(mark: str) -> None:
     ],
 )
 def test_what_has_come_of_the_next_row_is_known(begun: str, tail: str) -> None:
-    prose = Formatted(20, look=ASCII)
+    prose = MarkdownStream(20, look=ASCII)
     prose.feed(begun)
     assert prose.tail == tail

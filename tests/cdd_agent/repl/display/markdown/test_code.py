@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.text import Text
 
-from cdd_agent.repl.display.markdown.code import LARGEST, LONGEST_LINE, language, paint
+from cdd_agent.repl.markdown import LARGEST, LONGEST_LINE, language, paint
 
 PYTHON = '''\
 @cache
@@ -89,7 +89,7 @@ def test_very_long_lines_and_what_follows_very_much_code_have_no_colors() -> Non
 
 IMPORTS = """
 import sys
-from cdd_agent.repl.display.markdown.code import paint
+from cdd_agent.repl.markdown import paint
 before = set(sys.modules)
 paint("{}", color={})("x = 1")
 print(*sorted(name for name in set(sys.modules) - before if name.startswith("pygments.lexers.")))

@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from cdd_agent.repl.display.markdown.inline import inline
+from cdd_agent.repl.markdown import inline
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_text_that_nobody_writes_is_not_read_for_marks() -> None:
 
 def test_the_parser_is_imported_with_the_first_mark() -> None:
     code = (
-        "import sys; from cdd_agent.repl.display.markdown.inline import inline; "
+        "import sys; from cdd_agent.repl.markdown import inline; "
         "inline('text'); print('markdown_it' in sys.modules); inline('**x**'); print('markdown_it' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from cdd_agent.repl.display.markdown.inline import inline
-from cdd_agent.repl.display.markdown.paragraph import Paragraph
-from cdd_agent.repl.display.markdown.words import Words
+from cdd_agent.repl.markdown import inline
+from cdd_agent.repl.markdown import Paragraph
+from cdd_agent.repl.markdown import Words
 
 MARKS = st.sampled_from(
     [

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from cdd_agent.repl.display.markdown.look import UNICODE
-from cdd_agent.repl.display.prose import Formatted
-from tests.cdd_agent.repl.display.markdown import streaming
+from cdd_agent.repl.rows import UNICODE
+from cdd_agent.repl.markdown import MarkdownStream
+from tests.cdd_agent.repl.markdown import streaming
 
 UNITS = [
     *("a b ", "x", "漢", "*a ", "**a b** ", "[", "![", "[a](", "`a ", "_a ", "\\\n", "&amp; ", "> a\n", "- a\n"),
@@ -36,7 +36,7 @@ def test_a_reply_that_is_longer_costs_more_only_in_line_with_its_length(size: in
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_text_takes_time_with_the_square_of_its_length(unit: str) -> None:
     """Far more text than a reply has, all of it hard to read, within seconds."""
-    prose = Formatted(80, look=UNICODE)
+    prose = MarkdownStream(80, look=UNICODE)
     started = time.process_time()
     for piece in streaming.pieces(unit * (24_000 // len(unit)), size=7):
         prose.feed(piece)

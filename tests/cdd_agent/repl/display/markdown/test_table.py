@@ -3,44 +3,13 @@
 import pytest
 from rich.cells import cell_len
 
-from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
-from cdd_agent.repl.display.markdown.table import MOST_ROWS, cells, sides
-from cdd_agent.repl.display.prose import Formatted
+from cdd_agent.repl.rows import ASCII, UNICODE
+from cdd_agent.repl.markdown import MarkdownStream
 
 
 def shown(text: str, *, width: int = 40) -> list[str]:
-    prose = Formatted(width, look=ASCII)
+    prose = MarkdownStream(width, look=ASCII)
     return [row.plain for row in [*prose.feed(text), *prose.end()]]
-
-
-@pytest.mark.parametrize(
-    ("line", "parts"),
-    [
-        ("| a | b |", ["a", "b"]),
-        ("a|b", ["a", "b"]),
-        ("| a | |", ["a", ""]),
-        (r"| a \| b | c |", ["a | b", "c"]),
-        ("|  |", [""]),
-    ],
-)
-def test_a_line_has_cells_between_its_pipes(line: str, parts: list[str]) -> None:
-    assert cells(line) == parts
-
-
-@pytest.mark.parametrize(
-    ("head", "rules", "found"),
-    [
-        ("| a | b | c | d |", "|---|:--|:-:|--:|", ["left", "left", "center", "right"]),
-        ("a | b", "--- | ---", ["left", "left"]),
-        ("| a |", "|-|", ["left"]),
-        ("| a | b |", "|---|", None),
-        ("| a | b |", "---", None),
-        ("a", "|---|", None),
-        ("| a |", "| b |", None),
-    ],
-)
-def test_a_line_of_rules_makes_a_table(head: str, rules: str, *, found: list[str] | None) -> None:
-    assert sides(head, rules) == found
 
 
 def test_columns_are_as_wide_as_what_is_in_them() -> None:
@@ -90,18 +59,9 @@ def test_a_table_may_follow_a_line_of_text_and_ends_before_one() -> None:
 
 
 def test_a_table_is_held_back_and_it_is_said_how_long_it_is() -> None:
-    prose = Formatted(40, look=UNICODE)
+    prose = MarkdownStream(40, look=UNICODE)
     assert prose.feed("| a | b |\n|---|---|\n| 1 | 2 |\n| 3") == []
     assert prose.tail == "table, 1 row"
     assert prose.feed(" | 4 |\n| 5 |") == []
     assert prose.tail == "table, 2 rows"
     assert len(prose.feed(" 6 |\n\n")) == 5
-
-
-def test_a_table_of_very_many_rows_is_given_out_while_it_comes() -> None:
-    prose = Formatted(40, look=UNICODE)
-    prose.feed("| a | b |\n|---|---|\n")
-    given = [len(prose.feed(f"| {number % 90} | x |\n")) for number in range(500)]
-    assert given[: MOST_ROWS - 1] == [0] * (MOST_ROWS - 1)
-    assert given[MOST_ROWS - 1 :] == [MOST_ROWS + 2, *[1] * (500 - MOST_ROWS)]
-    assert prose.end() == []

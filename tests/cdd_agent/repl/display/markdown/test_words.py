@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.markdown.words import LONGEST, Words
+from cdd_agent.repl.markdown import LONGEST, Words
 
 TEXTS = st.text(alphabet="ab \t\n\r漢。\x1b[]\x07m\u200d👩\x9b", max_size=80)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from cdd_agent.repl.display.markdown.wrap import Wrap, hung, wrapped
+from cdd_agent.repl.markdown import Wrap, hung, wrapped
 
 WORDS = st.lists(st.sampled_from(["a", "bcd", "long-word-of-twenty!", "漢字", "👩", "e\n"]), max_size=30)
 
