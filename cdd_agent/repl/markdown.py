@@ -163,7 +163,7 @@ class _Page:
         for before, token in zip([None, *tokens], tokens, strict=False):
             start, end = token.map or (0, 0)
             if token.nesting >= 0 and token.level == 0:
-                self.last_unit, self.number = (start, len(self.rows)), -1
+                self._begin_unit(start, number=-1)
             match token.type:
                 case "bullet_list_open" | "ordered_list_open":
                     is_continued = token.level == 0 and not self.rows
@@ -185,6 +185,11 @@ class _Page:
                     self._put([Text(line) for line in token.content.split("\n")[:-1]], line=start)
                 case "hr":
                     self._put([draw_rule(self._room, look=self._look)], line=start)
+
+    def _begin_unit(self, line: int, *, number: int) -> None:
+        """Begin a block of the top level, or an item of a list there. The rows above it are final."""
+        self.final, self.is_open = len(self.rows), False
+        self.last_unit, self.number = (line, self.final), number
 
     @property
     def _margins(self) -> tuple[str, str]:
@@ -220,7 +225,7 @@ class _Page:
             self._open.append(_Container(f"{self._look.bar} ", f"{self._look.bar} ", line, is_item=False))
             return
         if token.level == 1:
-            self.last_unit, self.number = (line, len(self.rows)), self._numbers[-1]
+            self._begin_unit(line, number=self._numbers[-1])
         depth = sum(container.is_item for container in self._open)
         mark = f"{self._look.bullets[depth % len(self._look.bullets)]} "
         if token.info:

@@ -33,7 +33,7 @@ LONGEST_CODE_LINE = 1_000
 DEEPEST = 40
 """Levels of nesting that markdown-it reads; it drops the text of deeper ones. A list item has two levels."""
 
-_LEAST_CONTEXT, _MOST_CONTEXT = 1_000, 8_000
+_LEAST_CONTEXT, _MOST_CONTEXT = 300, 4_000
 _LEAST_COLUMN = 6
 _LARGEST_INLINE = 5_000
 _RULE_WIDTH = 60
