@@ -182,7 +182,7 @@ def _style_inline(tokens: Iterable["Token"]) -> Text:
                 styles.pop()
                 if kind == "link":
                     link, start = links.pop()
-                    _append_target(text, link, "href", name=text.plain[start:])
+                    _append_target(text, link, attribute="href", name=text.plain[start:])
             case "softbreak":
                 text.append(" ", styles[-1])
             case "hardbreak":
@@ -191,14 +191,14 @@ def _style_inline(tokens: Iterable["Token"]) -> Text:
                 text.append(token.content, styles[-1] + Style.parse("cyan"))
             case "image":
                 text.append(token.content, styles[-1])
-                _append_target(text, token, "src", name=token.content)
+                _append_target(text, token, attribute="src", name=token.content)
             case _:
                 # An entity such as &#27; stands for a control character that was not there when the text was cleaned.
                 text.append(clean(token.content).replace("\n", " "), styles[-1])
     return text
 
 
-def _append_target(text: Text, link: "Token", attribute: str, *, name: str) -> None:
+def _append_target(text: Text, link: "Token", *, attribute: str, name: str) -> None:
     """Append the target of a link and its title, unless the link's words are the target."""
     target, title = str(link.attrs[attribute]), link.attrs.get("title")
     parts = [] if target.removeprefix("mailto:") == name else [target]
