@@ -376,6 +376,7 @@ def styles(text: str) -> list[str]:
         ("one\n# Two\n- three\n> four\n```\nx\n```\n", ["one", "Two", "- three", "| four", RULE, "x", RULE]),
         ("    code\n      more\n\ntext\n", ["code", "  more", "", "text"]),
         ("text\n    no code\n", ["text no code"]),
+        ("[a]: http://x.y\n\n[a]\n", ["[a]: http://x.y", "", "[a]"]),
         ("<div>\n<p>x</p>\n</div>\n", ["<div>", "<p>x</p>", "</div>"]),
     ],
 )
