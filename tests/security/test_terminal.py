@@ -350,6 +350,7 @@ HANDLES = {
     ("cdd_agent/repl/display/screen.py", "_Console"): "cleans what it renders",
     ("cdd_agent/repl/display/screen.py", "input"): "without a prompt",
     ("cdd_agent/repl/display/screen.py", "sys.stdout"): "given to the console",
+    ("cdd_agent/repl/rows.py", "Console"): "measures and lays out, prints nothing",
     ("cdd_agent/repl/display/screen.py", ".file"): "flushed",
     ("cdd_agent/repl/terminal/reader.py", "PromptSession"): "escapes controls itself; what it is given is clean",
     ("cdd_agent/repl/terminal/reader.py", "input"): "with a prompt that is clean",

@@ -9,10 +9,6 @@ from typing import Protocol
 from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.markdown.blocks import Blocks
-from cdd_agent.repl.display.markdown.look import Look
-from cdd_agent.repl.display.markdown.words import Words
-from cdd_agent.repl.display.markdown.wrap import LEAST_WIDTH
 
 
 class Prose(Protocol):
@@ -27,35 +23,6 @@ class Prose(Protocol):
     @property
     def tail(self) -> str:
         """What has come of the next row."""
-
-
-class Formatted:
-    """Markdown for a terminal."""
-
-    def __init__(self, width: int, *, look: Look) -> None:
-        """``width`` of a row; on a screen that is narrower than ``LEAST_WIDTH`` the terminal wraps."""
-        self._width, self._cut = max(LEAST_WIDTH, width), look.cut
-        self._words = Words()
-        self._blocks = Blocks(width=self._width, look=look)
-
-    def feed(self, piece: str) -> list[Text]:
-        """The rows that are final after ``piece``."""
-        for word in self._words.feed(piece):
-            self._blocks.write(word)
-        return self._blocks.rows()
-
-    def end(self) -> list[Text]:
-        """The rows that are left; the next piece begins a new text."""
-        for word in self._words.end():
-            self._blocks.write(word)
-        self._blocks.end()
-        return self._blocks.rows()
-
-    @property
-    def tail(self) -> str:
-        """What has come of the next row; the end of it, if that is more than a row."""
-        tail = self._blocks.tail(self._words.begun)
-        return tail if len(tail) <= self._width else self._cut + tail[len(tail) - self._width :].partition(" ")[2]
 
 
 class Written:

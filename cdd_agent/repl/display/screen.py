@@ -13,10 +13,10 @@ from rich.text import Text
 
 from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.display.live import LiveLine
-from cdd_agent.repl.display.markdown.look import ASCII, UNICODE
-from cdd_agent.repl.display.markdown.wrap import hung
-from cdd_agent.repl.display.prose import Formatted, Prose, Written
+from cdd_agent.repl.display.prose import Prose, Written
 from cdd_agent.repl.display.symbols import SYMBOLS, symbols_for
+from cdd_agent.repl.markdown import MarkdownStream
+from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
 from cdd_agent.repl.terminal.typed_ahead import ECHO
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -145,7 +145,7 @@ class Screen:
         """
         if self._prose is None:
             is_seen = self.console.is_terminal and not self.console.is_dumb_terminal
-            self._prose = Formatted(self.console.width - self.indent, look=self._look) if is_seen else Written()
+            self._prose = MarkdownStream(self.console.width - self.indent, look=self._look) if is_seen else Written()
         final = self._prose.feed(text)
         tail = self._prose.tail
         shown = " " * self.indent + tail if tail else ""
@@ -169,4 +169,4 @@ def _hung(line: Text, *, width: int, hang: int) -> list[Text]:
     """The rows of ``line``, which has no line feed; those after the first are indented by ``hang``."""
     whole = line.copy()
     whole.expand_tabs(4)
-    return hung(whole, width=width, hang=hang)
+    return wrap_hanging(whole, width=width, hang=hang)

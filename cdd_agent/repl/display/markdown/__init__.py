@@ -1,1 +1,0 @@
-"""Markdown that comes in pieces, as rows of the terminal, each of which is given out once. Pure."""
