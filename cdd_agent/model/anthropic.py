@@ -60,7 +60,6 @@ _MAX_MESSAGE = 300
 """Characters of a server's message in an error."""
 _MAX_ERROR_BYTES = 64_000
 _CONNECT_S = 10.0
-_KEEP_ALIVE_S = 5.0
 _WRITE_BYTES = 4096
 """One write. A socket that is ready to write takes this much without another wait."""
 _PLACEHOLDER = "added-by-the-transport"
@@ -266,19 +265,17 @@ class Connection:
 
         self._total_s = limits.total_s
         self._deadline = Deadline()
-        timeout = httpx2.Timeout(limits.idle_s, connect=min(_CONNECT_S, limits.idle_s))
         try:
             transport = Transport(endpoint, key=key, deadline=self._deadline, clock=clock)
             self._client = anthropic.Anthropic(
                 api_key=_PLACEHOLDER,
                 base_url=endpoint.url,
                 max_retries=0,  # the SDK would wait for hours if a server asks, and a screen could show nothing of it
-                timeout=timeout,
+                timeout=httpx2.Timeout(limits.idle_s, connect=min(_CONNECT_S, limits.idle_s)),
                 http_client=httpx2.Client(
                     transport=cast("httpx2.BaseTransport", transport),
                     headers={"accept-encoding": "identity"},
-                    trust_env=False,  # no proxy and no password of the machine: see Endpoint
-                    timeout=timeout,
+                    trust_env=False,  # httpx2 would look up proxies and .netrc; Endpoint names the proxy
                 ),
             )
         except (anthropic.AnthropicError, httpx2.InvalidURL, *_LIBRARY_ERRORS) as error:
@@ -347,7 +344,7 @@ class Transport:
                 verify=ssl.create_default_context(cafile=file) if file else True, trust_env=False
             ),
             proxy=httpcore2.Proxy(str(proxy.url), auth=proxy.raw_auth) if proxy else None,
-            keepalive_expiry=_KEEP_ALIVE_S,
+            max_keepalive_connections=0,  # reading stops at message_stop, so a connection is never free for reuse
             network_backend=cast("httpcore2.NetworkBackend", deadline),
         )
 
@@ -369,14 +366,14 @@ class Transport:
             answer.close()
             raise RequestFailed(failure)
 
-        class Body(httpx2.SyncByteStream):  # the one base class that httpx2 checks for
+        class _Body(httpx2.SyncByteStream):  # the one base class that httpx2 checks for
             def __iter__(self) -> Iterator[bytes]:
                 return answer.iter_stream()
 
             def close(self) -> None:
                 answer.close()
 
-        return httpx2.Response(answer.status, headers=headers, stream=Body(), extensions=answer.extensions)
+        return httpx2.Response(answer.status, headers=headers, stream=_Body(), extensions=answer.extensions)
 
     def close(self) -> None:
         """Close all connections."""
@@ -452,8 +449,8 @@ class Deadline:
             raise httpcore2.ReadTimeout("the time of the answer is over")
         return left_s if timeout_s is None else min(timeout_s, left_s)
 
-    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: object) -> "_TimedStream":
-        """Open a connection; httpcore2 passes local address and socket options, which cdd does not set."""
+    def connect_tcp(self, host: str, port: int, *, timeout: float | None = None, **_: object) -> "_TimedStream":
+        """Open a connection. httpcore2 also passes a local address and socket options, which cdd does not set."""
         import httpcore2
 
         return _TimedStream(httpcore2.SyncBackend().connect_tcp(host, port, self.shorten(timeout)), deadline=self)
@@ -478,9 +475,11 @@ class _TimedStream:
         self._inner.close()
 
     def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, *timeouts: float, **named: float
     ) -> "_TimedStream":
-        inner = self._inner.start_tls(ssl_context, server_hostname, self._deadline.shorten(timeout))
+        # httpcore2 passes the timeout by name, but by position through the tunnel of a proxy.
+        timeout_s = timeouts[0] if timeouts else named.get("timeout")
+        inner = self._inner.start_tls(ssl_context, server_hostname, self._deadline.shorten(timeout_s))
         return _TimedStream(inner, deadline=self._deadline)
 
     def get_extra_info(self, info: str) -> object:

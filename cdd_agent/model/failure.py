@@ -1,7 +1,7 @@
 """Describe why a request to the model failed, and decide whether and when to send it again. Pure.
 
-A ``Failure`` describes one failed try: an HTTP status, a network error, an answer that
-breaks off, cannot be read, or exceeds a limit. ``pause_s`` decides about another try; ``explain`` writes the error.
+A ``Failure`` describes one failed try: an HTTP status, a network error, an answer that breaks off, cannot be read, or
+exceeds a limit. ``pause_s`` decides about another try; ``explain`` writes the error for the user.
 """
 
 import re
@@ -40,47 +40,46 @@ _LARGEST_LIMIT = 1e9
 
 _SET_KEY = "export ANTHROPIC_API_KEY=... (keys are made at https://platform.claude.com)"
 _WITHOUT_MODEL = "these work without a model: cdd demo, cdd --replay FILE, cdd status, pytest --tdd-agent"
+_AGAIN = "run the same command again"
 _NEW_CONVERSATION = "start the step again, which begins a new conversation, or"
 
-_SUMMARIES: dict[Cause, str] = {
-    "connection": "no connection",
-    "timeout": "no answer in time",
-    "cut": "the answer broke off",
-    "garbled": "the answer could not be read",
-    "too_large": "the answer is too large",
-    "too_slow": "the answer took too long",
-}
 _STATUS_WORDS = {408: "request timed out", 409: "conflict", 429: "rate limit reached", 529: "overloaded"}
 
-_EXPLANATIONS: dict[Cause, tuple[str, str]] = {
+_CAUSES: dict[Cause, tuple[str, str, str]] = {
     "connection": (
+        "no connection",
         "Could not connect to {url}{rest}.",
-        "check the network, ANTHROPIC_BASE_URL and HTTPS_PROXY, then run the same command again",
+        f"check the network, ANTHROPIC_BASE_URL and HTTPS_PROXY, then {_AGAIN}",
     ),
     "timeout": (
+        "no answer in time",
         "{url} did not answer in time{rest}.",
-        "run the same command again in a few minutes; for a slow server: export CDD_MODEL_IDLE_S=300",
+        f"{_AGAIN} in a few minutes; for a slow server: export CDD_MODEL_IDLE_S=300",
     ),
     "cut": (
+        "the answer broke off",
         "The answer from {url} broke off before its end{rest}.",
-        "run the same command again; no tool call of the broken answer was run",
+        f"{_AGAIN}; no tool call of the broken answer was run",
     ),
     "garbled": (
+        "the answer could not be read",
         "Could not read the answer from {url}{rest}.",
         "check that ANTHROPIC_BASE_URL names a server that speaks the Messages API",
     ),
     "too_large": (
+        "the answer is too large",
         "The answer from {url} exceeds the size limit{rest}.",
-        "run the same command again; if it happens every time: export CDD_MODEL_ANSWER_BYTES=8000000",
+        f"{_AGAIN}; if it happens every time: export CDD_MODEL_ANSWER_BYTES=8000000",
     ),
     "too_slow": (
+        "the answer took too long",
         "The answer from {url} exceeds the time limit{rest}.",
-        "run the same command again; for a slow server: export CDD_MODEL_TOTAL_S=1800",
+        f"{_AGAIN}; for a slow server: export CDD_MODEL_TOTAL_S=1800",
     ),
 }
-"""Error and hint. ``{rest}`` is the number of tries and the message of the failure."""
+"""Cause -> summary, error, hint. ``{rest}`` is the number of tries and the message of the failure."""
 
-_STATUS_EXPLANATIONS = {
+_STATUSES = {
     401: ("{url} refused the API key (401){rest}.", f"{_SET_KEY}; {_WITHOUT_MODEL}"),
     402: ("The account cannot pay (402){rest}.", f"add credit; {_WITHOUT_MODEL}"),
     403: (
@@ -95,7 +94,7 @@ _STATUS_EXPLANATIONS = {
     413: ("The request is too large for {url} (413){rest}.", f"{_NEW_CONVERSATION} split it into smaller steps"),
     429: (
         "The rate limit of the API key is reached (429){rest}{pause}.",
-        "wait, then run the same command again: it continues where it stopped",
+        f"wait, then {_AGAIN}: it continues where it stopped",
     ),
 }
 _REDIRECTED = (
@@ -104,7 +103,7 @@ _REDIRECTED = (
 )
 _UNAVAILABLE = (
     "{url} could not answer: {words} ({status}){rest}{pause}.",
-    "run the same command again in a few minutes: it continues where it stopped",
+    f"{_AGAIN} in a few minutes: it continues where it stopped",
 )
 _REFUSED = (
     "{url} refused the request to {model} ({status}){rest}.",
@@ -137,7 +136,7 @@ class Failure:
     def summary(self) -> str:
         """The failure in a few words."""
         if self.cause != "status":
-            return _SUMMARIES[self.cause]
+            return _CAUSES[self.cause][0]
         return f"{_describe_status(self.status)} ({self.status})"
 
 
@@ -225,14 +224,14 @@ def check_key(key: str) -> None:
 def explain(failure: Failure, *, model: str, url: str, tries: int) -> ModelError:
     """Return the error for the user: what happened after how many tries, and what to do about it."""
     match failure:
-        case Failure(cause="status", status=status) if status in _STATUS_EXPLANATIONS:
-            happened, hint = _STATUS_EXPLANATIONS[status]
+        case Failure(cause="status", status=status) if status in _STATUSES:
+            happened, hint = _STATUSES[status]
         case Failure(cause="status", status=status) if 300 <= status < 400:
             happened, hint = _REDIRECTED
         case Failure(cause="status", status=status):
             happened, hint = _UNAVAILABLE if status in (408, 409) or status >= 500 else _REFUSED
         case _:
-            happened, hint = _EXPLANATIONS[failure.cause]
+            _, happened, hint = _CAUSES[failure.cause]
     after = f" after {tries} tries" if tries > 1 else ""
     asked_s = failure.retry_after_s
     sentence = happened.format(

@@ -617,11 +617,11 @@ SOON_S = TOTAL_S + 5
 DRIP = tuple(part for _ in range(180) for part in (b"a", 0.05))
 
 
-def failed(url: str, *, idle_s: float, said: str = "go") -> tuple[Cause, float]:
-    """Return how a request to ``url`` failed, and after how many seconds."""
+def failed(endpoint: Endpoint, *, idle_s: float, said: str = "go") -> tuple[Cause, float]:
+    """Return how a request to ``endpoint`` failed, and after how many seconds."""
     body: dict[str, JSON] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": said}]}
     limits = AnswerLimits(idle_s=idle_s, total_s=TOTAL_S)
-    connection = Connection(Endpoint(url=url), key=Secret("a-key-of-nobody"), limits=limits, clock=SystemClock())
+    connection = Connection(endpoint, key=Secret("a-key-of-nobody"), limits=limits, clock=SystemClock())
     with closing(connection):
         began_s = time.monotonic()
         with pytest.raises(RequestFailed) as caught:
@@ -640,40 +640,39 @@ def failed(url: str, *, idle_s: float, said: str = "go") -> tuple[Cause, float]:
 )
 def test_a_server_that_is_never_silent_for_long_has_no_more_than_the_total(sent: tuple[bytes | float, ...]) -> None:
     with MessagesServer(faults=[Fault(raw=sent)]) as server:
-        cause, took_s = failed(server.base_url, idle_s=0.5 if sent != (9.0,) else 60)
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.5 if sent != (9.0,) else 60)
     assert cause == "too_slow"
     assert TOTAL_S <= took_s < SOON_S
 
 
 def test_of_an_error_that_drips_the_status_is_told_in_time() -> None:
     with MessagesServer(faults=[Fault(raw=(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *DRIP))]) as server:
-        cause, took_s = failed(server.base_url, idle_s=0.5)
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.5)
     assert cause == "status"
     assert took_s < SOON_S
 
 
 def test_silence_within_the_total_is_a_failure_that_may_pass() -> None:
     with MessagesServer(faults=[Fault(raw=(9.0,))]) as server:
-        cause, took_s = failed(server.base_url, idle_s=0.3)
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.3)
     assert cause == "timeout"
     assert took_s < TOTAL_S
 
 
 @contextmanager
-def listening_slowly() -> Iterator[str]:
-    """A server that reads a little now and then, and says nothing."""
+def listening(answer: Callable[[socket.socket, Signal], None]) -> Iterator[str]:
+    """Run a server that leaves its one connection to ``answer``, which returns when the signal is set."""
     is_over = Signal()
 
-    def read() -> None:
+    def serve() -> None:
         with listener.accept()[0] as accepted:
-            while not is_over.wait(0.05):
-                accepted.recv(4096)
+            answer(accepted, is_over)
 
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        thread = Thread(target=read)
+        thread = Thread(target=serve)
         thread.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -682,10 +681,28 @@ def listening_slowly() -> Iterator[str]:
             thread.join()
 
 
+def read_slowly(accepted: socket.socket, is_over: Signal) -> None:
+    while not is_over.wait(0.05):
+        accepted.recv(4096)
+
+
+def open_a_tunnel(accepted: socket.socket, is_over: Signal) -> None:
+    accepted.recv(4096)
+    accepted.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    is_over.wait(SOON_S)
+
+
 def test_a_server_that_takes_the_request_byte_by_byte_has_no_more_than_the_total() -> None:
-    with listening_slowly() as url:
-        cause, took_s = failed(url, idle_s=0.7, said="x" * 20_000_000)
+    with listening(read_slowly) as url:
+        cause, took_s = failed(Endpoint(url=url), idle_s=0.7, said="x" * 20_000_000)
     assert cause == "too_slow"
+    assert took_s < SOON_S
+
+
+def test_a_tunnel_that_never_speaks_tls_has_no_more_than_the_time_of_a_connection() -> None:
+    with listening(open_a_tunnel) as proxy:
+        cause, took_s = failed(Endpoint(url="https://models.invalid", proxy=proxy), idle_s=0.3)
+    assert cause in ("timeout", "too_slow")
     assert took_s < SOON_S
 
 
