@@ -63,7 +63,7 @@ _CONNECT_S = 10.0
 _WRITE_BYTES = 4096
 """One write. A socket that is ready to write takes this much without another wait."""
 _PLACEHOLDER = "added-by-the-transport"
-"""The SDK's API key. The real one is in no object of the SDK, which logs requests and keeps them in its errors."""
+"""What the SDK gets as API key, because it logs requests and keeps them in its errors."""
 _LIBRARY_ERRORS = (
     OSError,
     ValueError,
@@ -354,17 +354,11 @@ class Transport:
 
         answer = self._pool.handle_request(self._sign(request))
         headers = httpx2.Headers(answer.headers)
-        kind, encoding = headers.get("content-type", "of no kind"), headers.get("content-encoding", "identity")
-        failure = None
-        if not 200 <= answer.status < 300:
-            failure = self._read_error(answer, headers)
-        elif "event-stream" not in kind:
-            failure = Failure(cause="garbled", message=f"it is not a stream of events but {kind}")
-        elif encoding != "identity":
-            failure = Failure(cause="garbled", message="it is compressed, which was not asked for")
-        if failure is not None:
+        try:
+            self._check(answer, headers)
+        except BaseException:  # until the answer is returned, nobody else closes its connection
             answer.close()
-            raise RequestFailed(failure)
+            raise
 
         class _Body(httpx2.SyncByteStream):  # the one base class that httpx2 checks for
             def __iter__(self) -> Iterator[bytes]:
@@ -395,6 +389,16 @@ class Transport:
             extensions=request.extensions,
         )
 
+    def _check(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> None:
+        """Raise ``RequestFailed`` unless ``answer`` is a success and a stream of events that can be read as it is."""
+        kind = headers.get("content-type", "of no kind")
+        if not 200 <= answer.status < 300:
+            raise RequestFailed(self._read_error(answer, headers))
+        if "event-stream" not in kind:
+            raise RequestFailed(Failure(cause="garbled", message=f"it is not a stream of events but {kind}"))
+        if headers.get("content-encoding", "identity") != "identity":
+            raise RequestFailed(Failure(cause="garbled", message="it is compressed, which was not asked for"))
+
     def _read_error(self, answer: "httpcore2.Response", headers: Mapping[str, str]) -> Failure:
         """Return the failure of an answer that is not a success, with the message at the start of its body."""
         import httpcore2
@@ -405,7 +409,7 @@ class Transport:
                 body += chunk
                 if len(body) > _MAX_ERROR_BYTES:
                     break
-        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError):
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
             pass  # the status says enough
         message = _find_message(body)
         if 300 <= answer.status < 400 and "location" in headers:
