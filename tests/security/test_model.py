@@ -163,6 +163,13 @@ CASES = (
     raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
     raw("a list", STREAM_HEAD + b"data: [1]\n\n", said=UNREADABLE),
     raw("a key twice", STREAM_HEAD + b'data: {"type": "ping", "type": "x"}\n\n', said="is there twice"),
+    raw(
+        "a key twice in a delta",
+        started(START).partition(b"event: message_delta")[0]
+        + b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, '
+        + b'"delta": {"type": "text_delta", "text": "a", "text": "b"}}\n\n',
+        said="is there twice",
+    ),
     raw("an event of no number", STREAM_HEAD + b'data: {"type": NaN}\n\n', said="not finite"),
     raw("no UTF-8", STREAM_HEAD + b'data: {"type": "\xff"}\n\n', said=UNREADABLE),
     raw("100,000 levels", STREAM_HEAD + b"data: " + b'{"a":' * 100_000 + b"\n\n", said="nested too deeply"),
