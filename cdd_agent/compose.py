@@ -22,9 +22,8 @@ from cdd_agent.git import hooks
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import journal_path
-from cdd_agent.model.anthropic_api import AnthropicModel
-from cdd_agent.model.api.endpoint import Endpoint, shown_url
-from cdd_agent.model.api.patience import Patience
+from cdd_agent.model.anthropic import AnthropicModel, Endpoint
+from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.port import Model
 from cdd_agent.model.recording import Private, RecordingModel
 from cdd_agent.model.replay import ReplayModel
@@ -135,15 +134,15 @@ class Adapters:
         if replay is not None:
             model = ReplayModel.load(replay)
         else:
-            endpoint = Endpoint.named_by(self.environment)
+            endpoint = Endpoint.from_environment(self.environment)
             if endpoint.is_in_the_clear:
-                self.emit(Notice(text=f"Key and code go unencrypted to {shown_url(endpoint.url)}."))
+                self.emit(Notice(text=f"Key and code go unencrypted to {redact_url(endpoint.url)}."))
             model = AnthropicModel(
                 self.settings.model,
                 key=self.options.key,
                 clock=self.clock,
                 endpoint=endpoint,
-                patience=Patience.named_by(self.environment),
+                limits=AnswerLimits.from_environment(self.environment),
                 may_wait=self.options.may_wait,
             )
             told = without_price(model.name, Ceilings.of(self.settings))

@@ -11,7 +11,7 @@ from cdd_agent.errors import UsageError
 
 if TYPE_CHECKING:
     from cdd_agent.agent.permission import AskCommand
-    from cdd_agent.model.anthropic_api import MayWait
+    from cdd_agent.model.anthropic import MayWait
     from cdd_agent.model.secret import Secret
     from cdd_agent.testrun.frameworks.detect import Choose
     from cdd_agent.trust import Ask

@@ -12,7 +12,7 @@ from cdd_agent.doctor.trial import try_plugin
 from cdd_agent.errors import CddError
 from cdd_agent.git.commits import require_identity
 from cdd_agent.model import recorded
-from cdd_agent.model.api.endpoint import Endpoint
+from cdd_agent.model.anthropic import Endpoint
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.settings import Settings, offered, private_folder
 from cdd_agent.testrun.run import PytestSuite
@@ -132,7 +132,7 @@ def _model(premises: Premises) -> Check:
     if premises.replay is not None:
         told = f"{model.name}, played back: no network, no key"
         return Check(name="model", state="ok", told=told)
-    url = Endpoint.named_by(premises.environment).url
+    url = Endpoint.from_environment(premises.environment).url
     return Check(name="model", state="ok", told=f"{model.name} at {url}; there is a key, and nothing was sent")
 
 

@@ -1,4 +1,4 @@
-"""The model port, from a request to a turn. Adapters: ``anthropic_api``, ``replay``, ``recording``."""
+"""The model port, from a request to a turn. Adapters: ``anthropic``, ``replay``, ``recording``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -11,17 +11,16 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Event, TextDelta, ThinkingDelta
 from cdd_agent.model import recorded, wire
-from cdd_agent.model.api import answer
-from cdd_agent.model.api.failure import TryFailed
-from cdd_agent.model.api.patience import Patience
 from cdd_agent.model.calls import mended, why_unusable
 from cdd_agent.model.conversation import JSON, AssistantMessage, Turn
+from cdd_agent.model.failure import AnswerLimits, RequestFailed
+from cdd_agent.model.stream import read_answer
 from tests.fakes.messages_server import Fault, event_bytes, turn_events
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import pick, text, value
 from tests.fuzz.trial import Broken, Target
 
-PATIENCE = Patience(answer_bytes=200_000)
+LIMITS = AnswerLimits(answer_bytes=200_000)
 
 _RECORDING = r"""
 - content: ["Hello, how are you?\n\nFine — 你好 🙂."]
@@ -177,7 +176,7 @@ def _cut(data: bytes, random: Random) -> list[bytes]:
 def read(given: Given) -> None:
     """Read the stream, and check the turn if there is one: raises what the reading raises, and ``Broken``."""
     seen: list[Event] = []
-    turn = answer.read(given.chunks, patience=PATIENCE, clock=SystemClock(), emit=seen.append, lose=lambda _: None)
+    turn = read_answer(given.chunks, limits=LIMITS, clock=SystemClock(), emit=seen.append, lose=lambda _: None)
     if not all(isinstance(event, TextDelta | ThinkingDelta) for event in seen):
         raise Broken("something else than words was shown")
     if b"message_stop" not in b"".join(given.chunks):
@@ -198,7 +197,7 @@ def check(turn: Turn) -> None:
     json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()
 
 
-TARGET = Target(make=make, read=read, allowed=(ModelError, TryFailed), corpus=tuple(map(Given, STREAMS)))
+TARGET = Target(make=make, read=read, allowed=(ModelError, RequestFailed), corpus=tuple(map(Given, STREAMS)))
 
 
 def run(count: int, seed: int) -> Figures:

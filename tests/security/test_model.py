@@ -21,11 +21,9 @@ from cdd_agent.compose import Composition
 from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
 from cdd_agent.model import recorded
-from cdd_agent.model.anthropic_api import AnthropicModel
-from cdd_agent.model.api.endpoint import Endpoint
-from cdd_agent.model.api.failure import TryFailed
-from cdd_agent.model.api.patience import Patience
+from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import JSON, Conversation, ToolResult, Turn
+from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.port import Request
 from cdd_agent.model.recorded import RecordedTurn
 from cdd_agent.model.recording import Private, RecordingModel
@@ -38,7 +36,7 @@ from tests.fuzz import sse
 ROOT = Path(__file__).parents[2]
 WORDS = "- content: ['Hello, how are you?']\n"
 CALL = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: a.py}}]\n"
-QUICK = Patience(idle_s=0.8, total_s=4.0, tries=2)
+QUICK = AnswerLimits(idle_s=0.8, total_s=4.0, tries=2)
 
 
 class Unhurried(SystemClock):
@@ -107,7 +105,7 @@ def pause(name: str, value: str) -> Case:
 
 
 BROKE_OFF = "broke off before its end after 2 tries"
-UNREADABLE = "could not be read"
+UNREADABLE = "Could not read the answer"
 MALFORMED = "does not follow the Messages API"
 
 CASES = (
@@ -135,14 +133,14 @@ CASES = (
     pause("a date gone by", "Sat, 31 Jan 2026 12:00:30 GMT"),
     pause("in words", "soon"),
     pause("of no number", "nan"),
-    raw("closed before the headers", said="no connection to .* after 2 tries", passes=True),
+    raw("closed before the headers", said="Could not connect to .* after 2 tries", passes=True),
     Case(
         name="reset before the headers",
         fault=Fault(raw=(), is_reset=True),
-        said="no connection to .* after 2 tries",
+        said="Could not connect to .* after 2 tries",
         passes=True,
     ),
-    raw("no status line", b"220 smtp ready\r\n\r\n", said="no connection to .* after 2 tries", passes=True),
+    raw("no status line", b"220 smtp ready\r\n\r\n", said="Could not connect to .* after 2 tries", passes=True),
     raw("cut in the middle", HALF, said=BROKE_OFF, passes=True),
     Case(name="reset in the middle", fault=Fault(raw=(HALF,), is_reset=True), said=BROKE_OFF, passes=True),
     Case(name="chunks cut off", fault=Fault(cut_after=5), said=BROKE_OFF, passes=True),
@@ -159,13 +157,20 @@ CASES = (
         said="did not answer in time after 2 tries: nothing but pings for 2.4 s",
         passes=True,
     ),
-    raw("a drip", STREAM_HEAD, *(part for _ in range(120) for part in (b":", 0.05)), said="did not end in time"),
-    raw("52 MB", STREAM_HEAD, *(b"data: " + b"x" * 65_000 for _ in range(800)), said="larger than one may be"),
-    raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="larger than one may be"),
+    raw("a drip", STREAM_HEAD, *(part for _ in range(120) for part in (b":", 0.05)), said="exceeds the time limit"),
+    raw("52 MB", STREAM_HEAD, *(b"data: " + b"x" * 65_000 for _ in range(800)), said="exceeds the size limit"),
+    raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="exceeds the size limit"),
     raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
     raw("a list", STREAM_HEAD + b"data: [1]\n\n", said=UNREADABLE),
     raw("a key twice", STREAM_HEAD + b'data: {"type": "ping", "type": "x"}\n\n', said="is there twice"),
-    raw("an event of no number", STREAM_HEAD + b'data: {"type": NaN}\n\n', said="NaN is no number"),
+    raw(
+        "a key twice in a delta",
+        started(START).partition(b"event: message_delta")[0]
+        + b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, '
+        + b'"delta": {"type": "text_delta", "text": "a", "text": "b"}}\n\n',
+        said="is there twice",
+    ),
+    raw("an event of no number", STREAM_HEAD + b'data: {"type": NaN}\n\n', said="not finite"),
     raw("no UTF-8", STREAM_HEAD + b'data: {"type": "\xff"}\n\n', said=UNREADABLE),
     raw("100,000 levels", STREAM_HEAD + b"data: " + b'{"a":' * 100_000 + b"\n\n", said="nested too deeply"),
     raw("a gap in the index", started({**START, "index": 3}), said=MALFORMED),
@@ -173,12 +178,14 @@ CASES = (
     raw("a block that begins twice", started(START, START), said=MALFORMED),
     raw("a block of no type", started({**START, "content_block": {}}), said=MALFORMED),
     raw("a text that is a number", started({**START, "content_block": {"type": "text", "text": 3}}), said=MALFORMED),
-    Case(name="an unknown stop reason", fault=Fault(stop_reason="sunset"), said="does not know: sunset"),
+    Case(name="an unknown stop reason", fault=Fault(stop_reason="sunset"), said="unknown reason: sunset"),
     Case(name="a refusal", fault=Fault(stop_reason="refusal"), said=r"refused to answer: .*\(cyber\)"),
     Case(name="no room", fault=Fault(stop_reason="model_context_window_exceeded"), said="context window"),
     Case(name="a call that is not there", fault=Fault(stop_reason="tool_use"), said="it calls no tool but ends with"),
-    raw("a redirect", response("307 Temporary Redirect", b"", "location: http://127.0.0.1:9/x"), said="not followed"),
-    raw("a redirect to nowhere", response("302 Found"), said=r"\(302\), which is not followed"),
+    raw(
+        "a redirect", response("307 Temporary Redirect", b"", "location: http://127.0.0.1:9/x"), said="does not follow"
+    ),
+    raw("a redirect to nowhere", response("302 Found"), said=r"\(302\), which cdd does not follow"),
     raw("no content", response("204 No Content"), said="not a stream of events"),
     raw("a page", response("200 OK", b"<html>log in", "content-type: text/html"), said="events but text/html"),
     raw(
@@ -204,7 +211,7 @@ CASES = (
         passes=True,
     ),
     raw("an error of 60,000 levels", response("400 No", b'{"error":' * 60_000), said=r"\(400\)"),
-    raw("endless headers", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 60_000, said="no connection", passes=True),
+    raw("endless headers", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 60_000, said="Could not connect", passes=True),
 )
 
 
@@ -215,13 +222,13 @@ def asking() -> Request:
 
 
 def outcome(
-    faults: Sequence[Fault], text: str = WORDS, *, patience: Patience = QUICK
+    faults: Sequence[Fault], text: str = WORDS, *, limits: AnswerLimits = QUICK
 ) -> tuple[Turn | ModelError, list[Event], int]:
     """The turn or the error that the real client comes to, what was seen meanwhile, and the number of requests."""
     seen: list[Event] = []
     with MessagesServer(turns(text), faults=faults) as server:
         endpoint = Endpoint(url=server.base_url)
-        model = AnthropicModel("claude-x", key=Secret(KEY), clock=Unhurried(), endpoint=endpoint, patience=patience)
+        model = AnthropicModel("claude-x", key=Secret(KEY), clock=Unhurried(), endpoint=endpoint, limits=limits)
         with closing(model):
             try:
                 return model.reply(asking(), emit=seen.append), seen, len(server.requests)
@@ -244,7 +251,7 @@ def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> N
     assert requests == (2 if case.passes else 1)
     assert KEY not in f"{ended}{ended.hint}{seen}"
     if case.passes:
-        turn, seen, requests = outcome([case.fault], patience=replace(QUICK, tries=4))
+        turn, seen, requests = outcome([case.fault], limits=replace(QUICK, tries=4))
         assert isinstance(turn, Turn), turn
         assert turn.text == "Hello, how are you?"
         assert requests >= 2, "more than two only where this machine is slow"
@@ -257,8 +264,8 @@ def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> N
 def test_a_refused_connection_is_tried_again_and_told() -> None:
     with MessagesServer() as server:
         url = server.base_url
-    model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=url), patience=QUICK)
-    with closing(model), pytest.raises(ModelError, match=f"no connection to {url} after 2 tries"):
+    model = AnthropicModel("m", key=Secret(KEY), clock=Unhurried(), endpoint=Endpoint(url=url), limits=QUICK)
+    with closing(model), pytest.raises(ModelError, match=f"Could not connect to {url} after 2 tries"):
         model.reply(asking(), emit=lambda _: None)
 
 
@@ -312,7 +319,7 @@ def test_a_redirect_takes_neither_the_prompt_nor_the_key_to_another_host(code: s
     with MessagesServer(turns(WORDS)) as second:
         ended, _, requests = outcome([Fault(raw=(response(code, b"", f"location: {second.base_url}/v1/messages"),))])
         assert isinstance(ended, ModelError)
-        assert f"it names {second.base_url}/v1/messages" in str(ended)
+        assert f"it points to {second.base_url}/v1/messages" in str(ended)
         assert "ANTHROPIC_BASE_URL" in ended.hint
     assert requests == 1
     assert second.requests == []
@@ -568,7 +575,7 @@ def test_bent_streams_end_in_a_whole_turn_or_in_our_errors() -> None:
 @pytest.mark.parametrize("cut", range(0, len(b"".join(sse.STREAMS[1])), 23))
 def test_a_stream_cut_anywhere_is_never_taken_for_a_whole_one(cut: int) -> None:
     data = b"".join(sse.STREAMS[1])
-    with pytest.raises(TryFailed, match="broke off"):
+    with pytest.raises(RequestFailed, match="broke off"):
         sse.read(sse.Given((data[:cut],)))
 
 

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ModelError
-from cdd_agent.model.api import failure as failures
-from cdd_agent.model.api.failure import Cause, Failure
-from cdd_agent.model.api.patience import Patience
-from cdd_agent.model.api.stream import StreamedTurn
+from cdd_agent.model.failure import AnswerLimits, Cause, Failure, check_key, explain
+from cdd_agent.model.stream import StreamedTurn
 
 DOC = (Path(__file__).parents[3] / "docs/reference/model.md").read_text(encoding="utf-8")
 SAID = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", DOC.partition("## What errors say")[2], re.MULTILINE))
@@ -27,7 +25,9 @@ CAUSES: dict[str, Cause] = {
 def error(what: str) -> str:
     """The error for a row of the table."""
     if what == "no key":
-        return str(failures.no_key())
+        with pytest.raises(ModelError) as caught:
+            check_key("")
+        return str(caught.value)
     if what.startswith("events"):
         with pytest.raises(ModelError) as caught:
             StreamedTurn().feed({"type": "message_start"})
@@ -35,9 +35,7 @@ def error(what: str) -> str:
     cause = CAUSES.get(what, "status")
     status = int(found[1]) if (found := re.search(r"\((\d+)\)", SAID[what])) else 0
     failure = Failure(cause=cause, status=status, message="m")
-    return str(failures.explain(failure, model="MODEL", url="https://server", tries=1)).replace(
-        "https://server", "SERVER"
-    )
+    return str(explain(failure, model="MODEL", url="https://server", tries=1)).replace("https://server", "SERVER")
 
 
 @pytest.mark.parametrize("what", [what for what in SAID if what not in {"what happened", "---"}])
@@ -51,7 +49,7 @@ def test_the_table_knows_every_cause_and_every_status_with_words_of_its_own() ->
 
 
 def test_the_limits_are_the_usual_ones() -> None:
-    usual = Patience()
+    usual = AnswerLimits()
     for limit, variable in (
         (f"{usual.idle_s:g} s", "CDD_MODEL_IDLE_S"),
         (f"{usual.total_s:g} s", "CDD_MODEL_TOTAL_S"),

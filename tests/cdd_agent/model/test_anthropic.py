@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,24 +10,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
+from threading import Event as Signal
+from threading import Thread, Timer
 
 import pytest
 
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import ExitCode, ModelError
+from cdd_agent.errors import ExitCode, ModelError, UsageError
 from cdd_agent.events import AnswerLost, Event, RetryScheduled, TextDelta, ThinkingDelta
 from cdd_agent.model import recorded
-from cdd_agent.model.anthropic_api import AnthropicModel, MayWait
-from cdd_agent.model.api.endpoint import Endpoint
-from cdd_agent.model.api.patience import Patience
+from cdd_agent.model.anthropic import API_URL, AnthropicModel, Connection, Deadline, Endpoint, MayWait, is_loopback
 from cdd_agent.model.calls import why_unusable
 from cdd_agent.model.conversation import JSON, Conversation, Opaque, Text, ToolResult, Turn, Usage
+from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
 from cdd_agent.model.port import Model, Request, ToolSpec
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.model.secret import Secret
 from tests.fakes.clock import FakeClock
-from tests.fakes.messages_server import Fault, MessagesServer
+from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-ant-canary-0123456789"
@@ -39,14 +40,14 @@ STRANGE: dict[str, JSON] = {"type": "hologram", "beam": {"power": 1.0, "on": Non
 
 
 def modelled(
-    url: str, *, clock: FakeClock | None = None, patience: Patience | None = None, may_wait: MayWait | None = None
+    url: str, *, clock: FakeClock | None = None, limits: AnswerLimits | None = None, may_wait: MayWait | None = None
 ) -> AnthropicModel:
     return AnthropicModel(
         "claude-x",
         key=Secret(KEY),
         clock=clock or FakeClock(),
         endpoint=Endpoint(url=url),
-        patience=patience,
+        limits=limits,
         may_wait=may_wait,
     )
 
@@ -57,12 +58,12 @@ def answering(
     *,
     faults: Iterable[Fault | None] = (),
     clock: FakeClock | None = None,
-    patience: Patience | None = None,
+    limits: AnswerLimits | None = None,
     may_wait: MayWait | None = None,
 ) -> Iterator[tuple[MessagesServer, AnthropicModel]]:
     with (
         MessagesServer(recorded.parse(turns, source="x"), faults=faults) as server,
-        closing(modelled(server.base_url, clock=clock, patience=patience, may_wait=may_wait)) as model,
+        closing(modelled(server.base_url, clock=clock, limits=limits, may_wait=may_wait)) as model,
     ):
         yield server, model
 
@@ -354,10 +355,10 @@ def test_a_tool_call_of_a_broken_stream_is_not_run() -> None:
     [
         (Fault(stop_reason="refusal"), "refusal (cyber)"),
         (Fault(stop_reason="model_context_window_exceeded"), "context window"),
-        (Fault(stop_reason="sunset"), "does not know: sunset"),
+        (Fault(stop_reason="sunset"), "unknown reason: sunset"),
         (Fault(error_type="invalid_request_error", error_after=2, message="bad"), "(400): bad"),
-        (Fault(raw_events=("{oops",)), "could not be read"),
-        (Fault(raw_events=("[1]",)), "could not be read"),
+        (Fault(raw_events=("{oops",)), "Could not read the answer"),
+        (Fault(raw_events=("[1]",)), "Could not read the answer"),
         (Fault(body="<html>proxy</html>"), "not a stream of events"),
         (Fault(status=502, body="<html>bad gateway</html>", headers=(("x-should-retry", "false"),)), "(502)"),
     ],
@@ -483,7 +484,7 @@ def test_no_connection_names_the_address_without_its_password() -> None:
     with pytest.raises(ModelError) as caught:
         model.reply(asking(), emit=lambda event: None)
     model.close()
-    assert f"no connection to {url} after 4 tries" in str(caught.value)
+    assert f"Could not connect to {url} after 4 tries" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert about(clock.slept, 1, 2, 4)
 
@@ -524,8 +525,201 @@ def test_ctrl_c_passes_through_and_the_next_call_works() -> None:
 def test_making_a_model_does_not_import_the_sdk() -> None:
     code = (
         "import sys\nfrom cdd_agent.clock import SystemClock\n"
-        "from cdd_agent.model.anthropic_api import AnthropicModel\n"
+        "from cdd_agent.model.anthropic import AnthropicModel\n"
         "AnthropicModel(key=None, clock=SystemClock())\nprint('anthropic' in sys.modules, 'httpx2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
+
+
+# The address.
+
+
+PROXY = "http://ann:secret@proxy:3128"
+
+
+def named(**environment: str) -> Endpoint:
+    return Endpoint.from_environment(environment)
+
+
+def test_without_variables_it_is_the_api_itself() -> None:
+    assert named() == Endpoint(url=API_URL, proxy=None, certificates=None)
+
+
+def test_the_address_and_the_authorities_are_the_environment_s() -> None:
+    endpoint = named(ANTHROPIC_BASE_URL="http://models.lan:8080", SSL_CERT_FILE="/etc/ssl/company.pem")
+    assert (endpoint.url, endpoint.certificates) == ("http://models.lan:8080", "/etc/ssl/company.pem")
+
+
+@pytest.mark.parametrize(
+    "url", ["models.lan", "ftp://models.lan", "http://", "http://host:bad", "http://[::1", "file:///x"]
+)
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(UsageError, match="ANTHROPIC_BASE_URL is not an address") as caught:
+        named(ANTHROPIC_BASE_URL=url.replace("//", "//ann:secret@"))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_proxy_is_the_user_s_and_its_password_is_not_shown(name: str) -> None:
+    endpoint = named(**{name: PROXY})
+    assert endpoint.proxy == PROXY
+    assert "secret" not in repr(endpoint)
+
+
+def test_a_proxy_for_plain_http_is_none_for_https() -> None:
+    assert named(HTTP_PROXY=PROXY).proxy is None
+    assert named(HTTP_PROXY=PROXY, ANTHROPIC_BASE_URL="http://models.lan").proxy == PROXY
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "http://127.0.0.9"])
+def test_an_endpoint_on_this_machine_has_no_proxy(url: str) -> None:
+    assert is_loopback(url)
+    assert named(ALL_PROXY=PROXY, HTTP_PROXY=PROXY, ANTHROPIC_BASE_URL=url).proxy is None
+
+
+def test_a_name_that_begins_like_this_machine_is_not_it() -> None:
+    assert not is_loopback("https://127.org")
+
+
+@pytest.mark.parametrize(
+    ("direct", "is_direct"),
+    [
+        ("*", True),
+        ("anthropic.com", True),
+        (".anthropic.com", True),
+        ("*.anthropic.com", True),
+        ("localhost, api.anthropic.com", True),
+        ("api.anthropic.com:443", True),
+        ("api.anthropic.com:8443", False),
+        ("pi.anthropic.com", False),
+        ("api.anthropic.com.evil.org", False),
+        (" , ", False),
+    ],
+)
+def test_no_proxy_names_the_servers_that_are_asked_directly(direct: str, is_direct: bool) -> None:
+    assert (named(HTTPS_PROXY=PROXY, NO_PROXY=direct).proxy is None) is is_direct
+
+
+@pytest.mark.parametrize(
+    ("url", "is_clear"), [("http://models.lan", True), ("https://models.lan", False), ("http://127.0.0.1:1", False)]
+)
+def test_what_is_sent_over_plain_http_can_be_read_on_the_way(url: str, is_clear: bool) -> None:
+    assert Endpoint(url=url).is_in_the_clear is is_clear
+
+
+# Servers that take their time.
+
+
+TOTAL_S = 0.8
+SOON_S = TOTAL_S + 5
+"""What a busy machine may add; what the server sends would take longer."""
+DRIP = tuple(part for _ in range(180) for part in (b"a", 0.05))
+
+
+def failed(endpoint: Endpoint, *, idle_s: float, said: str = "go") -> tuple[Cause, float]:
+    """Return how a request to ``endpoint`` failed, and after how many seconds."""
+    body: dict[str, JSON] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": said}]}
+    limits = AnswerLimits(idle_s=idle_s, total_s=TOTAL_S)
+    connection = Connection(endpoint, key=Secret("a-key-of-nobody"), limits=limits, clock=SystemClock())
+    with closing(connection):
+        began_s = time.monotonic()
+        with pytest.raises(RequestFailed) as caught:
+            list(connection.stream(body))
+        return caught.value.failure.cause, time.monotonic() - began_s
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param((b"HTTP/1.1 200 OK\r\nx-a: ", *DRIP), id="headers"),
+        pytest.param(DRIP, id="status line"),
+        pytest.param((STREAM_HEAD, *DRIP), id="answer"),
+        pytest.param((9.0,), id="nothing"),
+    ],
+)
+def test_a_server_that_is_never_silent_for_long_has_no_more_than_the_total(sent: tuple[bytes | float, ...]) -> None:
+    with MessagesServer(faults=[Fault(raw=sent)]) as server:
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.5 if sent != (9.0,) else 60)
+    assert cause == "too_slow"
+    assert TOTAL_S <= took_s < SOON_S
+
+
+def test_of_an_error_that_drips_the_status_is_told_in_time() -> None:
+    with MessagesServer(faults=[Fault(raw=(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *DRIP))]) as server:
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.5)
+    assert cause == "status"
+    assert took_s < SOON_S
+
+
+def test_silence_within_the_total_is_a_failure_that_may_pass() -> None:
+    with MessagesServer(faults=[Fault(raw=(9.0,))]) as server:
+        cause, took_s = failed(Endpoint(url=server.base_url), idle_s=0.3)
+    assert cause == "timeout"
+    assert took_s < TOTAL_S
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket, Signal], None]) -> Iterator[str]:
+    """Run a server that leaves its one connection to ``answer``, which returns when the signal is set."""
+    is_over = Signal()
+
+    def serve() -> None:
+        with listener.accept()[0] as accepted:
+            answer(accepted, is_over)
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def read_slowly(accepted: socket.socket, is_over: Signal) -> None:
+    while not is_over.wait(0.05):
+        accepted.recv(4096)
+
+
+def open_a_tunnel(accepted: socket.socket, is_over: Signal) -> None:
+    accepted.recv(4096)
+    accepted.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    is_over.wait(SOON_S)
+
+
+def test_a_server_that_takes_the_request_byte_by_byte_has_no_more_than_the_total() -> None:
+    with listening(read_slowly) as url:
+        cause, took_s = failed(Endpoint(url=url), idle_s=0.7, said="x" * 20_000_000)
+    assert cause == "too_slow"
+    assert took_s < SOON_S
+
+
+def test_a_tunnel_that_never_speaks_tls_has_no_more_than_the_time_of_a_connection() -> None:
+    with listening(open_a_tunnel) as proxy:
+        cause, took_s = failed(Endpoint(url="https://models.invalid", proxy=proxy), idle_s=0.3)
+    assert cause in ("timeout", "too_slow")
+    assert took_s < SOON_S
+
+
+@pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])
+def test_no_connection_is_begun_once_the_time_is_over(proxy: str | None) -> None:
+    """Port 9 refuses, so any other cause than the time is a connection that was begun."""
+    endpoint, limits = Endpoint(url="http://127.0.0.1:9", proxy=proxy), AnswerLimits(total_s=0.0)
+    connection = Connection(endpoint, key=Secret(KEY), limits=limits, clock=SystemClock())
+    with closing(connection), pytest.raises(RequestFailed) as caught:
+        list(connection.stream({"model": "m", "max_tokens": 9, "messages": []}))
+    assert caught.value.failure.cause == "too_slow"
+
+
+def test_a_wait_takes_its_own_time_or_the_time_that_is_left() -> None:
+    deadline = Deadline()
+    assert deadline.shorten(7) == 7
+    deadline.start(5)
+    assert deadline.shorten(3) == 3
+    assert 4 < deadline.shorten(60) <= 5
+    assert 4 < deadline.shorten(None) <= 5
