@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.tickets.spec import Criterion, Spec, load, load_text, missing, parse, remarks, save, update
+from cdd_agent.tickets.spec import (
+    Criterion,
+    Spec,
+    find_missing,
+    find_vague_criteria,
+    load,
+    load_text,
+    parse,
+    save,
+    update,
+)
 
 FULL = """\
 # The exporter's ticket.
@@ -175,18 +185,18 @@ def test_every_value_is_text() -> None:
     "text", ["", "\ufeff", "# only a comment\n", "---\n", "acceptance_criteria:\n  -\nout_of_scope: ~\n"]
 )
 def test_an_empty_spec_lacks_all_that_is_needed(text: str) -> None:
-    assert missing(read(text)) == ("a title", "a description", "an acceptance criterion")
+    assert find_missing(read(text)) == ("a title", "a description", "an acceptance criterion")
 
 
 def test_an_open_question_is_lacking_its_answer() -> None:
-    assert missing(read(FULL)) == ("an answer to the open question: Which encoding?",)
+    assert find_missing(read(FULL)) == ("an answer to the open question: Which encoding?",)
 
 
 def test_a_criterion_that_can_be_tested_is_enough() -> None:
     text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- It is nice: within 200 ms\n"
 
-    assert missing(read(text)) == ()
-    assert remarks(read(text)) == (
+    assert find_missing(read(text)) == ()
+    assert find_vague_criteria(read(text)) == (
         "AC-1 is vague: 'fast' measures nothing, and no number, code or quoted text says what is meant",
     )
 
@@ -194,8 +204,8 @@ def test_a_criterion_that_can_be_tested_is_enough() -> None:
 def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
     text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- Errors are handled properly, etc.\n"
 
-    assert missing(read(text)) == ("an acceptance criterion that can be tested",)
-    assert [remark.split("'")[1] for remark in remarks(read(text))] == ["fast", "properly"]
+    assert find_missing(read(text)) == ("an acceptance criterion that can be tested",)
+    assert [remark.split("'")[1] for remark in find_vague_criteria(read(text))] == ["fast", "properly"]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +213,12 @@ def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
     [
         ("a: 1\na: 2\n", 2, "the key 'a' is there twice, first in line 1"),
         ("a: {b: 1, b: 2}\n", 1, "the key 'b' is there twice"),
-        ("type: epic\n", 1, "the type 'epic' is not known (write one of feature, bug"),
-        ("type: bug\nstatus: open\n", 2, "the status 'open' is not known"),
+        ("type: epic\n", 1, "the type 'epic' is unknown (write one of feature, bug"),
+        ("type: bug\nstatus: open\n", 2, "the status 'open' is unknown"),
         ("title:\n- a\n", 2, "title is a list, not a text"),
         ("acceptance_criteria: all\n", 1, "acceptance_criteria is a text, not a list"),
         ("acceptance_criteria:\n- id: AC-1\n", 2, "the criterion AC-1 has no text"),
-        ("acceptance_criteria:\n- id: A\n  text: b\n- id: A\n  text: c\n", 4, "the criterion A is there twice"),
+        ("acceptance_criteria:\n- id: A\n  text: b\n- id: A\n  text: c\n", 4, "the criterion A exists twice"),
         ("schema: cdd/2\n", 1, "it has schema 'cdd/2'; this program reads cdd/1"),
     ],
 )
@@ -361,7 +371,7 @@ def test_a_missing_spec_is_reported_with_the_command_that_makes_one(tmp_path: Pa
     with pytest.raises(UsageError) as error:
         load(tmp_path / "csv" / "spec.yaml")
 
-    assert error.value.hint == "make one with: cdd new csv"
+    assert error.value.hint == "create it with: cdd new csv"
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"#" * 70_000])
