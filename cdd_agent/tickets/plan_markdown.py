@@ -154,11 +154,9 @@ def render(plan: Plan) -> str:
     if plan.source is not None and any(parse(plan.source, path="plan.md", default_kind=kind) == plan for kind in KINDS):
         return plan.source
     plan = _normalize(plan)
-    parts = [f"# Implementation Plan: {plan.title}\n", "## Overview\n"]
-    parts += [f"{plan.overview}\n"] if plan.overview else []
-    parts += ["## Steps\n", *(_render_step(step) for step in plan.steps), "## Risks\n"]
-    parts += [f"{plan.risks}\n"] if plan.risks else []
-    text = "\n".join(parts)
+    parts = [f"# Implementation Plan: {plan.title}", "## Overview", plan.overview, "## Steps"]
+    parts += [*(_render_step(step) for step in plan.steps), "## Risks", plan.risks]
+    text = "\n\n".join(part for part in parts if part) + "\n"
     if (again := parse(text, path="plan.md")) != plan:
         pairs = zip(plan.steps, again.steps, strict=False)
         changed = next((f"step {step.number}" for step, read in pairs if step != read), "its overview or risks")
@@ -180,7 +178,7 @@ def _render_step(step: Step) -> str:
         f"- Kind: {step.kind}",
         f"- Size: {step.size}".rstrip(),
     ]
-    return "\n".join(lines) + (f"\n\n{step.description}\n" if step.description else "\n")
+    return "\n".join(lines) + (f"\n\n{step.description}" if step.description else "")
 
 
 def _normalize(plan: Plan) -> Plan:
@@ -480,8 +478,7 @@ def _remove_comments(value: str) -> str:
     return value if end < len("-->") else _COMMENT.sub("", value[:end]) + value[end:]
 
 
-# The values of keys. Each of these functions gets the text after the colon. It raises ``ValueError``, with a sentence
-# for the user, if the text is ambiguous.
+# The values of keys: each parse function gets the text after the colon and raises ``ValueError`` if it is ambiguous.
 
 
 def parse_dependencies(value: str) -> tuple[int, ...]:

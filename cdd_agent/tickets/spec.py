@@ -92,10 +92,7 @@ def find_missing(spec: Spec) -> tuple[str, ...]:
 
 
 def find_vague_criteria(spec: Spec) -> tuple[str, ...]:
-    """Return a remark on each vague criterion.
-
-    The spec can be complete all the same, as long as another criterion can be tested.
-    """
+    """Return a remark on each vague criterion. The spec can still be complete if another criterion can be tested."""
     return tuple(
         f"{criterion.id} is vague: '{word}' measures nothing, and no number, code or quoted text says what is meant"
         for criterion in spec.acceptance_criteria

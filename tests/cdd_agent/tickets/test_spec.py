@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def read(text: str) -> Spec:
     return parse(text, path="spec.yaml")
 
 
-def changed(text: str, **changes: str | list[str] | list[Criterion]) -> str:
+def changed(text: str, **changes: str | Sequence[str] | Sequence[Criterion]) -> str:
     return update(text, changes, path="spec.yaml")
 
 
@@ -245,6 +246,41 @@ def test_a_change_leaves_everything_else_as_it_was() -> None:
     ).replace("|\n  Rows go to a file.\n\n  Then: done.", '"One line"')
 
 
+FORMS = {
+    "aligned value": "ours:   a\n",
+    "space before the colon": "ours : a\n",
+    "space at the end": "ours: a  \n",
+    "tight brackets": "ours: [b,c]\nmore: {e: f,g: h}\n",
+    "wide brackets": "ours: [ b, c ]\n",
+    "brackets on two lines": "ours: [b,\n    c]\n",
+    "lists of different indentation": "ours:\n  - b\nmore:\n- d\n",
+    "wide indentation": "ours:\n    b: c\n    d:\n        - e\n",
+    "wide dash": "ours:\n-   b\n",
+    "folded text": "ours: b\n  c\n",
+    "folded quotes": 'ours: "b\n  c"\n',
+    "escapes": 'ours: "\\x41\\u0042"\n',
+    "block that keeps its end": "ours: |+\n  b\n\n\n",
+    "blank line with spaces": "ours: b\n   \n",
+    "comment of odd indentation": "ours:\n      # c\n  - b\n   # d\n",
+    "comment behind many spaces": "ours: b            # c\n",
+    "long line": "ours: " + "word " * 60 + "end\n",
+    "explicit key": "? ours\n: b\n",
+    "document start": "---\nours: a\n",
+    "document start with a comment": "--- # c\nours: a\n",
+    "byte order mark": "\ufeffours: a\n",
+    "CRLF": "ours:\r\n  - a # b\r\n",
+}
+"""Forms of values that people write and that a YAML library would write otherwise."""
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+def test_a_change_of_one_value_leaves_every_other_byte(form: str) -> None:
+    end = "\r\n" if "\r" in form else "\n"
+    text = f"{form}title: A # b{end}status: draft   # c"
+
+    assert changed(text, title="New", status="done") == f'{form}title: "New"{end}status: done   # c'
+
+
 def test_a_text_of_several_lines_is_written_as_a_block() -> None:
     assert changed("description: a # b\ntitle: c\n", description="x: y\n\n  # z") == (
         "description: |\n  x: y\n\n    # z\ntitle: c\n"
@@ -264,6 +300,22 @@ def test_criteria_are_changed_and_added_one_by_one() -> None:
         '  - id: AC-2\n    text: "Commas: are quoted   # plain"\n  - id: AC-9\n    text: "Last"\n',
     )
     assert "# the empty list first" in changed(FULL, acceptance_criteria=[second, first])
+
+
+def test_items_with_the_same_text_keep_their_form() -> None:
+    text = "open_questions:\n- a # b\n- |\n  c\n- 'c'  # why\n"
+
+    assert changed(text, open_questions=["a # b", "c", "c", "d"]) == text + '- "d"\n'
+    assert changed(text, open_questions=["a # b", "c"]) == text.replace("- 'c'  # why\n", "")
+
+
+@pytest.mark.parametrize("dash", ["-   ", "-\n    "])
+def test_a_criterion_gets_its_id_wherever_its_text_starts(dash: str) -> None:
+    text = f"acceptance_criteria:\n{dash}Given a: b\n# end\n"
+
+    assert changed(text, acceptance_criteria=read(text).acceptance_criteria) == (
+        f'acceptance_criteria:\n{dash}id: AC-1\n    text: "Given a: b"\n# end\n'
+    )
 
 
 def test_a_list_is_emptied_and_filled() -> None:
