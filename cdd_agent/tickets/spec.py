@@ -195,13 +195,13 @@ def _match_items(document: Document, node: Node | None, *, values: Sequence[str 
     unused = dict(enumerate(node.items)) if node else {}
     items = []
     for value in values:
-        index = next((place for place, old in unused.items() if _is_same_item(document.source, old, value)), None)
+        index = next((place for place, old in unused.items() if _is_same_item(document.source, old, value=value)), None)
         old = None if index is None else unused.pop(index)
         items.append(_item(document, value, old=old, index=index))
     return items
 
 
-def _is_same_item(source: str, node: Node, value: str | Criterion) -> bool:
+def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
     """Return whether ``node`` is the item for ``value``: a criterion is known by its id, or else by its text."""
     sentence = _sentence(source, node)
     if isinstance(value, str):
