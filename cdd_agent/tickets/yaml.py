@@ -407,8 +407,7 @@ class _SentenceFinder:
         at = first
         while at < len(self._lines) and (at == first or self._is_deeper(at, indent)):
             match = self._field.match(self._lines[at].text, column)
-            is_key = match is not None and (at == first or _indent(self._lines[at].text) == column)
-            if match and is_key and match["field"] == self._layout.sentence:
+            if match and match["field"] == self._layout.sentence:
                 at = self._scan_value(at, match.end(), indent=column)
             else:
                 at += 1

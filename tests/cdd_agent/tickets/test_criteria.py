@@ -35,6 +35,7 @@ def test_each_example_has_the_form_it_shows(form: Form, sentence: str) -> None:
         ("If the name is empty, then the form of the page shall say so", "unwanted"),
         ("Where a locale is set, when a date is shown, the system shall use it", "optional"),
         ("given: a list when: it is empty then: nothing is written", "scenario"),
+        ("GIVEN a list, then sorted, WHEN it is shown THEN it is short", "scenario"),
         ("  Given an empty list, when it is exported,\nthen the file has one line", "scenario"),
     ],
 )

@@ -194,6 +194,18 @@ def test_numbered_headings_elsewhere_are_not_steps() -> None:
     assert plan.risks == "### 1. Loss\nof data"
 
 
+def test_a_numbered_heading_after_a_step_in_the_risks_is_not_a_step() -> None:
+    plan = read("## Steps\n### Step 1: A\n## Risks\n### Step 2: B\n### 3. Loss\n")
+
+    assert [(step.number, step.description) for step in plan.steps] == [(1, ""), (2, "### 3. Loss")]
+
+
+def test_text_below_a_list_under_a_bold_key_is_description() -> None:
+    step = read("### Step 1: A\n**Files:**\n\n- `a.py`\n  then the parser\n").steps[0]
+
+    assert (step.files, step.description) == (("a.py",), "  then the parser")
+
+
 def test_a_heading_of_a_higher_level_ends_a_step() -> None:
     plan = read("### Step 1: A\nfirst\n## Notes\nnot of the step\n### Step 2: B\n### Notes\nof the step\n")
 
@@ -518,6 +530,8 @@ def test_a_dependency_that_names_no_step_is_refused(value: str) -> None:
         ("../x.py", ("../x.py",)),
         (".github/ci.yml", (".github/ci.yml",)),
         ("no.py", ("no.py",)),
+        ("`a.py` - like x and b.py", ("a.py",)),
+        ("`` a`b ``", ("a`b",)),
     ],
 )
 def test_paths_are_read_as_people_write_them(value: str, meant: tuple[str, ...]) -> None:

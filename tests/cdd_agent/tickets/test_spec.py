@@ -302,6 +302,15 @@ def test_criteria_are_changed_and_added_one_by_one() -> None:
     assert "# the empty list first" in changed(FULL, acceptance_criteria=[second, first])
 
 
+def test_a_criterion_keeps_its_comments_and_other_keys_when_its_text_changes() -> None:
+    text = "acceptance_criteria:\n- id: AC-1 # why\n  owner: me\n  text: a\n- 'AC-3: c' # when\n"
+    criteria = [Criterion(id="AC-1", text="b"), Criterion(id="AC-3", text="d")]
+
+    assert changed(text, acceptance_criteria=criteria) == (
+        'acceptance_criteria:\n- id: AC-1 # why\n  owner: me\n  text: "b"\n- id: AC-3\n  text: "d" # when\n'
+    )
+
+
 def test_items_with_the_same_text_keep_their_form() -> None:
     text = "open_questions:\n- a # b\n- |\n  c\n- 'c'  # why\n"
 
@@ -351,8 +360,10 @@ def test_an_unknown_list_is_not_written() -> None:
 
 
 def test_a_change_that_would_disturb_another_key_is_refused() -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(DocumentError, match="undefined alias"):
         changed("type: &t feature\nours: *t\n", type="bug")
+    with pytest.raises(UsageError, match=r"ours in spec.yaml cannot be changed without disturbing the rest"):
+        changed("ours: |+\n  a", title="b")
 
 
 keys = st.sampled_from(["title", "description", "technical_notes"])

@@ -116,6 +116,9 @@ def test_quoted_text_of_plain_characters_is_json_too(text: str) -> None:
     ("body", "quoted"),
     [
         ("title: a: b\n", 'title: "a: b"\n'),
+        ("title: a \t\n", 'title: "a" \t\n'),
+        ("criteria:\n-\ntext: a\n", "criteria:\n-\ntext: a\n"),
+        ("criteria:\n  - a\n- b\n", 'criteria:\n  - "a"\n- b\n'),
         ("title:  # why\nid: a: b\n", "title:  # why\nid: a: b\n"),
         ("title:\n  a\n  # why\n", 'title:\n  "a"\n  # why\n'),
         ("other: a # b\n", "other: a # b\n"),
@@ -146,6 +149,10 @@ def test_offsets_lead_back_to_the_source() -> None:
         assert source.offset(source.text.index(word)) == body.index(word)
     assert source.offset(source.text.index('"d"')) == body.index("d\n")
     assert source.offset(source.text.index('"d"') + 3) == body.index("d\n") + 1
+
+
+def test_a_byte_order_mark_takes_no_column() -> None:
+    assert refused("\ufeffother: Given a: b\n").message.startswith("column 15: ")
 
 
 def test_columns_count_from_one() -> None:
@@ -196,6 +203,7 @@ def test_a_block_keeps_the_comment_of_its_line() -> None:
 
 def test_a_text_in_brackets_stays_on_its_line() -> None:
     assert with_text("{a: x, b: y}\n", "a", "z\nz") == '{a: "z\\nz", b: y}\n'
+    assert with_text("{a: x # why\n}\n", "a", "z\nz") == '{a: "z\\nz" # why\n}\n'
 
 
 def test_a_missing_key_is_added_at_the_end() -> None:
