@@ -219,7 +219,9 @@ def test_a_saved_plan_is_held_against_the_spec_as_it_is_now(ticket: Ticket, room
     planner = Planner(ticket, desk=room(draft(PLAN)).desk, max_drafts=1)
     assert planner.problems(planner.draft()) == ()
     ticket.spec_path.write_text(f"{SPEC}  - id: AC-2\n    text: WHEN it is night THE SYSTEM SHALL sleep\n")
-    assert [problem.message for problem in planner.problems(planner.saved())] == ["no step implements the criterion AC-2"]
+    assert [problem.message for problem in planner.problems(planner.saved())] == [
+        "no step implements the criterion AC-2"
+    ]
     assert planner.criteria == ("AC-1", "AC-2")
 
 
