@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdd_agent.errors import AlreadyAtWork
+from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem
 
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
@@ -80,6 +80,24 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
     if max(about.st_size, len(data)) > limit_bytes:
         raise OSError(errno.EFBIG, f"It has more than {limit_bytes} bytes", str(path))
     return data
+
+
+def read_text(path: Path, *, limit_bytes: int) -> str:
+    """Return the text of a file that people write, with its line ends. Never waits, not even for a pipe.
+
+    Raises ``FileNotFoundError``, and ``DocumentError`` for a file that is not UTF-8 or has more than ``limit_bytes``.
+    """
+    try:
+        return read_ordinary(path, limit_bytes=limit_bytes, through_links=True).decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"it is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
+        raise DocumentError(str(path), (Problem(line=0, message=message),), hint="save it as UTF-8 text") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        is_too_large = error.errno == errno.EFBIG
+        message = f"at most {limit_bytes} bytes are read" if is_too_large else (error.strerror or str(error))
+        raise DocumentError(str(path), (Problem(line=0, message=message),), hint=f"check it: ls -l {path}") from error
 
 
 def _open_log(path: Path) -> tuple[int, bool]:

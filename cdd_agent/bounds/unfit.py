@@ -4,10 +4,11 @@
 class UnfitError(ValueError):
     """A document would exhaust or mislead its reader: too large, too deep, or a key that is there twice."""
 
-    def __init__(self, message: str, *, line: int = 0) -> None:
-        """``line`` is 1-based; 0 where the whole document is meant."""
+    def __init__(self, message: str, *, line: int = 0, hint: str = "") -> None:
+        """``line`` is 1-based; 0 where the whole document is meant. ``hint`` says what to write instead."""
         super().__init__(message)
         self.line = line
+        self.hint = hint
 
 
 def check_size(text: str, *, limit_bytes: int) -> None:

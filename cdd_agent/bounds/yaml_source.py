@@ -4,7 +4,7 @@ A loader may be led to recurse until the process dies, to repeat a value a billi
 tags (and to fail on them with any exception), and to drop all but the last of a key that is there twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,18 @@ _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.
 def check(text: str, *, limit_bytes: int) -> None:
     """Raise ``UnfitError`` for what no loader should see, and ``yaml.YAMLError`` for what is no YAML."""
     check_size(text, limit_bytes=limit_bytes)
-    seen = _Seen()
-    for event in _events(text):
+    check_events(_events(text))
+
+
+def check_events(
+    events: Iterable["yaml.Event"], *, limit_values: int = MOST_VALUES, limit_repeated: int = MOST_REPEATED
+) -> None:
+    """Raise ``UnfitError`` at the first event of a document that no loader should see.
+
+    ``limit_repeated`` is for the values that aliases repeat, all together.
+    """
+    seen = _Seen(limit_values=limit_values, limit_repeated=limit_repeated)
+    for event in events:
         seen.take(event)
 
 
@@ -47,13 +57,16 @@ class _Collection:
     """Values in it, itself and those that aliases repeat included."""
     is_key: bool = True
     """Of a map: whether the next value is a key."""
-    keys: set[str] = field(default_factory=set)
+    keys: dict[str, int] = field(default_factory=dict)
+    """Each key with its line."""
 
 
 class _Seen:
     """What the events so far come to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit_values: int, limit_repeated: int) -> None:
+        self._limit_values = limit_values
+        self._limit_repeated = limit_repeated
         self._open: list[_Collection] = []
         self._sizes: dict[str, int] = {}
         self._texts: dict[str, str] = {}
@@ -90,28 +103,30 @@ class _Seen:
         self._repeated += self._sizes.get(anchor, 1)
         if self._aliases > MOST_ALIASES:
             raise UnfitError(f"more than {MOST_ALIASES} aliases", line=line)
-        if self._repeated > MOST_REPEATED or any(outer.anchor == anchor for outer in self._open):
-            raise UnfitError("its aliases expand without end", line=line)
+        if self._repeated > self._limit_repeated or any(outer.anchor == anchor for outer in self._open):
+            raise UnfitError("its aliases expand without end", line=line, hint="write the values out")
         self._value(self._texts.get(anchor), line, size=self._sizes.get(anchor, 1))
 
     def _value(self, text: str | None, line: int, *, size: int) -> None:
         """Count a whole value to what holds it; ``text`` is None for a collection."""
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise UnfitError(f"more than {MOST_VALUES} values", line=line)
+        if self._values > self._limit_values:
+            raise UnfitError(f"more than {self._limit_values} values", line=line)
         if not self._open:
             return
         within = self._open[-1]
         within.size += size
         if within.is_map and within.is_key and text is not None:
-            if text in within.keys:
-                raise UnfitError(f"the key '{text:.80}' is there twice", line=line)
-            within.keys.add(text)
+            first = within.keys.get(text)
+            if first is not None:
+                message = f"the key '{text:.80}' is there twice, first in line {first}"
+                raise UnfitError(message, line=line, hint="keep one of them")
+            within.keys[text] = line
         within.is_key = not within.is_key
 
     def _check_tag(self, tag: str | None, line: int) -> None:
         if tag not in _TAGS:
-            raise UnfitError(f"the tag {tag:.80} is not allowed", line=line)
+            raise UnfitError(f"the tag {tag:.80} is not allowed", line=line, hint="remove it; every value is text")
 
     def _check_text(self, text: str, line: int) -> None:
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):

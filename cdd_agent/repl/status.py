@@ -59,7 +59,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] =
     ``typed`` is that of ``show_tickets``.
     """
     wanted = spec.load(ticket.spec_path)
-    missing = spec.missing(wanted)
+    missing = spec.find_missing(wanted)
     state = state_file.load(ticket.state_path)
     screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"), indent=0, hang=2)
     if missing:

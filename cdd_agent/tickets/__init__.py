@@ -1,1 +1,1 @@
-"""What is asked: the ticket's folder, its spec and its plan, read from and written to files people edit by hand."""
+"""Tickets: the folder, the spec and the plan, which people edit by hand."""

@@ -1,6 +1,6 @@
-"""A plan: steps with dependencies, and the rules that a plan must keep before it is carried out.
+"""A plan: steps with dependencies, and the rules that it must follow before cdd executes it. Pure.
 
-The text of a plan is read and printed by ``plan_markdown``; this module holds its records and is pure.
+``plan_markdown`` reads and prints the text of a plan.
 """
 
 import hashlib
@@ -13,24 +13,24 @@ from typing import Literal, TypeAlias
 from cdd_agent.errors import Problem
 
 Kind: TypeAlias = Literal["feature", "bug", "refactor", "docs", "chore"]
-"""What a step is; it chooses the phases the step goes through."""
+"""The kind of work of a step. It decides which phases the step goes through."""
 
 KINDS: tuple[Kind, ...] = ("feature", "bug", "refactor", "docs", "chore")
 
 TEST_FIRST: frozenset[Kind] = frozenset({"feature", "bug"})
-"""The kinds that begin with a failing test."""
+"""The kinds that start with a failing test."""
 
 SIZES = frozenset(["xs", "s", "m", "l", "xl", "tiny", "trivial", "small", "medium", "large", "low", "high"])
-"""The sizes that are known, in lower case; any other is kept with a warning."""
+"""Known sizes in lower case. Any other size is kept, with a warning."""
 
 LARGE = frozenset(["l", "xl", "large", "high"])
-"""The sizes of a step that is better split."""
+"""Sizes of a step that should be split."""
 
 MANY_STEPS = 20
-"""More than these in a plan are worth a warning."""
+"""A plan with more steps gets a warning."""
 
 MANY_FILES = 8
-"""More than these in a step are worth a warning."""
+"""A step with more files gets a warning."""
 
 _KIND_OF_TYPE: dict[str, Kind] = {
     "bug": "bug",
@@ -45,7 +45,7 @@ _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 
 
 def kind_of_ticket(ticket_type: str) -> Kind:
-    """The kind of a step that names none, in a ticket of this type: a doc ticket has docs steps, and so on."""
+    """Return the default kind of the steps of a ticket: a doc ticket has docs steps, and so on."""
     return _KIND_OF_TYPE.get(ticket_type, "feature")
 
 
@@ -54,46 +54,46 @@ class Step:
     """One unit of work that ends in a commit."""
 
     number: int
-    """As its heading says; unique in a valid plan, not necessarily ascending."""
+    """The number in the heading. Unique in a valid plan, but not necessarily ascending."""
     title: str
     done: bool = False
-    """Whether its box is ticked: a mirror of the run's state, for the reader of the plan."""
+    """Whether the user ticked the box. The state file, not the box, decides what is done."""
     depends_on: tuple[int, ...] = ()
     """Numbers of the steps that must be completed first."""
     files: tuple[str, ...] = ()
-    """Paths relative to the project, or none where the plan leaves them open."""
+    """Paths relative to the project; none if the plan leaves them open."""
     tests: tuple[str, ...] = ()
     """Node ids or paths of test files."""
     criteria: tuple[str, ...] = ()
-    """Ids of the acceptance criteria it serves."""
+    """Ids of the acceptance criteria that the step implements."""
     kind: Kind = "feature"
     size: str = ""
-    """A guess of the writer's, as written."""
+    """The author's estimate, unchanged."""
     description: str = ""
-    """Free Markdown without blank lines round it; newlines are ``\\n`` whatever the file has."""
+    """Markdown without blank lines around it. Line ends are ``\\n``, whatever the file has."""
     line: int = field(default=0, compare=False)
-    """1-based line of its heading; 0 in a plan made in code."""
+    """1-based line of the heading; 0 in a plan made in code."""
     key_lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
-    """Field name -> 1-based line that gives it."""
+    """Field name -> 1-based line of its key."""
 
     @property
     def text_sha256(self) -> str:
-        """Digest of what the step asks for.
+        """Digest of the work that the step asks for.
 
-        Its number, title, box, size and dependencies are left out: renumbering, renaming or ticking it off does not
-        change the work.
+        It ignores number, title, box, size and dependencies: a step that is renumbered, renamed or ticked is still the
+        same work.
         """
-        asked = [self.files, self.tests, self.criteria, self.kind, self.description]
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        work = [self.files, self.tests, self.criteria, self.kind, self.description]
+        return hashlib.sha256(json.dumps(work).encode()).hexdigest()
 
     def line_of(self, name: str) -> int:
-        """The line that gives the field ``name``, or the step's heading if none does."""
+        """Return the line of the key ``name``, or the line of the heading if the step does not have it."""
         return self.key_lines.get(name, self.line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a spec is to be met."""
+    """The steps that implement a spec."""
 
     title: str
     overview: str = ""
@@ -101,22 +101,22 @@ class Plan:
     """In the order of the file."""
     risks: str = ""
     source: str | None = field(default=None, compare=False, repr=False)
-    """The text it was read from, byte for byte; None in a plan made in code."""
+    """The text that the plan was read from, unchanged; None in a plan made in code."""
 
     def step(self, number: int) -> Step | None:
-        """The first step of this number."""
+        """Return the first step with this number, or None."""
         return next((step for step in self.steps if step.number == number), None)
 
 
-def problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:
-    """Everything that must be mended before the plan is carried out, by line.
+def find_problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:
+    """Return every broken rule, by line. A plan with problems cannot be executed.
 
-    ``criteria``: the ids of the spec's acceptance criteria.
+    ``criteria`` are the ids of the spec's acceptance criteria.
     """
     if not plan.steps:
         return (Problem(line=0, message="the plan has no steps", hint="write `### Step 1: what to do`"),)
     found = [
-        *_duplicates(plan),
+        *_duplicate_problems(plan),
         *_dependency_problems(plan),
         *_criteria_problems(plan, criteria),
         *(problem for step in plan.steps for problem in _step_problems(step)),
@@ -124,12 +124,12 @@ def problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]:
     return tuple(sorted(found, key=lambda problem: problem.line))
 
 
-def warnings(plan: Plan) -> tuple[Problem, ...]:
-    """What is odd in the plan but does not stop it, by line."""
+def find_warnings(plan: Plan) -> tuple[Problem, ...]:
+    """Return every peculiarity that does not stop the plan, by line."""
     found = [warning for step in plan.steps for warning in _step_warnings(step)]
     if len(plan.steps) > MANY_STEPS:
         message = f"the plan has {len(plan.steps)} steps, more than {MANY_STEPS}"
-        found.append(Problem(line=0, message=message, hint="make several tickets of it"))
+        found.append(Problem(line=0, message=message, hint="split it into several tickets"))
     return tuple(sorted(found, key=lambda warning: warning.line))
 
 
@@ -139,13 +139,13 @@ def _step_warnings(step: Step) -> Iterable[Problem]:
         yield Problem(
             line=step.line_of("size"),
             message=f"step {step.number} has the unknown size '{step.size}'",
-            hint="small, medium and large are known; it is kept as written",
+            hint="known sizes are small, medium and large; yours is kept",
         )
     if size in LARGE:
         yield Problem(
             line=step.line_of("size"),
             message=f"step {step.number} is {size}",
-            hint="split it: a step is one failing test or a few, and the code that passes them",
+            hint="split it: a step is one or a few failing tests, and the code that makes them pass",
         )
     if len(step.files) > MANY_FILES:
         yield Problem(
@@ -157,18 +157,18 @@ def _step_warnings(step: Step) -> Iterable[Problem]:
         yield Problem(
             line=step.line,
             message=f"step {step.number} has no description",
-            hint="say below its keys what to do, and what to look out for",
+            hint="describe the work below the keys",
         )
 
 
-def _duplicates(plan: Plan) -> Iterable[Problem]:
+def _duplicate_problems(plan: Plan) -> Iterable[Problem]:
     first: dict[int, Step] = {}
     for step in plan.steps:
         if first.setdefault(step.number, step) is not step:
             yield Problem(
                 line=step.line,
-                message=f"step {step.number} is there twice, first in line {first[step.number].line}",
-                hint=f"give '{step.title}' a number of its own, such as {max(s.number for s in plan.steps) + 1}",
+                message=f"step {step.number} exists twice, first in line {first[step.number].line}",
+                hint=f"give '{step.title}' another number, such as {max(s.number for s in plan.steps) + 1}",
             )
 
 
@@ -180,10 +180,10 @@ def _dependency_problems(plan: Plan) -> Iterable[Problem]:
             if wanted not in numbers:
                 yield Problem(
                     line=step.line_of("depends_on"),
-                    message=f"step {step.number} depends on step {wanted}, which is not there",
+                    message=f"step {step.number} depends on step {wanted}, which does not exist",
                     hint=f"the steps are {known}",
                 )
-    cycle = _cycle({step.number: tuple(n for n in step.depends_on if n in numbers) for step in plan.steps})
+    cycle = _find_cycle({step.number: tuple(n for n in step.depends_on if n in numbers) for step in plan.steps})
     if cycle:
         first = next(step for step in plan.steps if step.number == cycle[0])
         yield Problem(
@@ -193,8 +193,8 @@ def _dependency_problems(plan: Plan) -> Iterable[Problem]:
         )
 
 
-def _cycle(depends: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """One round trip such as ``(1, 3, 1)``, where 1 depends on 3 and 3 on 1; empty if there is none."""
+def _find_cycle(depends: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return one cycle such as ``(1, 3, 1)``, where 1 depends on 3 and 3 on 1. Empty if there is none."""
     waiting = dict(depends)
     while free := [number for number, needs in waiting.items() if not any(need in waiting for need in needs)]:
         for number in free:
@@ -208,7 +208,7 @@ def _cycle(depends: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _criteria_problems(plan: Plan, criteria: Sequence[str]) -> Iterable[Problem]:
-    served = {criterion for step in plan.steps for criterion in step.criteria}
+    implemented = {criterion for step in plan.steps for criterion in step.criteria}
     listed = ", ".join(criteria) or "none"
     for step in plan.steps:
         if not step.criteria:
@@ -225,10 +225,10 @@ def _criteria_problems(plan: Plan, criteria: Sequence[str]) -> Iterable[Problem]
                     hint=f"the spec has {listed}",
                 )
     for criterion in criteria:
-        if criterion not in served:
+        if criterion not in implemented:
             yield Problem(
                 line=0,
-                message=f"no step serves the criterion {criterion}",
+                message=f"no step implements the criterion {criterion}",
                 hint=f"add it to a step: `- Criteria: {criterion}`",
             )
 
@@ -252,10 +252,10 @@ def _step_problems(step: Step) -> Iterable[Problem]:
                 yield Problem(
                     line=step.line_of(name),
                     message=f"step {step.number} names {path}, which is outside the project",
-                    hint="write a path relative to the project's folder, without `..`",
+                    hint="write a path relative to the project folder, without `..`",
                 )
 
 
 def is_outside(path: str) -> bool:
-    """Whether a path, as a plan writes it, leads out of the project."""
+    """Return whether a path in a plan leads out of the project."""
     return _OUTSIDE.match(path) is not None or ".." in re.split(r"[/\\]", path)

@@ -1,98 +1,168 @@
-"""``plan.md`` read, printed and ticked off.
+"""Read and print ``plan.md``.
 
-People edit the file by hand, so reading is tolerant about form; what cannot be understood is an error with its line,
-never dropped. A plan that is printed unchanged comes out byte for byte as it was read.
+People edit the file by hand, so the parser accepts many forms. A line that it cannot understand is an error with its
+number, never dropped. A plan that did not change prints as the bytes it was read from.
+
+``docs/decisions/0010-yaml-in-place.md`` says why the outline is not left to a Markdown library.
 """
 
 import dataclasses
+import difflib
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.tickets import document
+from cdd_agent.storage import read_text
 from cdd_agent.tickets.plan import KINDS, Kind, Plan, Step
-from cdd_agent.tickets.plan_outline import Block, blocks, read_lines
-from cdd_agent.tickets.plan_step import MOST_STEPS, StepReader, trimmed
 
+Value = TypeVar("Value")
+BlockName: TypeAlias = Literal["title", "step", "overview", "steps", "risks", "other"]
+
+LIMIT_STEPS = 1000
+_LIMIT_CHARACTERS = 1_000_000
+_LIMIT_LINES = 40_000
+
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
+_FENCE = re.compile(r"\s*(?:[-*+]\s+)?(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_HEADING = re.compile(r" {0,3}(?P<marks>#{1,6})(?P<text>(?:[ \t].*)?)")
+_BOX = r"(?:\[(?P<box>[ xX])\]\s+)?"
+_STEP = re.compile(
+    _BOX + r"step\s*\#?(?P<number>\d{1,9})(?:\s*[:.)\u2013\u2014-]\s*|\s+|$)(?P<title>.*)", re.IGNORECASE
+)
+_NUMBERED = re.compile(_BOX + r"(?P<number>\d{1,9})\s*[:.)\u2013\u2014-](?:\s+|$)(?P<title>.*)")
+_UNREADABLE_STEP = re.compile(
+    r"step\s+(?:\d{10,}|\d+(?:\.\d+)+|\d+[a-z]|[a-z]|[ivx]+|one|two|three|four|five|six|seven|eight|nine|ten)"
+    r"\s*(?:[:.)\u2013\u2014]|-\s|$)",
+    re.IGNORECASE,
+)
 _PLAN_PREFIX = re.compile(r"(?:implementation\s+)?plan\s*[:\u2013\u2014-]\s*", re.IGNORECASE)
-_LIMIT_BYTES = 1_000_000
-_MOST_LINES = 40_000
+_SECTIONS: dict[str, BlockName] = {
+    **dict.fromkeys(("overview", "summary"), "overview"),
+    **dict.fromkeys(("steps", "implementation steps", "tasks"), "steps"),
+    **dict.fromkeys(("risks", "risks & considerations", "risks and considerations"), "risks"),
+}
+
+_SPELLINGS = {
+    "depends_on": ("depends on", "depends", "dependencies", "dependency"),
+    "files": ("files", "file", "files affected", "affected files"),
+    "tests": ("tests", "test"),
+    "criteria": ("criteria", "criterion", "acceptance criteria"),
+    "kind": ("kind",),
+    "size": ("size", "complexity"),
+    "time": ("estimated time",),
+    "description": ("description",),
+}
+_KEYS = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings}
+_LISTS = ("depends_on", "files", "tests", "criteria")
+_KEY = re.compile(
+    r" {0,3}(?P<bullet>[-*+][ \t]+)?(?P<bold>\*\*|__)?(?P<key>[A-Za-z][A-Za-z_ -]{2,24}?)(?P<end>\*\*|__)?\s*:"
+    r"(?P<late>\*\*|__)?(?!:)(?P<value>.*)"
+)
+_CHECKBOX = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[(?P<box>[ xX]?)\]\s*(?P<label>.*)")
+_BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+(?P<item>.*)")
+_DONE = ("", "done", "done.", "complete", "completed", "finished")
+_COMMENT = re.compile(r"<!--.*?-->")
+_KIND_NAMES: dict[str, Kind] = {
+    **{kind: kind for kind in KINDS},
+    **dict.fromkeys(("feat", "enhancement"), "feature"),
+    **dict.fromkeys(("fix", "bugfix"), "bug"),
+    "refactoring": "refactor",
+    **dict.fromkeys(("doc", "documentation"), "docs"),
+}
+
+_NOTHING = re.compile(r"(?:(?:none|nothing|no|n/a|tbd|[-\u2013\u2014])(?:\.|[\s,;:(][^`]*)?)?", re.IGNORECASE)
+_DEPENDENCY = re.compile(
+    r"(?:steps?\b\s*)?\#?(?P<first>\d{1,9})(?:\s*(?:-|\u2013|\.\.|to|through)\s*(?:step\s*)?\#?(?P<last>\d{1,9}))?"
+    r"(?:\s*(?:\(|:|-\s|\u2013|\u2014).*)?",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(
+    r"(?P<span>(?<!`)(?P<ticks>`{1,3})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
+    r"|(?P<link>\[(?P<label>[^\[\]]+)\]\([^)]{0,300}\))"
+    r"|(?P<note>\([^()]*\))"
+    r"|(?P<separator>[,;])"
+    r"|(?P<join>(?:and|&|\+)(?=\s))"
+    r"|(?P<word>[^\s,;])",
+    re.IGNORECASE,
+)
+_UNBROKEN = re.compile(r"[^\s,;`\[]+")
+_UNBROKEN_TO_THE_END = re.compile(r"[^\s,;`]+")
+_PATH = re.compile(r".*(?:/|\.\w+$|::)", re.DOTALL)
+_CRITERION = re.compile(r"[A-Za-z]+[-_]?\d+")
 
 
 def load(path: Path, *, default_kind: Kind = "feature") -> Plan:
-    """The plan in the file ``path``; ``UsageError`` if there is none."""
+    """Load the plan from the file ``path``; ``UsageError`` if it does not exist."""
     return parse(load_text(path), path=str(path), default_kind=default_kind)
 
 
 def load_text(path: Path) -> str:
-    """The text of the file ``path``, with its line ends as they are; ``UsageError`` if there is none."""
+    """Load the text of the file ``path`` with its line ends; ``UsageError`` if it does not exist."""
     try:
-        return document.load_text(path, limit_bytes=_LIMIT_BYTES)
+        return read_text(path, limit_bytes=_LIMIT_CHARACTERS)
     except FileNotFoundError as error:
-        raise UsageError(f"There is no plan at {path}.", hint=f"write one with: cdd plan {path.parent.name}") from error
+        raise UsageError(f"{path} does not exist.", hint=f"write it with: cdd plan {path.parent.name}") from error
 
 
 def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
-    """The plan that ``text`` states; ``default_kind`` is given to steps that name none.
+    """Parse ``text``. A step that names no kind gets ``default_kind``.
 
-    Raises ``DocumentError``, naming ``path``, for what cannot be understood. Whether the plan can be carried out is
-    for ``plan.problems`` to say.
+    Raises ``DocumentError``, which names ``path`` and lists every line that cannot be understood. Whether the plan can
+    be executed is the question of ``plan.find_problems``.
     """
-    if too_large := _too_large(text):
-        raise DocumentError(path, (Problem(line=0, message=too_large),), hint="make several tickets of it")
-    lines, unclosed = read_lines(text)
-    found, odd = blocks(lines)
-    if (count := sum(block.name == "step" for block in found)) > MOST_STEPS:
-        problem = Problem(line=0, message=f"it has {count} steps; a plan has at most {MOST_STEPS}")
-        raise DocumentError(path, (problem,), hint="make several tickets of it")
-    readers = [StepReader(block, default_kind) for block in found if block.name == "step"]
-    problems = [*unclosed, *odd, *(problem for reader in readers for problem in reader.problems)]
+    _check_size(text, path=path)
+    lines, problems = split_lines(text)
+    outline = Outline(lines)
+    steps = [block for block in outline.blocks if block.name == "step"]
+    if len(steps) > LIMIT_STEPS:
+        raise _too_large(path, f"it has {len(steps)} steps; a plan has at most {LIMIT_STEPS}")
+    readers = [_StepReader(block, default_kind) for block in steps]
+    problems = [*problems, *outline.problems, *(problem for reader in readers for problem in reader.problems)]
     if problems:
         problems.sort(key=lambda problem: problem.line)
-        raise DocumentError(path, tuple(problems), hint=f"mend the lines above in {path}, then try again")
-    titles = [block.text for block in found if block.name == "title"]
+        raise DocumentError(path, tuple(problems), hint=f"fix these lines of {path}, then try again")
+    titles = [block.text for block in outline.blocks if block.name == "title"]
     return Plan(
         title=_PLAN_PREFIX.sub("", titles[0], count=1) if titles else "",
-        overview=_section_text(found, "overview"),
+        overview=outline.section_text("overview"),
         steps=tuple(reader.step for reader in readers),
-        risks=_section_text(found, "risks"),
+        risks=outline.section_text("risks"),
         source=text,
     )
 
 
-def _too_large(text: str) -> str:
-    """What there is too much of, if anything."""
-    if len(text) > _LIMIT_BYTES:
-        return f"it has {len(text)} characters; a plan has at most {_LIMIT_BYTES}"
+def _check_size(text: str, *, path: str) -> None:
+    if len(text) > _LIMIT_CHARACTERS:
+        raise _too_large(path, f"it has {len(text)} characters; a plan has at most {_LIMIT_CHARACTERS}")
     count = text.count("\n") + text.count("\r") - text.count("\r\n")
-    return f"it has {count} lines; a plan has at most {_MOST_LINES}" if count > _MOST_LINES else ""
+    if count > _LIMIT_LINES:
+        raise _too_large(path, f"it has {count} lines; a plan has at most {_LIMIT_LINES}")
 
 
-def _section_text(found: list[Block], name: str) -> str:
-    texts = (trimmed([line.text for line in block.lines]) for block in found if block.name == name)
-    return "\n\n".join(text for text in texts if text)
+def _too_large(path: str, message: str) -> DocumentError:
+    return DocumentError(path, (Problem(line=0, message=message),), hint="split it into several tickets")
 
 
 def render(plan: Plan) -> str:
-    """The plan as Markdown that reads back as the same plan.
+    """Return the plan as Markdown that reads back as the same plan.
 
-    A plan read from a file and not changed gives that file's text. Raises ``UsageError`` if a text in the plan would
-    read back as something else, such as a description with a step heading in it.
+    A plan that was read from a file and did not change returns that file's text. Raises ``UsageError`` if a text of the
+    plan would read back as something else, such as a description that contains a step heading.
     """
     if plan.source is not None and any(parse(plan.source, path="plan.md", default_kind=kind) == plan for kind in KINDS):
         return plan.source
-    plan = _tidy(plan)
-    parts = [f"# Implementation Plan: {plan.title}\n", "## Overview\n"]
-    parts += [f"{plan.overview}\n"] if plan.overview else []
-    parts += ["## Steps\n", *(_render_step(step) for step in plan.steps), "## Risks\n"]
-    parts += [f"{plan.risks}\n"] if plan.risks else []
-    text = "\n".join(parts)
+    plan = _normalize(plan)
+    parts = [f"# Implementation Plan: {plan.title}", "## Overview", plan.overview, "## Steps"]
+    parts += [*(_render_step(step) for step in plan.steps), "## Risks", plan.risks]
+    text = "\n\n".join(part for part in parts if part) + "\n"
     if (again := parse(text, path="plan.md")) != plan:
         pairs = zip(plan.steps, again.steps, strict=False)
         changed = next((f"step {step.number}" for step, read in pairs if step != read), "its overview or risks")
         raise UsageError(
-            f"the plan cannot be written as Markdown: {changed} would read back differently.",
-            hint="put lines that look like headings or keys into a fence, and quote no backticks in paths",
+            f"The plan cannot be written as Markdown: {changed} would read back differently.",
+            hint="put lines that look like headings or keys into a fence, and remove backticks from paths",
         )
     return text
 
@@ -108,11 +178,11 @@ def _render_step(step: Step) -> str:
         f"- Kind: {step.kind}",
         f"- Size: {step.size}".rstrip(),
     ]
-    return "\n".join(lines) + (f"\n\n{step.description}\n" if step.description else "\n")
+    return "\n".join(lines) + (f"\n\n{step.description}" if step.description else "")
 
 
-def _tidy(plan: Plan) -> Plan:
-    """The plan as it can stand in a file: titles on one line, texts without blank lines round them."""
+def _normalize(plan: Plan) -> Plan:
+    """Return the plan as a file can hold it: titles on one line, texts without blank lines around them."""
     steps = tuple(
         dataclasses.replace(
             step,
@@ -122,13 +192,408 @@ def _tidy(plan: Plan) -> Plan:
             files=tuple(dict.fromkeys(step.files)),
             tests=tuple(dict.fromkeys(step.tests)),
             criteria=tuple(dict.fromkeys(step.criteria)),
-            description=_text(step.description),
+            description=_normalize_text(step.description),
         )
         for step in plan.steps
     )
-    title = " ".join(plan.title.split())
-    return Plan(title=title, overview=_text(plan.overview), steps=steps, risks=_text(plan.risks))
+    overview, risks = _normalize_text(plan.overview), _normalize_text(plan.risks)
+    return Plan(title=" ".join(plan.title.split()), overview=overview, steps=steps, risks=risks)
 
 
-def _text(text: str) -> str:
-    return trimmed(re.split(r"\r\n|\r|\n", text))
+def _normalize_text(text: str) -> str:
+    return _join(re.split(r"\r\n|\r|\n", text))
+
+
+def _join(lines: list[str]) -> str:
+    """Join lines to one text, without the blank lines around it."""
+    filled = [place for place, line in enumerate(lines) if line.strip()]
+    return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""
+
+
+class Line(NamedTuple):
+    """One line of the source."""
+
+    number: int
+    """1-based."""
+    text: str
+    """Without its line end."""
+    is_quoted: bool = False
+    """Whether the line is part of a fence, an HTML comment or front matter, and so never a heading or a key."""
+
+
+def split_lines(text: str) -> tuple[list[Line], list[Problem]]:
+    """Split ``text`` into lines. A fence or comment that is never closed is a problem, because it hides later steps."""
+    lines: list[Line] = []
+    closing: re.Pattern[str] | None = None
+    opened = 0
+    for number, match in enumerate(_LINE.finditer(text), start=1):
+        line = match[1].removeprefix("\ufeff") if number == 1 else match[1]
+        is_quoted = closing is not None
+        if closing is not None:
+            closing = None if closing.search(line) else closing
+        elif closing := _closing_of(line, number):
+            opened, is_quoted = number, True
+            if line.lstrip().startswith("<!--") and "-->" in line:
+                closing = None
+        lines.append(Line(number, line, is_quoted))
+    if closing is None:
+        return lines, []
+    message = f"'{lines[opened - 1].text.strip()[:20]}' is never closed"
+    hint = "close it on a separate line; otherwise it hides every step below"
+    return lines, [Problem(line=opened, message=message, hint=hint)]
+
+
+def _closing_of(line: str, number: int) -> re.Pattern[str] | None:
+    """Return the pattern that closes what ``line`` opens: a fence, comment or front matter. None if it opens none."""
+    fence = _FENCE.fullmatch(line)
+    # "```x``` y" is inline code: the info string of a backtick fence has no backticks.
+    if fence and not (fence["fence"][0] == "`" and "`" in fence["info"]):
+        return re.compile(rf"^\s*{fence['fence'][0]}{{{len(fence['fence'])},}}\s*$")
+    if line.lstrip().startswith("<!--"):
+        return re.compile("-->")
+    if number == 1 and line.rstrip() == "---":
+        return re.compile(r"^(?:---|\.\.\.)\s*$")
+    return None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Block:
+    """A heading, and the lines up to the next heading that ends it."""
+
+    heading: Line
+    level: int
+    name: BlockName
+    text: str
+    """The words of the heading; for a step, its title."""
+    number: int = 0
+    """The number of a step."""
+    is_ticked: bool | None = None
+    """The box in the heading of a step, or None if it has none."""
+    lines: list[Line] = dataclasses.field(default_factory=list)
+
+
+class Outline:
+    """The blocks of a plan, and the headings that look like steps but cannot be read."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        """Read the headings of ``lines``."""
+        self.blocks: list[Block] = []
+        self.problems: list[Problem] = []
+        self._section: Block | None = None
+        headings = [_HEADING.fullmatch(line.text) for line in lines if not line.is_quoted]
+        self._has_steps_section = any(_section_name(_heading_text(match)) == "steps" for match in headings if match)
+        for line in lines:
+            self._read(line)
+
+    def section_text(self, name: BlockName) -> str:
+        """Return the text of all sections called ``name``."""
+        texts = (_join([line.text for line in block.lines]) for block in self.blocks if block.name == name)
+        return "\n\n".join(text for text in texts if text)
+
+    def _read(self, line: Line) -> None:
+        match = None if line.is_quoted else _HEADING.fullmatch(line.text)
+        if match and self._is_unreadable_step(match):
+            hint = "write `### Step 1: what to do`, with a whole number and two to four `#`"
+            message = f"'{line.text.strip()}' looks like a step but cannot be read as one"
+            self.problems.append(Problem(line=line.number, message=message, hint=hint))
+        elif match and (block := self._block(line, match)):
+            self.blocks.append(block)
+            self._section = self._section if block.name == "step" else block
+        elif self.blocks:
+            self.blocks[-1].lines.append(line)
+
+    def _is_unreadable_step(self, match: re.Match[str]) -> bool:
+        text = _heading_text(match)
+        is_wrong_level = len(match["marks"]) not in (2, 3, 4) and _STEP.fullmatch(text) is not None
+        return not _section_name(text) and (is_wrong_level or _UNREADABLE_STEP.match(text) is not None)
+
+    def _block(self, line: Line, match: re.Match[str]) -> Block | None:
+        """Return the block that a heading starts, or None if the heading belongs to the current block."""
+        level, text = len(match["marks"]), _heading_text(match)
+        if name := _section_name(text):
+            return Block(heading=line, level=level, name=name, text=text)
+        current = self.blocks[-1] if self.blocks else None
+        is_in_step = current is not None and current.name == "step"
+        step = _STEP.fullmatch(text)
+        if not step and level in (2, 3, 4) and self._has_numbered_steps(level):
+            step = None if current and is_in_step and level > current.level else _NUMBERED.fullmatch(text)
+        if step:
+            is_ticked = None if step["box"] is None else step["box"] != " "
+            number, title = int(step["number"]), step["title"].strip()
+            return Block(heading=line, level=level, name="step", text=title, number=number, is_ticked=is_ticked)
+        if current and level > 2 and (level > current.level or (is_in_step and level == current.level)):
+            return None
+        return Block(heading=line, level=level, name="title" if level == 1 else "other", text=text)
+
+    def _has_numbered_steps(self, level: int) -> bool:
+        """Return whether ``### 1. Title`` at this place is a step, although it does not say so."""
+        section = self._section
+        if section is None or section.name in ("title", "steps") or level <= section.level:
+            return True
+        return section.name == "other" and not self._has_steps_section
+
+
+def _heading_text(match: re.Match[str]) -> str:
+    """Return the words of a heading, without closing marks and without ``**`` around all of it."""
+    text = match["text"].strip()
+    opened = text.rstrip("#")
+    if not opened or opened[-1] in " \t":  # "## x ##" is closed, "## C#" is not
+        text = opened.rstrip()
+    return text[2:-2].strip() if len(text) > 4 and text.startswith("**") and text.endswith("**") else text
+
+
+def _section_name(text: str) -> BlockName | None:
+    numbered = _NUMBERED.fullmatch(text)
+    return _SECTIONS.get((numbered["title"] if numbered else text).strip().rstrip(":").lower())
+
+
+class _StepReader:
+    """Reads one step line by line: its keys, its box, and the rest as the description.
+
+    A key may be anywhere in the step, once. The head of the step ends at the first line that is neither a key nor a
+    box. A key that is repeated in the head is a problem; below the head it is part of the description.
+    """
+
+    def __init__(self, block: Block, default_kind: Kind) -> None:
+        """Read ``block`` into ``step`` and ``problems``."""
+        self.problems: list[Problem] = []
+        self._has_box = block.is_ticked is not None
+        self._is_done = bool(block.is_ticked)
+        self._values: dict[str, list[list[str]]] = {}  # each value as the lines that it is written on
+        self._key_lines: dict[str, int] = {}
+        self._description: list[str] = []
+        self._open_list = ""
+        self._is_value_below = False
+        self._spans_blank_lines = False
+        self._is_in_head = True
+        for line in block.lines:
+            self._read(line)
+        self.step = self._make_step(block, default_kind)
+
+    def _read(self, line: Line) -> None:
+        if not line.is_quoted and (self._take_box(line) or self._take_key(line) or self._continue_list(line)):
+            return
+        self._is_in_head = False
+        # "**Files:**" may be followed by a blank line before its list starts.
+        is_gap = not line.text.strip() and self._spans_blank_lines and not self._values.get(self._open_list)
+        self._open_list = self._open_list if is_gap else ""
+        self._description.append(line.text)
+
+    # Each of these three methods returns whether it used the line.
+
+    def _take_box(self, line: Line) -> bool:
+        match = _CHECKBOX.fullmatch(line.text)
+        if not match or self._has_box or match["label"].strip().lower() not in _DONE:
+            return False
+        self._has_box = True
+        self._is_done = match["box"] in ("x", "X")
+        return True
+
+    def _take_key(self, line: Line) -> bool:
+        match = _KEY.fullmatch(line.text)
+        if not match or bool(match["bold"]) != bool(match["end"] or match["late"]):
+            return False
+        key = match["key"].strip()
+        name = _KEYS.get(re.sub(r"[\s_-]+", " ", key.lower()), "")
+        is_marked = bool(match["bullet"] or match["bold"])
+        if not name or not (is_marked or self._is_in_head):
+            if is_marked and not name and self._is_in_head:
+                self._suggest_key(key, line)
+            return False
+        # "Estimated Time" repeats "Complexity" if they are neighbors; elsewhere it is description.
+        if name == "time" and "size" in self._key_lines and line.number - 1 not in self._key_lines.values():
+            return False
+        if name in self._key_lines:
+            if self._is_in_head:
+                message = f"'{key}' is given twice in this step"
+                self.problems.append(Problem(line=line.number, message=message, hint="write it on one line"))
+            return self._is_in_head
+        if name == "description" and any(text.strip() for text in self._description):
+            return False
+        self._key_lines[name] = line.number
+        self._open_value(name, _remove_comments(match["value"]).strip())
+        self._spans_blank_lines = not match["bullet"]
+        return True
+
+    def _open_value(self, name: str, value: str) -> None:
+        self._values[name] = [[value]] if value else []
+        self._open_list = name if name in _LISTS else ""
+        self._is_value_below = not value
+        if name == "description":
+            self._is_in_head = False
+            self._description.append(value)
+
+    def _continue_list(self, line: Line) -> bool:
+        """Continue the list of the key above: with bullets below an empty key, or with an indented line."""
+        if not self._open_list or not line.text.strip():
+            return False
+        bullet = _BULLET.fullmatch(line.text)
+        values = self._values[self._open_list]
+        is_indented = line.text.startswith((" ", "\t"))
+        if bullet and (is_indented or self._is_value_below):
+            values.append([bullet["item"]])
+        elif is_indented and not bullet and values and self._is_in_head:
+            values[-1].append(line.text.strip())
+        else:
+            return False
+        return True
+
+    def _suggest_key(self, key: str, line: Line) -> None:
+        near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.85)
+        if near:
+            hint = f"did you mean '{near[0].capitalize()}'?"
+            self.problems.append(Problem(line=line.number, message=f"the key '{key}' is unknown", hint=hint))
+
+    def _parse_values(self, name: str, parse_value: Callable[[str], tuple[Value, ...]]) -> tuple[Value, ...]:
+        found: list[Value] = []
+        for lines in self._values.get(name, ()):
+            try:
+                found += parse_value(" ".join(lines))
+            except ValueError as error:
+                self.problems.append(Problem(line=self._key_lines[name], message=str(error)))
+        return tuple(dict.fromkeys(found))
+
+    def _make_step(self, block: Block, default_kind: Kind) -> Step:
+        kinds = self._parse_values("kind", lambda value: (parse_kind(value),))
+        size = self._values.get("size") or self._values.get("time") or [[""]]
+        return Step(
+            number=block.number,
+            title=block.text,
+            done=self._is_done,
+            depends_on=self._parse_values("depends_on", parse_dependencies),
+            files=self._parse_values("files", parse_paths),
+            tests=self._parse_values("tests", parse_paths),
+            criteria=self._parse_values("criteria", parse_criteria),
+            kind=kinds[0] if kinds else default_kind,
+            size=size[0][0],
+            description=_join(self._description),
+            line=block.heading.number,
+            key_lines=self._key_lines,
+        )
+
+
+def _remove_comments(value: str) -> str:
+    # Up to the last "-->" only: behind it, every "<!--" would search to the end of the line in vain.
+    end = value.rfind("-->") + len("-->")
+    return value if end < len("-->") else _COMMENT.sub("", value[:end]) + value[end:]
+
+
+# The values of keys: each parse function gets the text after the colon and raises ``ValueError`` if it is ambiguous.
+
+
+def parse_dependencies(value: str) -> tuple[int, ...]:
+    """Parse step numbers: ``none``, ``1, 2``, ``Step 1 and #2`` or ``1-3``. Text in parentheses is a note."""
+    text = " ".join(re.sub(r"\([^()]*\)", " ", value.replace("`", "")).split()).rstrip(".")
+    if not re.search(r"\d", text) and _NOTHING.fullmatch(text):
+        return ()
+    found: list[int] = []
+    for part in re.split(r"\s*(?:[,;&+]|\band\b)\s*", text, flags=re.IGNORECASE):
+        match = _DEPENDENCY.fullmatch(part.strip())
+        if part.strip() and not match:
+            raise ValueError(f"cannot tell which step '{part.strip()}' is; write `1, 2` or `none`")
+        if match:
+            first, last = int(match["first"]), int(match["last"] or match["first"])
+            if not 0 <= last - first < LIMIT_STEPS:
+                raise ValueError(f"'{part.strip()}' is not a range of steps; name each step")
+            found += range(first, last + 1)
+            if len(found) > LIMIT_STEPS:
+                raise ValueError(f"more than {LIMIT_STEPS} steps are named")
+    return tuple(dict.fromkeys(found))
+
+
+def parse_paths(value: str) -> tuple[str, ...]:
+    """Parse paths or node ids, with or without backticks, each with or without a note after it."""
+    return tuple(dict.fromkeys(_parse_items(value, _PATH)))
+
+
+def parse_criteria(value: str) -> tuple[str, ...]:
+    """Parse ids of acceptance criteria; ``ac-1`` becomes ``AC-1``."""
+    items = _parse_items(value, _CRITERION)
+    return tuple(dict.fromkeys(item.upper() if _CRITERION.fullmatch(item) else item for item in items))
+
+
+def parse_kind(value: str) -> Kind:
+    """Parse a kind or a common synonym of one."""
+    word = value.strip().strip("`*").lower()
+    if word not in _KIND_NAMES:
+        raise ValueError(f"'{value.strip()}' is not a kind of step; write one of {', '.join(KINDS)}")
+    return _KIND_NAMES[word]
+
+
+def _parse_items(value: str, likely_item: re.Pattern[str]) -> Iterable[str]:
+    """Parse a list whose items may have notes.
+
+    The first token is an item, and so is the token after a separator. Words after an item are its note, up to the next
+    comma. After a note, only a token in backticks or one that matches ``likely_item`` is an item again.
+    """
+    if _NOTHING.fullmatch(value.strip().strip("`")):
+        return
+    is_expected, is_in_note = True, False
+    for token in _tokenize(value):
+        is_item = token.kind in ("quoted", "word") and bool(token.text)
+        is_likely = is_item and likely_item.match(token.text) is not None
+        if token.kind == "separator":
+            is_expected = True
+        elif token.kind == "join":
+            is_expected = is_expected or not is_in_note
+        elif is_in_note:
+            if is_expected and is_likely:
+                yield token.text
+                is_in_note = False
+            is_expected = False
+        elif is_item and (is_expected or is_likely or token.kind == "quoted"):
+            yield token.text
+            is_expected = False
+        elif is_item:
+            is_in_note, is_expected = True, False
+
+
+class _Token(NamedTuple):
+    kind: Literal["quoted", "note", "separator", "join", "word"]
+    text: str = ""
+
+
+def _tokenize(value: str) -> Iterable[_Token]:
+    at, last_closed = 0, value.rfind("]")
+    while match := _TOKEN.search(value, at):
+        at = match.end()
+        if match["span"]:
+            code = match["code"]
+            is_padded = len(code) > 2 and code[0] == code[-1] == " " and code.strip()  # "`` `a` ``" in Markdown
+            yield _Token("quoted", code[1:-1] if is_padded else code)
+        elif match["link"]:
+            yield _Token("quoted", match["label"].strip("`"))
+        elif match["note"]:
+            yield _Token("note")
+        elif match["separator"]:
+            yield _Token("separator")
+        elif match["join"]:
+            yield _Token("join")
+        else:
+            at = _find_word_end(value, match.start(), last_closed=last_closed)
+            yield _Token("word", _strip_punctuation(value[match.start() : at]))
+
+
+def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
+    """Return the end of the word at ``start``. Brackets belong to it with their commas: ``test_a[x, y]``.
+
+    ``last_closed`` is the offset of the last closing bracket.
+    """
+    # Not one regular expression: it would search to the end of the value for each bracket that is never closed.
+    if value[start] == "`":
+        return start + 1
+    at = start
+    while True:
+        if value.startswith("[", at) and at < last_closed:
+            at = value.index("]", at) + 1
+        elif match := (_UNBROKEN if at < last_closed else _UNBROKEN_TO_THE_END).match(value, at):
+            at = match.end()
+        else:
+            return at
+
+
+def _strip_punctuation(word: str) -> str:
+    """Return ``word`` without the colons or the full stop at its end."""
+    if word.endswith(":"):
+        return word.rstrip(":")
+    return word[:-1] if re.fullmatch(r"\w\.", word[-2:]) else word

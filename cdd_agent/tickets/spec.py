@@ -1,18 +1,16 @@
-"""A spec: what is wanted. ``spec.yaml`` is read into a record, and changed without disturbing what else is in it."""
+"""A spec: the requirements of a ticket. This module reads ``spec.yaml`` and changes single values in it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import write_atomic
-from cdd_agent.tickets import document
-from cdd_agent.tickets.rules.testable import vague_word
-from cdd_agent.tickets.yaml_sentences import Layout
-from cdd_agent.tickets.yaml_splice import Edit, Item, apply, item_text, list_edits, text_edit
-from cdd_agent.tickets.yaml_text import LIMIT_BYTES, Document, Node, quoted, read
+from cdd_agent.storage import read_text, write_atomic
+from cdd_agent.tickets import yaml
+from cdd_agent.tickets.criteria import find_vague_word
+from cdd_agent.tickets.yaml import Document, Edit, Item, Layout, Node, quote
 
 SCHEMA = "cdd/1"
 TYPES = ("feature", "bug", "enhancement", "refactor", "chore", "doc", "spike")
@@ -28,14 +26,16 @@ _LAYOUT = Layout(
 )
 _KNOWN = frozenset({"schema", "acceptance_criteria", *_TEXTS, *_LISTS})
 _LABEL = re.compile(r"(?P<id>AC-\d+)\s*:\s+(?P<text>.*)", re.DOTALL)
+_PLAIN_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+"""An id that needs no quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One thing that must hold when the ticket is done."""
+    """One requirement that must hold when the ticket is done."""
 
     id: str
-    """Such as ``AC-1``; steps of the plan name it."""
+    """Such as ``AC-1``; the steps of the plan refer to it."""
     text: str
 
 
@@ -45,7 +45,7 @@ Change: TypeAlias = str | Sequence[str] | Sequence[Criterion]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What is wanted."""
+    """The requirements of a ticket."""
 
     title: str = ""
     type: str = "feature"
@@ -57,91 +57,92 @@ class Spec:
     out_of_scope: tuple[str, ...] = ()
     technical_notes: str = ""
     open_questions: tuple[str, ...] = ()
-    """What must be answered before there can be a plan."""
+    """Questions that the user must answer before the Planner can plan."""
     depends_on: tuple[str, ...] = ()
-    """Slugs of the tickets that come first."""
+    """Slugs of the tickets that must be done first."""
     unknown_keys: tuple[str, ...] = ()
-    """Other top-level keys of the file; they stay in it."""
+    """The user's other top-level keys; a save keeps them."""
 
     @property
     def criterion_ids(self) -> tuple[str, ...]:
-        """The ids of its acceptance criteria."""
+        """The ids of the acceptance criteria, in order."""
         return tuple(criterion.id for criterion in self.acceptance_criteria)
 
 
 COMPLETE = "a title, a description, at least one acceptance criterion that can be tested, and no open question"
-"""What a complete spec has, for whoever is told that one is not."""
+"""The rule behind ``find_missing``, to be shown to the user and the model."""
 
 VAGUE = "A criterion cannot be tested if it has a word that measures nothing, and no number, `code` or quoted text."
-"""The rule behind ``remarks``."""
+"""The rule behind ``find_vague_criteria``."""
 
 
-def missing(spec: Spec) -> tuple[str, ...]:
-    """What the spec lacks to be complete, each as words that fit behind "it lacks"."""
-    lacks = []
+def find_missing(spec: Spec) -> tuple[str, ...]:
+    """Return what the spec lacks to be complete. Each entry completes the sentence "It lacks ..."."""
+    missing = []
     if not spec.title:
-        lacks.append("a title")
+        missing.append("a title")
     if not spec.description:
-        lacks.append("a description")
+        missing.append("a description")
     if not spec.acceptance_criteria:
-        lacks.append("an acceptance criterion")
-    elif all(vague_word(criterion.text) for criterion in spec.acceptance_criteria):
-        lacks.append("an acceptance criterion that can be tested")
-    lacks += [f"an answer to the open question: {question}" for question in spec.open_questions]
-    return tuple(lacks)
+        missing.append("an acceptance criterion")
+    elif all(find_vague_word(criterion.text) for criterion in spec.acceptance_criteria):
+        missing.append("an acceptance criterion that can be tested")
+    missing += [f"an answer to the open question: {question}" for question in spec.open_questions]
+    return tuple(missing)
 
 
-def remarks(spec: Spec) -> tuple[str, ...]:
-    """What is weak in the spec but does not keep it from being complete, as long as another criterion can be tested."""
+def find_vague_criteria(spec: Spec) -> tuple[str, ...]:
+    """Return a remark on each vague criterion. The spec can still be complete if another criterion can be tested."""
     return tuple(
         f"{criterion.id} is vague: '{word}' measures nothing, and no number, code or quoted text says what is meant"
         for criterion in spec.acceptance_criteria
-        if (word := vague_word(criterion.text))
+        if (word := find_vague_word(criterion.text))
     )
 
 
 def load(path: Path) -> Spec:
-    """The spec in the file ``path``; ``UsageError`` if there is none."""
+    """Load the spec from the file ``path``; ``UsageError`` if it does not exist."""
     return parse(load_text(path), path=str(path))
 
 
 def load_text(path: Path) -> str:
-    """The text of the file ``path``, with its line ends as they are; ``UsageError`` if there is none."""
+    """Load the text of the file ``path`` with its line ends; ``UsageError`` if it does not exist."""
     try:
-        return document.load_text(path, limit_bytes=LIMIT_BYTES)
+        return read_text(path, limit_bytes=yaml.LIMIT_BYTES)
     except FileNotFoundError as error:
-        slug = path.parent.name
-        raise UsageError(f"There is no spec at {path}.", hint=f"make one with: cdd new {slug}") from error
+        raise UsageError(f"{path} does not exist.", hint=f"create it with: cdd new {path.parent.name}") from error
 
 
 def save(path: Path, text: str) -> None:
-    """Put ``text`` at ``path`` in one step."""
+    """Write ``text`` to ``path`` atomically."""
     write_atomic(path, text.encode("utf-8"))
 
 
 def parse(text: str, *, path: str) -> Spec:
-    """The spec that ``text`` states; every value is text, as it is written.
+    """Parse ``text``. Every value stays the text that the user wrote.
 
-    Raises ``DocumentError``, naming ``path``, with every value that cannot be understood.
+    Raises ``DocumentError``, which names ``path`` and lists every value that is not valid.
     """
-    return _read_spec(read(text, path=path, layout=_LAYOUT), path)
+    return _read_spec(yaml.parse(text, path=path, layout=_LAYOUT), path)
 
 
 def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
-    """``text`` with the values of ``changes`` put in place, and everything else as it was.
+    """Return ``text`` with the values of ``changes``, and every other character unchanged.
 
-    A list item that is there already keeps its form and its comments. The result is read again and compared:
-    ``UsageError`` if it does not say what was asked or says anything else differently.
+    List items that stay keep their form and their comments. The result is parsed and compared with the wanted spec:
+    ``UsageError`` if a value is not as wanted or another value changed.
     """
-    document = read(text, path=path, layout=_LAYOUT)
+    document = yaml.parse(text, path=path, layout=_LAYOUT)
     before = _read_spec(document, path)
-    changes = {key: _tidy(value) for key, value in changes.items()}
+    changes = {key: _normalize(value) for key, value in changes.items()}
     edits: list[Edit] = []
+    # Keys that are missing are added last, in the order given.
     for key in sorted(changes, key=lambda key: document.root.get(key) is None):
-        edits += _edits(document, key, value=changes[key])
-    changed = apply(text, edits)
-    after_document = read(changed, path=path, layout=_LAYOUT)
+        edits += _edit_value(document, key, value=changes[key])
+    changed = document.apply(edits)
+    after_document = yaml.parse(changed, path=path, layout=_LAYOUT)
     after = _read_spec(after_document, path)
+    # An alias or an unusual layout can connect values that look independent, so compare all of them.
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):
         wanted = changes[key] if key in changes else _value(before, document, key=key)
         if _comparable(_value(after, after_document, key=key)) != _comparable(wanted):
@@ -152,8 +153,8 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     return changed
 
 
-def _tidy(value: Change) -> Change:
-    """The value as it reads back: without white space round texts, without empty ones."""
+def _normalize(value: Change) -> Change:
+    """Return the value that will be read back: without surrounding white space and empty items."""
     if isinstance(value, str):
         return value.strip()
     texts = [item.strip() for item in value if isinstance(item, str) and item.strip()]
@@ -162,80 +163,73 @@ def _tidy(value: Change) -> Change:
 
 
 def _value(spec: Spec, document: Document, *, key: str) -> object:
-    return getattr(spec, key) if key in _KNOWN else _plain(document.root.get(key))
+    return getattr(spec, key) if key in _KNOWN else _plain_value(document.root.get(key))
 
 
 def _comparable(value: object) -> object:
-    match value:
-        case list():
-            return tuple(value)
-        case _:
-            return value
+    return tuple(value) if isinstance(value, list) else value
 
 
-def _plain(node: Node | None) -> object:
+def _plain_value(node: Node | None) -> object:
     if node is None or node.kind == "text":
         return node and node.text
-    return (tuple(_plain(key) for key in node.keys), tuple(_plain(item) for item in node.items))
+    return (tuple(_plain_value(key) for key in node.keys), tuple(_plain_value(item) for item in node.items))
 
 
-def _edits(document: Document, key: str, *, value: Change) -> list[Edit]:
+def _edit_value(document: Document, key: str, *, value: Change) -> list[Edit]:
+    node = document.root.get(key)
     if isinstance(value, str):
         if key not in _TEXTS:
             raise UsageError(f"{key} is not a text of a spec.", hint=f"the texts are {', '.join(_TEXTS)}")
-        return [] if _text_of(document, key) == value else [text_edit(document, key, text=value)]
+        is_same = node is not None and node.kind == "text" and node.text.strip() == value
+        return [] if is_same else [document.edit_text(key, text=value)]
     if key != "acceptance_criteria" and key not in _LISTS:
         raise UsageError(f"{key} is not a list of a spec.", hint=f"the lists are {', '.join(_LISTS)}")
-    if not value and document.root.get(key) is None:
+    if not value and node is None:
         return []
-    return list_edits(document, key, items=[_item(document.source, item) for item in value])
+    return document.edit_list(key, items=_match_items(document, node, values=value))
 
 
-def _text_of(document: Document, key: str) -> str | None:
-    node = document.root.get(key)
-    return node.text.strip() if node and node.kind == "text" else None
+def _match_items(document: Document, node: Node | None, *, values: Sequence[str | Criterion]) -> list[Item]:
+    """Find for each value the item of the source that it keeps or updates."""
+    unused = dict(enumerate(node.items)) if node else {}
+    items = []
+    for value in values:
+        index = next((place for place, old in unused.items() if _is_same_item(document.source, old, value=value)), None)
+        old = None if index is None else unused.pop(index)
+        items.append(_item(document, value, old=old, index=index))
+    return items
 
 
-def _item(source: str, item: str | Criterion) -> Item:
-    if isinstance(item, str):
-        text = item
-        return Item(is_same=lambda node: _sentence(source, node) == text.strip(), edit=_nothing, lines=(quoted(item),))
-    name = item.id if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", item.id) else quoted(item.id)
-    lines = (f"id: {name}", f"text: {quoted(item.text)}")
-    return Item(is_same=_same_criterion(source, item), edit=_criterion_edit(source, item, lines=lines), lines=lines)
+def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
+    """Return whether ``node`` is the item for ``value``: a criterion is known by its id, or else by its text."""
+    sentence = _sentence(source, node)
+    if isinstance(value, str):
+        return sentence == value
+    known_id = node.get("id") if node.kind == "map" else None
+    if known_id is not None:
+        return known_id.text == value.id
+    label = _LABEL.fullmatch(sentence)
+    return label["id"] == value.id if label else sentence == value.text
 
 
-def _nothing(_: Node) -> Edit | None:
-    return None
-
-
-def _same_criterion(source: str, criterion: Criterion) -> Callable[[Node], bool]:
-    def is_same(node: Node) -> bool:
-        known = node.get("id") if node.kind == "map" else None
-        if known is not None:
-            return known.text == criterion.id
-        label = _LABEL.fullmatch(_sentence(source, node))
-        return label["id"] == criterion.id if label else _sentence(source, node) == criterion.text.strip()
-
-    return is_same
-
-
-def _criterion_edit(source: str, criterion: Criterion, *, lines: tuple[str, ...]) -> Callable[[Node], Edit | None]:
-    def edit(node: Node) -> Edit | None:
-        text = node.get("text") if node.kind == "map" else None
-        if text is not None and node.get("id") is not None:
-            is_right = text.text.strip() == criterion.text.strip()
-            return None if is_right else item_text(source, text, text=criterion.text)
-        line_start = max(source.rfind("\n", 0, node.start), source.rfind("\r", 0, node.start)) + 1
-        space = " " if source[node.start - 1] == "-" else ""
-        indent = " " * (source.rfind("-", 0, node.start) - line_start + 2)
-        return Edit(node.start, node.end, space + f"\n{indent}".join(lines))
-
-    return edit
+def _item(document: Document, value: str | Criterion, *, old: Node | None, index: int | None) -> Item:
+    if isinstance(value, str):
+        return Item(lines=(quote(value),), index=index)
+    id_ = value.id if _PLAIN_ID.fullmatch(value.id) else quote(value.id)
+    lines = (f"id: {id_}", f"text: {quote(value.text)}")
+    if old is None:
+        return Item(lines=lines)
+    text = old.get("text") if old.kind == "map" else None
+    if text is None or old.get("id") is None:
+        # A plain sentence gets the id that the steps of the plan refer to.
+        return Item(lines=lines, index=index, edit=document.edit_node(old, lines=lines))
+    is_same = text.text.strip() == value.text
+    return Item(lines=lines, index=index, edit=None if is_same else document.edit_node(text, lines=[quote(value.text)]))
 
 
 def _sentence(source: str, node: Node) -> str:
-    """The words of an item; what YAML took for a structure is taken from the source."""
+    """Return the text of an item. A sentence that YAML parsed as a structure is taken from the source."""
     if node.kind == "map" and (text := node.get("text")):
         return text.text.strip()
     return (node.text if node.kind == "text" else source[node.start : node.end]).strip()
@@ -243,70 +237,73 @@ def _sentence(source: str, node: Node) -> str:
 
 def _read_spec(document: Document, path: str) -> Spec:
     reader = _SpecReader(document)
-    texts = {key: reader.text(key) for key in _TEXTS}
+    texts = {key: reader.read_text(key) for key in _TEXTS}
     spec = Spec(
         title=texts["title"],
-        type=reader.choice("type", texts["type"] or "feature", choices=TYPES),
-        status=reader.choice("status", texts["status"] or "draft", choices=STATUSES),
+        type=reader.read_choice("type", texts["type"] or "feature", choices=TYPES),
+        status=reader.read_choice("status", texts["status"] or "draft", choices=STATUSES),
         description=texts["description"],
-        acceptance_criteria=reader.criteria(),
-        out_of_scope=reader.texts("out_of_scope"),
+        acceptance_criteria=reader.read_criteria(),
+        out_of_scope=reader.read_texts("out_of_scope"),
         technical_notes=texts["technical_notes"],
-        open_questions=reader.texts("open_questions"),
-        depends_on=reader.texts("depends_on"),
+        open_questions=reader.read_texts("open_questions"),
+        depends_on=reader.read_texts("depends_on"),
         unknown_keys=tuple(key.text for key in document.root.keys if key.text not in _KNOWN),
     )
     reader.check_schema()
     if reader.problems:
         reader.problems.sort(key=lambda problem: problem.line)
-        raise DocumentError(path, tuple(reader.problems), hint=f"mend {path}, then try again")
+        raise DocumentError(path, tuple(reader.problems), hint=f"fix {path}, then try again")
     return spec
 
 
 class _SpecReader:
-    """Reads the values of a spec one by one and collects what is wrong with them."""
+    """Reads the values of a spec one by one and collects the problems."""
 
     def __init__(self, document: Document) -> None:
         self.problems: list[Problem] = []
         self._root = document.root
         self._source = document.source
 
-    def text(self, key: str) -> str:
+    def read_text(self, key: str) -> str:
         node = self._root.get(key)
         if node is None:
             return ""
         if node.kind != "text":
-            self._problem(node, f"{key} is a {node.kind}, not a text", hint=f'write `{key}: "..."`')
+            self._add_problem(node, f"{key} is a {node.kind}, not a text", hint=f'write `{key}: "..."`')
         return node.text.strip()
 
-    def choice(self, key: str, value: str, *, choices: tuple[str, ...]) -> str:
+    def read_choice(self, key: str, value: str, *, choices: tuple[str, ...]) -> str:
         node = self._root.get(key)
         if node and value not in choices:
-            self._problem(node, f"the {key} '{value}' is not known", hint=f"write one of {', '.join(choices)}")
+            self._add_problem(node, f"the {key} '{value}' is unknown", hint=f"write one of {', '.join(choices)}")
         return value
 
     def check_schema(self) -> None:
         node = self._root.get("schema")
         if node and node.text not in (SCHEMA, "1", ""):
-            self._problem(node, f"it has schema '{node.text}'; this program reads {SCHEMA}", hint="upgrade cdd-agent")
+            self._add_problem(
+                node, f"it has schema '{node.text}'; this program reads {SCHEMA}", hint="upgrade cdd-agent"
+            )
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        return tuple(text for text in (_sentence(self._source, node) for node in self._items(key)) if text)
+    def read_texts(self, key: str) -> tuple[str, ...]:
+        return tuple(text for text in (_sentence(self._source, node) for node in self._list_items(key)) if text)
 
-    def criteria(self) -> tuple[Criterion, ...]:
-        found = [(node, *self._criterion(node)) for node in self._items("acceptance_criteria")]
+    def read_criteria(self) -> tuple[Criterion, ...]:
+        found = [(node, *self._read_criterion(node)) for node in self._list_items("acceptance_criteria")]
         found = [item for item in found if item[1] or item[2]]
         taken: dict[str, Node] = {}
         for node, name, text in found:
             if name and taken.setdefault(name, node) is not node:
-                self._problem(node, f"the criterion {name} is there twice", hint=f"first in line {taken[name].line}")
+                hint = f"the first is in line {taken[name].line}"
+                self._add_problem(node, f"the criterion {name} exists twice", hint=hint)
             if not text:
-                self._problem(node, f"the criterion {name} has no text", hint='write `text: "..."` below its id')
+                self._add_problem(node, f"the criterion {name} has no text", hint='write `text: "..."` below its id')
         free = (f"AC-{number}" for number in range(1, len(found) + len(taken) + 1) if f"AC-{number}" not in taken)
         return tuple(Criterion(id=name or next(free), text=text) for _, name, text in found)
 
-    def _criterion(self, node: Node) -> tuple[str, str]:
-        """Its id, or the empty string, and its text."""
+    def _read_criterion(self, node: Node) -> tuple[str, str]:
+        """Return the id of a criterion, or an empty string, and its text."""
         if node.kind == "map" and (node.get("id") or node.get("text")):
             name, text = node.get("id"), node.get("text")
             return (name.text.strip() if name else ""), (text.text.strip() if text else "")
@@ -314,14 +311,14 @@ class _SpecReader:
         label = _LABEL.fullmatch(sentence)
         return (label["id"], label["text"]) if label else ("", sentence)
 
-    def _items(self, key: str) -> tuple[Node, ...]:
+    def _list_items(self, key: str) -> tuple[Node, ...]:
         node = self._root.get(key)
         if node is None or (node.kind == "text" and node.text.strip() in ("", "~", "null")):
             return ()
         if node.kind != "list":
-            self._problem(node, f"{key} is a {node.kind}, not a list", hint="begin each line with `- `")
+            self._add_problem(node, f"{key} is a {node.kind}, not a list", hint="start each line with `- `")
             return ()
         return node.items
 
-    def _problem(self, node: Node, message: str, *, hint: str) -> None:
+    def _add_problem(self, node: Node, message: str, *, hint: str) -> None:
         self.problems.append(Problem(line=node.line, message=message, hint=hint))

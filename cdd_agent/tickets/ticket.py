@@ -1,4 +1,4 @@
-"""A ticket: a folder that holds what is wanted, how, and how far it has come."""
+"""A ticket: a folder with a spec, a plan and the state of its execution."""
 
 import difflib
 import re
@@ -21,76 +21,76 @@ status: draft            # draft refined planned executing done
 # What is wanted, for whom and why, in a few sentences.
 description: |
 
-# How to tell that it is done, one sentence a line; no quotes are needed:
+# How to tell that it is done. One sentence per line, without quotes:
 #   - WHEN the list is empty THE SYSTEM SHALL write the header only
 acceptance_criteria:
 
-# What a reader might expect but is not asked for, one a line.
+# What a reader might expect but is not part of this ticket, one per line.
 out_of_scope:
 
-# What the one who does it should know.
+# Background for the implementation.
 technical_notes: |
 
-# What must be answered before there can be a plan, one a line.
+# Questions to answer before planning, one per line.
 open_questions:
 
-# Slugs of the tickets that must be done first, one a line.
+# Slugs of the tickets that must be done first, one per line.
 depends_on:
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """Where the files of a ticket lie."""
+    """The paths of a ticket."""
 
     slug: str
-    """The name of its folder."""
+    """The name of the folder."""
     folder: Path
 
     @property
     def spec_path(self) -> Path:
-        """What is wanted."""
+        """The requirements."""
         return self.folder / "spec.yaml"
 
     @property
     def plan_path(self) -> Path:
-        """How, in steps."""
+        """The steps."""
         return self.folder / "plan.md"
 
     @property
     def state_path(self) -> Path:
-        """How far the steps have come."""
+        """The progress of the steps."""
         return self.folder / "execution-state.json"
 
 
 MOST_SLUG_CHARACTERS = 80
 MOST_TITLE_CHARACTERS = 200
 MOST_NAMED = 8
-"""Tickets that an error lists."""
+"""Number of tickets that an error lists."""
 
 
 def find(project: Path, slug: str) -> Ticket:
-    """The ticket ``slug`` of ``project``.
+    """Find the ticket ``slug`` of ``project``.
 
-    Raises ``UsageError``, naming the nearest one, if there is none, and if a link leads it to other files: its texts
-    are shown to a model, and written.
+    Raises ``UsageError`` if it does not exist, and if a link leads out of it: cdd shows its texts to a model and
+    writes to its files.
     """
     _check_slug(slug)
     for folder in _FOLDERS:
         if _is_ticket(project / folder / slug):
             found = Ticket(slug=slug, folder=project / folder / slug)
-            _check_place(project, found)
+            _refuse_links(project, found)
             return found
     slugs = [ticket.slug for ticket in all_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
-    known = f"the nearest is '{near[0]}'" if near else f"those there are: {few}" if slugs else "there are none yet"
-    meant = f"name {near[0]}, or make" if near else "make"
-    raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=f"{meant} it with: cdd new {slug}")
+    known = f"the nearest is '{near[0]}'" if near else f"the tickets are: {few}" if slugs else "there are none yet"
+    hint = f"type {near[0]}, or create {slug} with: cdd new {slug}" if near else f"create it with: cdd new {slug}"
+    raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=hint)
 
 
 def all_tickets(project: Path) -> tuple[Ticket, ...]:
-    """The tickets of ``project`` by slug."""
+    """Return the tickets of ``project``, sorted by slug."""
     found: dict[str, Ticket] = {}
     for name in _FOLDERS:
         folder = project / name
@@ -101,12 +101,12 @@ def all_tickets(project: Path) -> tuple[Ticket, ...]:
 
 
 def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
-    """A new ticket with a spec to fill in; keeps the states of runs out of git.
+    """Create a ticket with a spec to fill in, and tell git to ignore state files.
 
-    Raises ``UsageError`` for a slug that is taken, for an unknown type, and if a link leads the ticket elsewhere.
+    Raises ``UsageError`` if the slug is taken, the type is unknown, or a link leads out of the project.
     """
     from cdd_agent.tickets.spec import TYPES
-    from cdd_agent.tickets.yaml_text import quoted
+    from cdd_agent.tickets.yaml import quote
 
     _check_slug(slug)
     if type not in TYPES:
@@ -115,15 +115,15 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
     taken = next((ticket for ticket in all_tickets(project) if ticket.slug == slug), None)
     if taken:
-        raise UsageError(f"The ticket '{slug}' is there already: {taken.folder}.", hint=f"go on with: cdd spec {slug}")
+        raise UsageError(f"The ticket '{slug}' exists already: {taken.folder}.", hint=f"continue with: cdd spec {slug}")
     if len(title) > MOST_TITLE_CHARACTERS:
         raise UsageError(
             f"The title has {len(title)} characters; {MOST_TITLE_CHARACTERS} are allowed.",
-            hint="say it in one line, and the rest in the description",
+            hint="shorten it, and put the rest into the description",
         )
     ticket = Ticket(slug=slug, folder=project / "tickets" / slug)
-    _check_place(project, ticket)
-    text = _TEMPLATE.format(title=quoted(" ".join(title.split())), type=type)
+    _refuse_links(project, ticket)
+    text = _TEMPLATE.format(title=quote(" ".join(title.split())), type=type)
     write_atomic(ticket.spec_path, text.encode())
     ignore = project / "tickets" / ".gitignore"
     if not ignore.exists():
@@ -132,36 +132,37 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 
 
 def _is_ticket(folder: Path) -> bool:
-    """Whether a folder holds at least one of a ticket's files."""
+    """Return whether a folder contains at least one file of a ticket."""
     return any((folder / name).exists() for name in ("spec.yaml", "plan.md", "execution-state.json"))
 
 
-def _check_place(project: Path, ticket: Ticket) -> None:
-    """Raise ``UsageError`` if a ticket's folder lies outside the project, or one of its files is no ordinary file."""
+def _refuse_links(project: Path, ticket: Ticket) -> None:
+    """Raise ``UsageError`` if a ticket is outside the project or one of its files is not a regular file."""
     folder = ticket.folder.resolve()
     if not folder.is_relative_to(project.resolve()):
         raise UsageError(
-            f"The ticket {ticket.slug} lies in {folder}, outside the project {project}.",
-            hint=f"make {ticket.folder.parent} and what is in it folders of the project instead of links",
+            f"The ticket {ticket.slug} is in {folder}, outside the project {project}.",
+            hint=f"replace the link by a folder: ls -ld {ticket.folder.parent} {ticket.folder}",
         )
     for path in (ticket.spec_path, ticket.plan_path, ticket.state_path):
         is_document = path != ticket.state_path
         if path.is_symlink() or (is_document and path.exists() and not path.is_file()):
+            kind = "a link" if path.is_symlink() else "not a regular file"
             raise UsageError(
-                f"{path} is {'a link' if path.is_symlink() else 'no ordinary file'}, which no part of a ticket may be.",
-                hint=f"put the file itself there: ls -l {path}",
+                f"{path} is {kind}; the files of a ticket must be regular files.",
+                hint=f"replace it by the file: ls -l {path}",
             )
 
 
 def _check_slug(slug: str) -> None:
     if len(slug) > MOST_SLUG_CHARACTERS:
         raise UsageError(
-            f"The name of a ticket has at most {MOST_SLUG_CHARACTERS} characters; this one has {len(slug)}.",
+            f"The name of the ticket has {len(slug)} characters; at most {MOST_SLUG_CHARACTERS} are allowed.",
             hint=f"shorten it: {slug[:20]}",
         )
     if not _SLUG.fullmatch(slug):
         proposed = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-") or "my-ticket"
         raise UsageError(
-            f"'{slug}' is not the name of a ticket: lower-case letters, digits and dashes are.",
+            f"'{slug}' is not the name of a ticket: use lower-case letters, digits and dashes.",
             hint=f"write it as: {proposed}",
         )

@@ -11,7 +11,7 @@ from cdd_agent.agent.tool import read_input
 from cdd_agent.agent.tools.files import EditInput
 from cdd_agent.errors import RecordingError, UsageError
 from cdd_agent.model import recorded
-from cdd_agent.tickets import plan, plan_markdown, spec, yaml_text
+from cdd_agent.tickets import plan, plan_markdown, spec, yaml
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
 from pytest_tdd_agent.recording.stream import in_flight
@@ -116,7 +116,7 @@ _BLOCKS = ("", "```a.py\n", "```python:a.py\n# ... ", "~~~ path=")
 
 def _read_plan(document: str) -> None:
     found = plan_markdown.parse(document, path="plan.md")
-    plan.problems(found, criteria=("AC-1",))
+    plan.find_problems(found, criteria=("AC-1",))
 
 
 def _read_report(document: str) -> None:
@@ -133,7 +133,7 @@ def _read_tool_input(document: str) -> None:
         read_input(fields, EditInput)
 
 
-_JUST_FITS = yaml_text.LIMIT_BYTES - 100
+_JUST_FITS = yaml.LIMIT_BYTES - 100
 _SETTINGS_FIT = settings.MAX_SIZE_BYTES - 100
 
 _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] = (

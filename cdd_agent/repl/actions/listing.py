@@ -29,7 +29,7 @@ def ticket_listed(ticket: Ticket) -> TicketListed:
     return TicketListed(
         ticket=ticket.slug,
         title=wanted.title,
-        missing=spec.missing(wanted),
+        missing=spec.find_missing(wanted),
         has_plan=ticket.plan_path.exists(),
         status="" if state is None else state.status,
         steps=0 if state is None else len(state.step_executions),

@@ -75,7 +75,7 @@ def _show_missing(socrates: Socrates, *, screen: Screen) -> None:
     slug, wanted = socrates.ticket.slug, spec.load(socrates.ticket.spec_path)
     screen.gap()
     screen.line(f"{screen.symbols['todo']} The spec of {slug} is not complete. It lacks:", style="bold", indent=0)
-    for lack in spec.missing(wanted):
+    for lack in spec.find_missing(wanted):
         screen.line(f"{screen.symbols['note']} {lack}", indent=2, hang=2)
     _show_remarks(wanted, screen=screen)
     screen.line(f"To be complete it needs {spec.COMPLETE}.", style="dim", indent=0, hang=2)
@@ -84,7 +84,7 @@ def _show_missing(socrates: Socrates, *, screen: Screen) -> None:
 
 def _show_remarks(wanted: Spec, *, screen: Screen) -> None:
     """What is weak in a spec."""
-    for remark in spec.remarks(wanted):
+    for remark in spec.find_vague_criteria(wanted):
         screen.line(f"{screen.symbols['note']} {remark}", style="yellow", indent=2, hang=2)
 
 

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from cdd_agent.tickets.rules import ears
+from cdd_agent.tickets.criteria import explain_breach
 from cdd_agent.tickets.spec import Criterion
 
 
@@ -14,7 +14,7 @@ def breaches(texts: Sequence[str], *, known: Sequence[Criterion]) -> tuple[str, 
     ids = {criterion.id for criterion in known}
     sentences = (_named(text.strip(), ids)[1] for text in texts)
     return tuple(
-        told for sentence in sentences if sentence and sentence not in there and (told := ears.breach(sentence))
+        told for sentence in sentences if sentence and sentence not in there and (told := explain_breach(sentence))
     )
 
 

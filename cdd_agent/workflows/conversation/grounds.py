@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 def problems(plan: Plan, *, workspace: Workspace) -> tuple[Problem, ...]:
     """Every file that cannot become what the plan says, and every test id that pytest could not have, by line.
 
-    What ``plan.problems`` finds without a project, a path outside of it, is not looked for.
+    What ``plan.find_problems`` finds without a project, a path outside of it, is not looked for.
     """
     there = _Names(workspace.listing())
     planned = _Names(path for step in plan.steps for _, path in _paths(step))

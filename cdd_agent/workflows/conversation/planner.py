@@ -79,14 +79,14 @@ class Planner:
 
     def problems(self, plan: Plan) -> tuple[Problem, ...]:
         """What must be mended in ``plan``, by itself and in this project, by line."""
-        found = plans.problems(plan, criteria=self._spec.criterion_ids)
+        found = plans.find_problems(plan, criteria=self._spec.criterion_ids)
         found += grounds.problems(plan, workspace=self._desk.workspace)
         return tuple(sorted(found, key=lambda problem: problem.line))
 
     def warnings(self, plan: Plan) -> tuple[Problem, ...]:
         """What is odd in ``plan``, by line."""
-        found = plans.warnings(plan) + grounds.warnings(plan, workspace=self._desk.workspace, begun=_begun(self.ticket))
-        return tuple(sorted(found, key=lambda problem: problem.line))
+        found = grounds.warnings(plan, workspace=self._desk.workspace, begun=_begun(self.ticket))
+        return tuple(sorted((*plans.find_warnings(plan), *found), key=lambda problem: problem.line))
 
     def created(self, plan: Plan) -> frozenset[str]:
         """The files that ``plan`` names and that are not there yet."""
@@ -160,7 +160,7 @@ class Planner:
 def _complete_spec(ticket: Ticket) -> Spec:
     """The spec as it is now; raises ``UsageError`` if it is not complete."""
     wanted = spec.load(ticket.spec_path)
-    missing = spec.missing(wanted)
+    missing = spec.find_missing(wanted)
     if missing:
         raise UsageError(
             f"The spec of {ticket.slug} is not complete; it lacks {', '.join(missing)}.", hint=f"cdd spec {ticket.slug}"

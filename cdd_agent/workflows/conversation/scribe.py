@@ -116,7 +116,7 @@ class Scribe:
         path = str(self._ticket.spec_path)
         changed = spec.update(text, changes, path=path)
         after = self._parsed(changed)
-        status = "draft" if spec.missing(after) else "refined"
+        status = "draft" if spec.find_missing(after) else "refined"
         if after.status in {"draft", "refined"} and after.status != status and changed != text:
             return spec.update(changed, {"status": status}, path=path)
         return changed
@@ -138,7 +138,7 @@ class Scribe:
         old, new = self._parsed(before), self._parsed(after)
         keys = (*SpecChanges.__dataclass_fields__,)
         changed = tuple(key for key in keys if getattr(old, key) != getattr(new, key))
-        self._desk.emit(SpecSaved(ticket=self._ticket.slug, changed=changed, missing=spec.missing(new)))
+        self._desk.emit(SpecSaved(ticket=self._ticket.slug, changed=changed, missing=spec.find_missing(new)))
         return new
 
     def _text(self) -> str:
@@ -152,7 +152,7 @@ class Scribe:
 
 def _lacks(wanted: Spec, *, marks: Marks) -> str:
     """What the spec lacks; it is told in words of the spec, its open questions, and so between marks too."""
-    listed = "\n".join(f"- {item}" for item in (*spec.missing(wanted), *spec.remarks(wanted)))
+    listed = "\n".join(f"- {item}" for item in (*spec.find_missing(wanted), *spec.find_vague_criteria(wanted)))
     if not listed:
         return "It lacks nothing: ask only if it cannot be tested as it is."
     return f"What it lacks:\n\n{marks.around(listed, source='what spec.yaml lacks')}"
@@ -160,9 +160,9 @@ def _lacks(wanted: Spec, *, marks: Marks) -> str:
 
 def _still(wanted: Spec) -> str:
     """What the spec lacks, and what is weak in it, for the model."""
-    missing = spec.missing(wanted)
+    missing = spec.find_missing(wanted)
     told = f"Still missing: {', '.join(missing)}." if missing else "It is complete."
-    return " ".join([told, *(f"{remark}: put it better." for remark in spec.remarks(wanted))])
+    return " ".join([told, *(f"{remark}: put it better." for remark in spec.find_vague_criteria(wanted))])
 
 
 def _given(changes: SpecChanges) -> dict[str, Change]:

@@ -41,7 +41,7 @@ class Socrates:
     @property
     def missing(self) -> tuple[str, ...]:
         """What the spec on disk lacks to be complete, by the stated rules."""
-        return spec.missing(self._scribe.spec())
+        return spec.find_missing(self._scribe.spec())
 
     @property
     def question(self) -> Question | None:

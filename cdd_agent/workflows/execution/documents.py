@@ -17,7 +17,7 @@ from cdd_agent.tdd.policy import WorkItem, phases_of
 from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, Step, kind_of_ticket, problems
+from cdd_agent.tickets.plan import Plan, Step, find_problems, kind_of_ticket
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, StepKey
@@ -39,7 +39,7 @@ class Documents:
         wanted = spec.parse(spec_text, path=str(ticket.spec_path))
         default = kind_of_ticket(wanted.type)
         plan = plan_markdown.parse(plan_text, path=str(ticket.plan_path), default_kind=default)
-        found = problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
+        found = find_problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
         if found:
             raise DocumentError(
                 str(ticket.plan_path), found, hint=f"correct the lines above, or draft it anew: cdd plan {ticket.slug}"

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from cdd_agent.tickets.plan import MANY_FILES, MANY_STEPS, Plan, Step, kind_of_ticket, problems, warnings
+from cdd_agent.tickets.plan import MANY_FILES, MANY_STEPS, Plan, Step, find_problems, find_warnings, kind_of_ticket
 
 
 def step(number: int, *depends_on: int, **changes: object) -> Step:
@@ -20,7 +20,9 @@ def step(number: int, *depends_on: int, **changes: object) -> Step:
 
 
 def found(*steps: Step, criteria: tuple[str, ...] = ("AC-1",)) -> list[tuple[int, str]]:
-    return [(problem.line, problem.message) for problem in problems(Plan(title="x", steps=steps), criteria=criteria)]
+    return [
+        (problem.line, problem.message) for problem in find_problems(Plan(title="x", steps=steps), criteria=criteria)
+    ]
 
 
 def test_a_plan_that_keeps_the_rules_has_no_problems() -> None:
@@ -42,12 +44,12 @@ def test_a_step_that_waits_for_itself_is_a_cycle() -> None:
 
 
 def test_an_unknown_dependency_is_reported_at_its_key() -> None:
-    assert found(step(1, 9)) == [(11, "step 1 depends on step 9, which is not there")]
+    assert found(step(1, 9)) == [(11, "step 1 depends on step 9, which does not exist")]
 
 
 def test_criteria_and_steps_must_meet() -> None:
     assert found(step(1, criteria=()), step(2, criteria=("AC-9",))) == [
-        (0, "no step serves the criterion AC-1"),
+        (0, "no step implements the criterion AC-1"),
         (10, "step 1 names no acceptance criterion"),
         (20, "step 2 names the criterion AC-9, which the spec does not have"),
     ]
@@ -81,7 +83,7 @@ def test_a_step_without_title_is_reported() -> None:
 def test_an_unknown_size_is_a_warning_and_not_a_problem() -> None:
     plan = Plan(title="x", steps=(step(1, size="2 days"), step(2, size="Low"), step(3)))
 
-    assert [(warning.line, warning.message) for warning in warnings(plan)] == [
+    assert [(warning.line, warning.message) for warning in find_warnings(plan)] == [
         (10, "step 1 has the unknown size '2 days'")
     ]
 
@@ -89,7 +91,7 @@ def test_an_unknown_size_is_a_warning_and_not_a_problem() -> None:
 @pytest.mark.parametrize(
     ("odd", "line", "message", "hint"),
     [
-        (step(1, size="2 days"), 10, "step 1 has the unknown size '2 days'", "small, medium and large are known"),
+        (step(1, size="2 days"), 10, "step 1 has the unknown size '2 days'", "known sizes are small, medium and large"),
         (step(1, size="Large"), 10, "step 1 is large", "split it"),
         (step(1, size="XL"), 10, "step 1 is xl", "split it"),
         (
@@ -98,7 +100,7 @@ def test_an_unknown_size_is_a_warning_and_not_a_problem() -> None:
             "step 1 names 9 files, more than 8",
             "split it",
         ),
-        (step(1, description=""), 10, "step 1 has no description", "what to do, and what to look out for"),
+        (step(1, description=""), 10, "step 1 has no description", "describe the work below the keys"),
     ],
     ids=["unknown size", "large", "extra large", "many files", "no description"],
 )
@@ -106,7 +108,7 @@ def test_what_is_odd_in_a_step_is_a_warning_with_its_line_and_no_problem(
     odd: Step, *, line: int, message: str, hint: str
 ) -> None:
     assert found(odd) == []
-    (warning,) = warnings(Plan(title="x", steps=(odd,)))
+    (warning,) = find_warnings(Plan(title="x", steps=(odd,)))
     assert (warning.line, warning.message) == (line, message)
     assert hint in warning.hint
 
@@ -114,10 +116,10 @@ def test_what_is_odd_in_a_step_is_a_warning_with_its_line_and_no_problem(
 def test_many_steps_are_a_warning() -> None:
     plan = Plan(title="x", steps=tuple(step(number) for number in range(1, MANY_STEPS + 2)))
 
-    assert [str(warning) for warning in warnings(plan)] == [
-        "the plan has 21 steps, more than 20 (make several tickets of it)"
+    assert [str(warning) for warning in find_warnings(plan)] == [
+        "the plan has 21 steps, more than 20 (split it into several tickets)"
     ]
-    assert warnings(Plan(title="x", steps=plan.steps[1:])) == ()
+    assert find_warnings(Plan(title="x", steps=plan.steps[1:])) == ()
 
 
 def test_the_ticket_type_gives_the_kind_of_its_steps() -> None:

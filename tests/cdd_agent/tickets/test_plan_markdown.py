@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.tickets import spec
-from cdd_agent.tickets.plan import KINDS, Plan, Step, problems
-from cdd_agent.tickets.plan_markdown import load, parse, render
+from cdd_agent.tickets.plan import KINDS, Plan, Step, find_problems
+from cdd_agent.tickets.plan_markdown import (
+    Outline,
+    load,
+    parse,
+    parse_criteria,
+    parse_dependencies,
+    parse_kind,
+    parse_paths,
+    render,
+    split_lines,
+)
 
 TWO_STEPS = """\
 # Implementation Plan: Export as CSV
@@ -100,13 +110,13 @@ def test_a_hand_edit_reads_back_as_its_writer_meant(old: str, new: str, meant: t
 
     assert plan.steps == meant
     assert (plan.title, plan.overview, plan.risks) == ("Export as CSV", "Write rows with the csv module.", "Excel.")
-    assert problems(plan, criteria=["AC-1", "AC-2"]) == ()
+    assert find_problems(plan, criteria=["AC-1", "AC-2"]) == ()
     assert render(plan) == TWO_STEPS.replace(old, new)
 
 
 BROKEN = [
-    pytest.param(TWO_STEPS.replace("Step 2", "Step 1"), 20, "step 1 is there twice", id="duplicate numbers"),
-    pytest.param(TWO_STEPS.replace("on: 1", "on: 7"), 22, "depends on step 7, which is", id="missing dependency"),
+    pytest.param(TWO_STEPS.replace("Step 2", "Step 1"), 20, "step 1 exists twice", id="duplicate numbers"),
+    pytest.param(TWO_STEPS.replace("on: 1", "on: 7"), 22, "depends on step 7, which does not", id="missing dependency"),
     pytest.param("", 0, "the plan has no steps", id="empty plan"),
 ]
 """Hand edits that leave a plan which cannot be carried out: id -> text, line, message."""
@@ -114,7 +124,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("text", "line", "message"), BROKEN)
 def test_a_hand_edit_that_breaks_the_plan_is_reported_with_its_line(text: str, line: int, message: str) -> None:
-    found = [(problem.line, problem.message) for problem in problems(read(text), criteria=["AC-1", "AC-2"])]
+    found = [(problem.line, problem.message) for problem in find_problems(read(text), criteria=["AC-1", "AC-2"])]
 
     assert any(at == line and message in said for at, said in found), found
 
@@ -184,6 +194,18 @@ def test_numbered_headings_elsewhere_are_not_steps() -> None:
     assert plan.risks == "### 1. Loss\nof data"
 
 
+def test_a_numbered_heading_after_a_step_in_the_risks_is_not_a_step() -> None:
+    plan = read("## Steps\n### Step 1: A\n## Risks\n### Step 2: B\n### 3. Loss\n")
+
+    assert [(step.number, step.description) for step in plan.steps] == [(1, ""), (2, "### 3. Loss")]
+
+
+def test_text_below_a_list_under_a_bold_key_is_description() -> None:
+    step = read("### Step 1: A\n**Files:**\n\n- `a.py`\n  then the parser\n").steps[0]
+
+    assert (step.files, step.description) == (("a.py",), "  then the parser")
+
+
 def test_a_heading_of_a_higher_level_ends_a_step() -> None:
     plan = read("### Step 1: A\nfirst\n## Notes\nnot of the step\n### Step 2: B\n### Notes\nof the step\n")
 
@@ -212,7 +234,7 @@ def test_a_task_list_in_a_description_is_not_the_box_of_the_step() -> None:
         ("### Step 1: x\n- Depends on: the parser\n", 2, "cannot tell which step 'the parser' is"),
         ("### Step 1: x\n- Kind: party\n", 2, "'party' is not a kind of step"),
         ("### Step 1: x\n- Files: a\n- Files: b\n", 3, "'Files' is given twice"),
-        ("### Step 1: x\n- Dependson: 2\n", 2, "the key 'Dependson' is not known"),
+        ("### Step 1: x\n- Dependson: 2\n", 2, "the key 'Dependson' is unknown"),
     ],
 )
 def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, line: int, message: str) -> None:
@@ -340,7 +362,7 @@ def test_a_missing_plan_is_reported_with_the_command_that_writes_one(tmp_path: P
     with pytest.raises(UsageError) as error:
         load(tmp_path / "csv" / "plan.md")
 
-    assert error.value.hint == "write one with: cdd plan csv"
+    assert error.value.hint == "write it with: cdd plan csv"
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"x" * 1_000_001])
@@ -384,3 +406,181 @@ def test_a_list_of_files_is_read_in_time_that_grows_with_its_length(line: str) -
     started = time.thread_time()
     parse(text, path="plan.md")
     assert time.thread_time() - started < 1
+
+
+def outline(text: str) -> list[tuple[str, str]]:
+    return [(block.name, block.text) for block in Outline(split_lines(text)[0]).blocks]
+
+
+def test_lines_are_numbered_whatever_ends_them() -> None:
+    text = "\ufeffa\r\nb\rc\n"
+
+    lines, _ = split_lines(text)
+
+    assert [(line.number, line.text) for line in lines] == [(1, "a"), (2, "b"), (3, "c"), (4, "")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n## x\n```",
+        "~~~ md\n## x\n```\n~~~",
+        "````\n```\n## x\n````",
+        "- ```\n  ## x\n  ```",
+        "<!-- ## x -->",
+        "<!--\n## x\n-->",
+        "---\n## x\n---",
+    ],
+)
+def test_what_is_quoted_is_no_structure(text: str) -> None:
+    lines, problems = split_lines(f"{text}\n## y")
+
+    assert problems == []
+    assert [line.text for line in lines if line.text and not line.is_quoted] == ["## y"]
+
+
+def test_inline_code_of_three_backticks_opens_no_fence() -> None:
+    assert outline("```a``` b\n## x") == [("other", "x")]
+
+
+def test_a_quotation_without_end_is_a_problem_at_its_start() -> None:
+    assert [(problem.line, problem.message) for problem in split_lines("a\n```py\nb\n")[1]] == [
+        (2, "'```py' is never closed")
+    ]
+
+
+def test_headings_begin_the_blocks_they_name() -> None:
+    text = "# T\n## Overview\n### Part\n## 2. Steps:\n### Step 1: A #\n#### Sub\n## RISKS AND CONSIDERATIONS\n## Notes"
+
+    assert outline(text) == [
+        ("title", "T"),
+        ("overview", "Overview"),
+        ("steps", "2. Steps:"),
+        ("step", "A"),
+        ("risks", "RISKS AND CONSIDERATIONS"),
+        ("other", "Notes"),
+    ]
+
+
+def test_a_hash_that_belongs_to_a_word_stays() -> None:
+    assert outline("## Step 1: Port to C#") == [("step", "Port to C#")]
+
+
+def test_a_number_that_is_too_long_is_no_step() -> None:
+    found = Outline(split_lines(f"### Step {'1' * 5000}: a")[0])
+
+    assert found.blocks == []
+    assert [problem.line for problem in found.problems] == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("", ()),
+        ("none", ()),
+        ("None (first step)", ()),
+        ("none - can start at once", ()),
+        ("n/a", ()),
+        ("-", ()),
+        ("`none`", ()),
+        ("1", (1,)),
+        ("1, 2", (1, 2)),
+        ("Step 1 and #2", (1, 2)),
+        ("steps 1 & 2", (1, 2)),
+        ("Step 1: the header, Step 3 (quotes, maybe)", (1, 3)),
+        ("1-3", (1, 2, 3)),
+        ("Step 1 to step 3, 7", (1, 2, 3, 7)),
+        ("`1`; `2`", (1, 2)),
+        ("2, 2", (2,)),
+    ],
+)
+def test_dependencies_are_read_as_people_write_them(value: str, meant: tuple[int, ...]) -> None:
+    assert parse_dependencies(value) == meant
+
+
+@pytest.mark.parametrize("value", ["the parser", "1, header", "3-1", "1-99999", "none, 2 later"])
+def test_a_dependency_that_names_no_step_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="step"):
+        parse_dependencies(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("none", ()),
+        ("`none`", ()),
+        ("None yet", ()),
+        ("`a.py`", ("a.py",)),
+        ("a.py, b.py", ("a.py", "b.py")),
+        ("Makefile, Dockerfile", ("Makefile", "Dockerfile")),
+        ("`a.py` `b.py`", ("a.py", "b.py")),
+        ("a.py b.py", ("a.py", "b.py")),
+        ("`a.py` and `b.py`", ("a.py", "b.py")),
+        ("Makefile and README", ("Makefile", "README")),
+        ("src/a.py (new, with tests), b.py", ("src/a.py", "b.py")),
+        ("`a.py` - adds `x`, `y`", ("a.py",)),
+        ("a.py: new, b.py: changed", ("a.py", "b.py")),
+        ("a.py \u2014 new; b.py", ("a.py", "b.py")),
+        ("[a.py](../a.py)", ("a.py",)),
+        ("`with space.py`", ("with space.py",)),
+        ("tests/t.py::test_a[x, y], b.py", ("tests/t.py::test_a[x, y]", "b.py")),
+        ("tests/t.py::TestA::test_b", ("tests/t.py::TestA::test_b",)),
+        ("pages/[slug].tsx.", ("pages/[slug].tsx",)),
+        ("/etc/passwd", ("/etc/passwd",)),
+        ("../x.py", ("../x.py",)),
+        (".github/ci.yml", (".github/ci.yml",)),
+        ("no.py", ("no.py",)),
+        ("`a.py` - like x and b.py", ("a.py",)),
+        ("`` a`b ``", ("a`b",)),
+    ],
+)
+def test_paths_are_read_as_people_write_them(value: str, meant: tuple[str, ...]) -> None:
+    assert parse_paths(value) == meant
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("AC-1", ("AC-1",)),
+        ("ac-1 and `AC-2`", ("AC-1", "AC-2")),
+        ("AC-1 AC-2", ("AC-1", "AC-2")),
+        ("AC-1: the header, AC-2: quotes", ("AC-1", "AC-2")),
+        ("AC-1 (the header)", ("AC-1",)),
+        ("none", ()),
+        ("header-only", ("header-only",)),
+    ],
+)
+def test_criteria_are_read_as_people_write_them(value: str, meant: tuple[str, ...]) -> None:
+    assert parse_criteria(value) == meant
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"), [("Bug", "bug"), ("`fix`", "bug"), ("documentation", "docs"), ("feat", "feature")]
+)
+def test_kinds_have_other_names(value: str, meant: str) -> None:
+    assert parse_kind(value) == meant
+
+
+def test_an_unknown_kind_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match="'party' is not a kind of step; write one of feature, bug"):
+        parse_kind("party")
+
+
+def test_brackets_of_a_parametrized_test_belong_to_its_name() -> None:
+    value = "tests/t.py::test_a[x, y], `b.py`, tests/t.py::test_c[[1]]: new, d.py."
+    assert parse_paths(value) == ("tests/t.py::test_a[x, y]", "b.py", "tests/t.py::test_c[[1]]", "d.py")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[", "[[", "[a](b", "(", "`a`` ", "a[", "[a ", ":" * 50 + "x", ".a", "and ", "--><!--"],
+)
+def test_a_long_value_is_read_in_time_that_grows_with_its_length(value: str) -> None:
+    started = time.thread_time()
+    parse_paths(value * (200_000 // len(value)))
+    assert time.thread_time() - started < 1
+
+
+def test_more_steps_than_a_plan_has_are_no_dependency() -> None:
+    with pytest.raises(ValueError, match="more than 1000 steps are named"):
+        parse_dependencies("1-999, " * 100_000)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.tickets.spec import Criterion, Spec, load, load_text, missing, parse, remarks, save, update
+from cdd_agent.tickets.spec import (
+    Criterion,
+    Spec,
+    find_missing,
+    find_vague_criteria,
+    load,
+    load_text,
+    parse,
+    save,
+    update,
+)
 
 FULL = """\
 # The exporter's ticket.
@@ -66,7 +77,7 @@ def read(text: str) -> Spec:
     return parse(text, path="spec.yaml")
 
 
-def changed(text: str, **changes: str | list[str] | list[Criterion]) -> str:
+def changed(text: str, **changes: str | Sequence[str] | Sequence[Criterion]) -> str:
     return update(text, changes, path="spec.yaml")
 
 
@@ -175,18 +186,18 @@ def test_every_value_is_text() -> None:
     "text", ["", "\ufeff", "# only a comment\n", "---\n", "acceptance_criteria:\n  -\nout_of_scope: ~\n"]
 )
 def test_an_empty_spec_lacks_all_that_is_needed(text: str) -> None:
-    assert missing(read(text)) == ("a title", "a description", "an acceptance criterion")
+    assert find_missing(read(text)) == ("a title", "a description", "an acceptance criterion")
 
 
 def test_an_open_question_is_lacking_its_answer() -> None:
-    assert missing(read(FULL)) == ("an answer to the open question: Which encoding?",)
+    assert find_missing(read(FULL)) == ("an answer to the open question: Which encoding?",)
 
 
 def test_a_criterion_that_can_be_tested_is_enough() -> None:
     text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- It is nice: within 200 ms\n"
 
-    assert missing(read(text)) == ()
-    assert remarks(read(text)) == (
+    assert find_missing(read(text)) == ()
+    assert find_vague_criteria(read(text)) == (
         "AC-1 is vague: 'fast' measures nothing, and no number, code or quoted text says what is meant",
     )
 
@@ -194,8 +205,8 @@ def test_a_criterion_that_can_be_tested_is_enough() -> None:
 def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
     text = "title: a\ndescription: b\nacceptance_criteria:\n- Export is fast\n- Errors are handled properly, etc.\n"
 
-    assert missing(read(text)) == ("an acceptance criterion that can be tested",)
-    assert [remark.split("'")[1] for remark in remarks(read(text))] == ["fast", "properly"]
+    assert find_missing(read(text)) == ("an acceptance criterion that can be tested",)
+    assert [remark.split("'")[1] for remark in find_vague_criteria(read(text))] == ["fast", "properly"]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +214,12 @@ def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
     [
         ("a: 1\na: 2\n", 2, "the key 'a' is there twice, first in line 1"),
         ("a: {b: 1, b: 2}\n", 1, "the key 'b' is there twice"),
-        ("type: epic\n", 1, "the type 'epic' is not known (write one of feature, bug"),
-        ("type: bug\nstatus: open\n", 2, "the status 'open' is not known"),
+        ("type: epic\n", 1, "the type 'epic' is unknown (write one of feature, bug"),
+        ("type: bug\nstatus: open\n", 2, "the status 'open' is unknown"),
         ("title:\n- a\n", 2, "title is a list, not a text"),
         ("acceptance_criteria: all\n", 1, "acceptance_criteria is a text, not a list"),
         ("acceptance_criteria:\n- id: AC-1\n", 2, "the criterion AC-1 has no text"),
-        ("acceptance_criteria:\n- id: A\n  text: b\n- id: A\n  text: c\n", 4, "the criterion A is there twice"),
+        ("acceptance_criteria:\n- id: A\n  text: b\n- id: A\n  text: c\n", 4, "the criterion A exists twice"),
         ("schema: cdd/2\n", 1, "it has schema 'cdd/2'; this program reads cdd/1"),
     ],
 )
@@ -235,6 +246,41 @@ def test_a_change_leaves_everything_else_as_it_was() -> None:
     ).replace("|\n  Rows go to a file.\n\n  Then: done.", '"One line"')
 
 
+FORMS = {
+    "aligned value": "ours:   a\n",
+    "space before the colon": "ours : a\n",
+    "space at the end": "ours: a  \n",
+    "tight brackets": "ours: [b,c]\nmore: {e: f,g: h}\n",
+    "wide brackets": "ours: [ b, c ]\n",
+    "brackets on two lines": "ours: [b,\n    c]\n",
+    "lists of different indentation": "ours:\n  - b\nmore:\n- d\n",
+    "wide indentation": "ours:\n    b: c\n    d:\n        - e\n",
+    "wide dash": "ours:\n-   b\n",
+    "folded text": "ours: b\n  c\n",
+    "folded quotes": 'ours: "b\n  c"\n',
+    "escapes": 'ours: "\\x41\\u0042"\n',
+    "block that keeps its end": "ours: |+\n  b\n\n\n",
+    "blank line with spaces": "ours: b\n   \n",
+    "comment of odd indentation": "ours:\n      # c\n  - b\n   # d\n",
+    "comment behind many spaces": "ours: b            # c\n",
+    "long line": "ours: " + "word " * 60 + "end\n",
+    "explicit key": "? ours\n: b\n",
+    "document start": "---\nours: a\n",
+    "document start with a comment": "--- # c\nours: a\n",
+    "byte order mark": "\ufeffours: a\n",
+    "CRLF": "ours:\r\n  - a # b\r\n",
+}
+"""Forms of values that people write and that a YAML library would write otherwise."""
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+def test_a_change_of_one_value_leaves_every_other_byte(form: str) -> None:
+    end = "\r\n" if "\r" in form else "\n"
+    text = f"{form}title: A # b{end}status: draft   # c"
+
+    assert changed(text, title="New", status="done") == f'{form}title: "New"{end}status: done   # c'
+
+
 def test_a_text_of_several_lines_is_written_as_a_block() -> None:
     assert changed("description: a # b\ntitle: c\n", description="x: y\n\n  # z") == (
         "description: |\n  x: y\n\n    # z\ntitle: c\n"
@@ -254,6 +300,31 @@ def test_criteria_are_changed_and_added_one_by_one() -> None:
         '  - id: AC-2\n    text: "Commas: are quoted   # plain"\n  - id: AC-9\n    text: "Last"\n',
     )
     assert "# the empty list first" in changed(FULL, acceptance_criteria=[second, first])
+
+
+def test_a_criterion_keeps_its_comments_and_other_keys_when_its_text_changes() -> None:
+    text = "acceptance_criteria:\n- id: AC-1 # why\n  owner: me\n  text: a\n- 'AC-3: c' # when\n"
+    criteria = [Criterion(id="AC-1", text="b"), Criterion(id="AC-3", text="d")]
+
+    assert changed(text, acceptance_criteria=criteria) == (
+        'acceptance_criteria:\n- id: AC-1 # why\n  owner: me\n  text: "b"\n- id: AC-3\n  text: "d" # when\n'
+    )
+
+
+def test_items_with_the_same_text_keep_their_form() -> None:
+    text = "open_questions:\n- a # b\n- |\n  c\n- 'c'  # why\n"
+
+    assert changed(text, open_questions=["a # b", "c", "c", "d"]) == text + '- "d"\n'
+    assert changed(text, open_questions=["a # b", "c"]) == text.replace("- 'c'  # why\n", "")
+
+
+@pytest.mark.parametrize("dash", ["-   ", "-\n    "])
+def test_a_criterion_gets_its_id_wherever_its_text_starts(dash: str) -> None:
+    text = f"acceptance_criteria:\n{dash}Given a: b\n# end\n"
+
+    assert changed(text, acceptance_criteria=read(text).acceptance_criteria) == (
+        f'acceptance_criteria:\n{dash}id: AC-1\n    text: "Given a: b"\n# end\n'
+    )
 
 
 def test_a_list_is_emptied_and_filled() -> None:
@@ -289,8 +360,10 @@ def test_an_unknown_list_is_not_written() -> None:
 
 
 def test_a_change_that_would_disturb_another_key_is_refused() -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(DocumentError, match="undefined alias"):
         changed("type: &t feature\nours: *t\n", type="bug")
+    with pytest.raises(UsageError, match=r"ours in spec.yaml cannot be changed without disturbing the rest"):
+        changed("ours: |+\n  a", title="b")
 
 
 keys = st.sampled_from(["title", "description", "technical_notes"])
@@ -361,7 +434,7 @@ def test_a_missing_spec_is_reported_with_the_command_that_makes_one(tmp_path: Pa
     with pytest.raises(UsageError) as error:
         load(tmp_path / "csv" / "spec.yaml")
 
-    assert error.value.hint == "make one with: cdd new csv"
+    assert error.value.hint == "create it with: cdd new csv"
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"#" * 70_000])

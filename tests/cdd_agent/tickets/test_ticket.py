@@ -21,7 +21,7 @@ def test_the_template_is_a_valid_spec_of_each_type(tmp_path: Path, kind: str) ->
     made = create(tmp_path, "a", title='Say "hi": #1 \\o/', type=kind)
 
     assert spec.load(made.spec_path) == spec.Spec(title='Say "hi": #1 \\o/', type=kind)
-    assert spec.missing(spec.load(made.spec_path)) == ("a description", "an acceptance criterion")
+    assert spec.find_missing(spec.load(made.spec_path)) == ("a description", "an acceptance criterion")
 
 
 def test_the_template_is_filled_in_without_losing_its_comments(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_existing_ticket_is_not_created_again(tmp_path: Path) -> None:
     (tmp_path / "specs" / "tickets" / "a").mkdir(parents=True)
     (tmp_path / "specs" / "tickets" / "a" / "spec.yaml").touch()
 
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         create(tmp_path, "a", title="A", type="chore")
 
 
@@ -88,7 +88,7 @@ def test_an_unknown_slug_is_refused_with_the_nearest_one(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="the nearest is 'csv-export'") as error:
         find(tmp_path, "cvs-export")
 
-    assert error.value.hint == "name csv-export, or make it with: cdd new cvs-export"
+    assert error.value.hint == "type csv-export, or create cvs-export with: cdd new cvs-export"
 
 
 def test_a_project_without_tickets_says_so(tmp_path: Path) -> None:
@@ -156,5 +156,5 @@ def test_a_ticket_behind_a_link_is_found_inside_the_project_and_refused_outside(
 def test_a_pipe_in_the_place_of_a_document_is_refused_without_waiting(tmp_path: Path) -> None:
     folder = create(tmp_path, "a", title="A", type="bug").folder
     os.mkfifo(folder / "plan.md")
-    with pytest.raises(UsageError, match="no ordinary file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         find(tmp_path, "a")

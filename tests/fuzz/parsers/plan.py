@@ -115,8 +115,8 @@ def make(random: Random) -> str:
 def read(document: str) -> None:
     """Read it, look for problems, print it as read and printed anew."""
     found = plan_markdown.parse(document, path="plan.md")
-    plan.problems(found, criteria=("AC-1",))
-    plan.warnings(found)
+    plan.find_problems(found, criteria=("AC-1",))
+    plan.find_warnings(found)
     if plan_markdown.render(found) != document:
         raise Broken("a plan that was not changed is not printed as it was read")
     try:

@@ -5,7 +5,7 @@ from random import Random
 
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.tickets import spec
-from cdd_agent.tickets.yaml_text import quoted
+from cdd_agent.tickets.yaml import quote
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import bent, nested, pick, plain, text
 from tests.fuzz.trial import Broken, Target, stored_texts
@@ -69,7 +69,7 @@ def _value(random: Random, key: str) -> str:
     if kind < 0.5:
         return f" {pick(random, _SCALARS)}"
     if kind < 0.6:
-        return f" {quoted(text(random))}"
+        return f" {quote(text(random))}"
     if kind < 0.62:
         return f" {nested(random, pick(random, ('[', '{a: ', '- ', '? ', '[[')), closing=pick(random, (']', '}')))}"
     if kind < 0.64:

@@ -22,7 +22,7 @@ def test_a_new_ticket_says_what_comes_next(tmp_path: Path, capsys: pytest.Captur
     [
         (("Bad Slug",), "hint: write it as: bad-slug"),
         (("x", "--type", "bgu"), "did you mean 'bug'?"),
-        ((SLUG,), "hint: go on with: cdd spec minutes-lost"),
+        ((SLUG,), "hint: continue with: cdd spec minutes-lost"),
     ],
 )
 def test_a_ticket_that_cannot_be_made_is_refused(

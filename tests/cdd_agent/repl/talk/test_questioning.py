@@ -146,9 +146,9 @@ def test_a_plan_is_shown_as_a_tree_with_its_files_and_criteria(finished: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("Depends on: none", "Depends on: 7", "line 11: step 1 depends on step 7, which is not there"),
+        ("Depends on: none", "Depends on: 7", "line 11: step 1 depends on step 7, which does not exist"),
         ("durations/reading.py", ".env", "line 12: step 1 names what cannot be written: .env is by its name"),
-        ("Criteria: AC-1, AC-2", "Criteria: AC-1", "no step serves the criterion AC-2"),
+        ("Criteria: AC-1, AC-2", "Criteria: AC-1", "no step implements the criterion AC-2"),
     ],
 )
 def test_a_plan_broken_by_hand_is_shown_with_its_problems_and_can_be_talked_about(

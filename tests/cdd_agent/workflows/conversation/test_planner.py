@@ -127,7 +127,7 @@ def test_an_incomplete_spec_is_refused_with_what_it_lacks(ticket: Ticket, room: 
 
 def test_a_pipe_or_no_text_in_place_of_a_document_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
     ticket.plan_path.write_bytes(b"# caf\xe9\n")
-    with pytest.raises(DocumentError, match="no UTF-8"):
+    with pytest.raises(DocumentError, match="not UTF-8"):
         Planner(ticket, desk=room().desk, max_drafts=3).draft()
     for path in (ticket.plan_path, ticket.spec_path):
         planner = Planner(ticket, desk=room().desk, max_drafts=3)
@@ -219,7 +219,9 @@ def test_a_saved_plan_is_held_against_the_spec_as_it_is_now(ticket: Ticket, room
     planner = Planner(ticket, desk=room(draft(PLAN)).desk, max_drafts=1)
     assert planner.problems(planner.draft()) == ()
     ticket.spec_path.write_text(f"{SPEC}  - id: AC-2\n    text: WHEN it is night THE SYSTEM SHALL sleep\n")
-    assert [problem.message for problem in planner.problems(planner.saved())] == ["no step serves the criterion AC-2"]
+    assert [problem.message for problem in planner.problems(planner.saved())] == [
+        "no step implements the criterion AC-2"
+    ]
     assert planner.criteria == ("AC-1", "AC-2")
 
 

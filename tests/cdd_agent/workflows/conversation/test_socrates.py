@@ -135,7 +135,7 @@ def test_a_key_that_is_not_there_is_told_to_the_model_and_nothing_is_written(tic
 def test_a_pipe_or_no_text_in_place_of_the_spec_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
     socrates = Socrates(ticket, desk=room().desk)
     ticket.spec_path.write_bytes(b"title: caf\xe9\n")
-    with pytest.raises(DocumentError, match="no UTF-8"):
+    with pytest.raises(DocumentError, match="not UTF-8"):
         socrates.open(somebody_answers=True)
     ticket.spec_path.unlink()
     os.mkfifo(ticket.spec_path)

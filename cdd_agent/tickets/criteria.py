@@ -1,0 +1,149 @@
+"""Rules for acceptance criteria: their form, and whether a test can check them. Pure.
+
+The form is EARS (the Easy Approach to Requirements Syntax) or Given/When/Then. Only sentences that an agent writes must
+have it; a user may write any sentence. A criterion can be tested unless it has a word that measures nothing and no
+number, code in backticks or quoted text that says what is meant.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+Form: TypeAlias = Literal["ubiquitous", "event", "state", "unwanted", "optional", "scenario"]
+"""The rule that a sentence follows. A combination of rules counts as the rule of its first word."""
+
+EXAMPLES: dict[Form, str] = {
+    "ubiquitous": "THE SYSTEM SHALL write amounts with two digits",
+    "event": "WHEN the list is empty THE SYSTEM SHALL write the header only",
+    "state": "WHILE an export runs THE SYSTEM SHALL refuse a second one",
+    "unwanted": "IF the file cannot be written THEN THE SYSTEM SHALL name it and return 1",
+    "optional": "WHERE a separator is given THE SYSTEM SHALL use it",
+    "scenario": "GIVEN an empty list WHEN it is exported THEN the file has one line",
+}
+"""Form -> an example sentence, shown to the author of a sentence that breaks the rule."""
+
+_FORM_OF: dict[str, Form] = {
+    "the": "ubiquitous",
+    "when": "event",
+    "while": "state",
+    "if": "unwanted",
+    "where": "optional",
+    "given": "scenario",
+}
+_WORD = re.compile(r"[A-Za-z]+")
+_SHALL = re.compile(r"\bshall\b(?:\s+not\b)?", re.IGNORECASE)
+_THE = re.compile(r"\bthe\b", re.IGNORECASE)
+_THEN = re.compile(r"\bthen\b", re.IGNORECASE)
+_WHEN = re.compile(r"\bwhen\b", re.IGNORECASE)
+_LETTER = re.compile(r"\w")
+
+_WORDS = """\
+adequate adequately appropriate appropriately attractive beautiful best better convenient conveniently correctly
+decent easily easy efficient efficiently elegant fast faster flexible fluent friendly good gracefully great ideal
+ideally improved instantly intuitive intuitively modern neat nice nicely optimal optimally optimized performant
+pleasant pretty proper properly quick quicker quickly reasonable reasonably reliable reliably responsive robust
+robustly scalable seamless seamlessly sensible sensibly simple simply slick slow smooth smoothly sufficient
+sufficiently suitable suitably tba tbd tidy to-do usable useful well works
+"""
+VAGUE_WORDS = tuple(_WORDS.split())
+"""Words that no test can measure."""
+
+VAGUE_PHRASES = (
+    "and so on",
+    "as appropriate",
+    "as expected",
+    "as needed",
+    "as required",
+    "as usual",
+    "easy to use",
+    "etc",
+    "if appropriate",
+    "if necessary",
+    "if possible",
+    "in a timely manner",
+    "like before",
+    "or similar",
+    "state of the art",
+    "to be decided",
+    "to be defined",
+    "to be determined",
+    "user-friendly",
+    "user friendly",
+    "where possible",
+)
+"""Phrases that no test can measure."""
+
+_VAGUE = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, [*VAGUE_PHRASES, *VAGUE_WORDS]))})(?![\w-])",
+    re.IGNORECASE,
+)
+_MEASURE = re.compile(r"\d|`[^`]+`|\"[^\"]+\"|(?<!\w)'[^']+'(?!\w)|\u201c[^\u201d]+\u201d|\u00ab[^\u00bb]+\u00bb")
+"""A single quote counts only outside of words, so that an apostrophe is not a quotation mark."""
+
+
+def find_vague_word(criterion: str) -> str:
+    """Return the word or phrase that makes ``criterion`` vague, or an empty string if the criterion can be tested.
+
+    >>> find_vague_word("THE SYSTEM SHALL be Fast"), find_vague_word("THE SYSTEM SHALL be fast: 200 ms")
+    ('Fast', '')
+    """
+    sentence = " ".join(criterion.split())
+    found = _VAGUE.search(sentence)
+    return "" if found is None or _MEASURE.search(sentence) else found[0]
+
+
+def find_form(sentence: str) -> Form | None:
+    """Return the form of ``sentence`` in any case, or None if it has none.
+
+    >>> find_form("While it runs, when the user quits, the program shall ask first")
+    'state'
+    """
+    form, rest = _split_first_word(sentence)
+    return None if form is None or _check_form(form, rest) else form
+
+
+def explain_breach(sentence: str) -> str:
+    """Return the sentence, the rule that it breaks and an example, or an empty string if it breaks none."""
+    form, rest = _split_first_word(sentence)
+    breach = _check_form(form, rest) if form else "it begins with none of THE, WHEN, WHILE, IF, WHERE, GIVEN"
+    return f'"{sentence}": {breach}. For example: {EXAMPLES[form or "event"]}' if breach else ""
+
+
+def _split_first_word(sentence: str) -> tuple[Form | None, str]:
+    """Return the form that the first word of ``sentence`` announces, and the rest of the sentence."""
+    sentence = sentence.strip()
+    first = _WORD.match(sentence)
+    return (_FORM_OF.get(first[0].lower()), sentence[first.end() :]) if first else (None, "")
+
+
+def _check_form(form: Form, rest: str) -> str:
+    """Return the rule of ``form`` that a sentence breaks, or an empty string; ``rest`` follows its first word."""
+    if form == "scenario":
+        return _check_scenario(rest)
+    shall = _SHALL.search(rest)
+    if shall is None:
+        return "it does not say what THE SYSTEM SHALL do"
+    if not _LETTER.search(rest, shall.end()):
+        return "nothing follows SHALL"
+    condition = rest[: shall.start()]
+    if form == "ubiquitous":
+        return "" if _LETTER.search(condition) else "there is nothing between THE and SHALL"
+    actors = list(_THE.finditer(condition))
+    if not actors or not _LETTER.search(condition, actors[-1].end()):
+        return "THE SYSTEM must come before SHALL"
+    if not _LETTER.search(condition[: actors[-1].start()]):
+        return "there is no condition before THE SYSTEM SHALL"
+    if form == "unwanted":
+        then = _THEN.search(condition)
+        if then is None or not _LETTER.search(condition[: then.start()]):
+            return "IF needs a condition and THEN before THE SYSTEM SHALL"
+    return ""
+
+
+def _check_scenario(rest: str) -> str:
+    """Return the rule that a sentence breaks whose GIVEN is followed by ``rest``, or an empty string."""
+    when = _WHEN.search(rest)
+    then = _THEN.search(rest, when.end() if when else 0)
+    if when is None or then is None:
+        return "GIVEN needs WHEN and THEN"
+    parts = (rest[: when.start()], rest[when.end() : then.start()], rest[then.end() :])
+    return "" if all(map(_LETTER.search, parts)) else "something must follow each of GIVEN, WHEN and THEN"
