@@ -1,4 +1,7 @@
-"""A small real project: its files, its git history, its pytest runs, and a bench on it for any model."""
+"""A small real project: its files, its git history, its test runs, and a bench on it for any model.
+
+Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
+"""
 
 import subprocess
 from collections.abc import Callable, Mapping
@@ -20,11 +23,13 @@ from cdd_agent.tdd.policy import Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import call, says
+from tests.fakes.suite import FakeSuite
 
 QUICK = """\
 [pytest]
@@ -95,11 +100,21 @@ class Project:
     repository: Repository
     interpreter: Interpreter
     bytecode: Path
+    runs_pytest: bool = False
+    """Whether its tests run in a child process, as a user's do."""
+    fake: FakeSuite
+    """Its tests as they run otherwise; script its ``answers``, read what was ``asked`` of it."""
     seen: list[Event] = field(default_factory=list)
 
     @classmethod
     def make(
-        cls, folder: Path, *, interpreter: Interpreter, bytecode: Path, files: Mapping[str, str] = FILES
+        cls,
+        folder: Path,
+        *,
+        interpreter: Interpreter,
+        bytecode: Path,
+        files: Mapping[str, str] = FILES,
+        runs_pytest: bool = False,
     ) -> "Project":
         """Write the files and commit them."""
         folder.mkdir(parents=True)
@@ -107,7 +122,14 @@ class Project:
         repository.may_run_hooks = lambda: True
         repository.git("config", "user.name", "Ada")
         repository.git("config", "user.email", "ada@example.org")
-        made = cls(folder=folder, repository=repository, interpreter=interpreter, bytecode=bytecode)
+        made = cls(
+            folder=folder,
+            repository=repository,
+            interpreter=interpreter,
+            bytecode=bytecode,
+            runs_pytest=runs_pytest,
+            fake=FakeSuite(root=folder, interpreter=interpreter),
+        )
         made.write(files)
         commit_paths(repository, "first", paths=files)
         return made
@@ -119,6 +141,19 @@ class Project:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
 
+    @property
+    def suite(self) -> Suite:
+        """The project's tests."""
+        if not self.runs_pytest:
+            return self.fake
+        return PytestSuite(
+            root=self.folder,
+            interpreter=self.interpreter,
+            sandbox=PlainSandbox(),
+            timeout_s=60,
+            bytecode=self.bytecode,
+        )
+
     def bench(
         self,
         model: Model,
@@ -127,19 +162,13 @@ class Project:
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
     ) -> Workbench:
-        """Real files, git and pytest, with ``model`` to answer."""
+        """Real files and git, the project's ``suite``, and ``model`` to answer."""
         private = private_folder(self.folder)
         return Workbench(
             repository=self.repository,
             snapshots=Snapshots(self.repository, left_out=left_out),
             workspace=Workspace(self.folder),
-            suite=PytestSuite(
-                root=self.folder,
-                interpreter=self.interpreter,
-                sandbox=PlainSandbox(),
-                timeout_s=60,
-                bytecode=self.bytecode,
-            ),
+            suite=self.suite,
             model=model,
             policy=Policy(
                 max_attempts=max_attempts,
