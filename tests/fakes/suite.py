@@ -15,6 +15,7 @@ import io
 import itertools
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 import pytest
@@ -41,6 +42,8 @@ from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, fa
 
 _ONE_AT_A_TIME = threading.RLock()
 """The import system and the working folder belong to the whole process."""
+
+_LIMIT_S = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,7 @@ class FakeSuite:
         else:
             if answer is not None:
                 answer(self.root)
-            with _ONE_AT_A_TIME, _import_from(self.root):
+            with _ONE_AT_A_TIME, _import_from(self.root), _limit_time():
                 run = _run_tests(self.root, targets, level=self.sandbox.level)
         if run.report is not None and keep is not None:
             keep.parent.mkdir(parents=True, exist_ok=True)
@@ -224,6 +227,25 @@ def _forget_importers(root: Path) -> None:
     for entry in list(sys.path_importer_cache):
         if entry == str(root) or entry.startswith(f"{root}{os.sep}"):
             del sys.path_importer_cache[entry]
+
+
+@contextlib.contextmanager
+def _limit_time() -> Iterator[None]:
+    """Raise in a test that does not end; its CPU time counts, so that a busy machine changes nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    before = signal.signal(signal.SIGVTALRM, _refuse_to_go_on)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _refuse_to_go_on(number: int, frame: FrameType | None) -> NoReturn:
+    raise NotImplementedError(f"what does not end within {_LIMIT_S} s takes the real suite")
 
 
 def _refuse_to_exit(status: int) -> NoReturn:
