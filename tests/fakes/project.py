@@ -3,9 +3,12 @@
 Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
 """
 
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -92,6 +95,29 @@ def content_as_it_is() -> Turn:
     return says(call("CompleteImplementation", implementation_files=[]))
 
 
+_TEMPLATES = tempfile.TemporaryDirectory(prefix="cdd-projects-")
+
+
+@lru_cache
+def _committed(files: tuple[tuple[str, str], ...]) -> Path:
+    """Make a repository with one commit of ``files``, to be copied."""
+    folder = Path(tempfile.mkdtemp(dir=_TEMPLATES.name))
+    repository = Repository.create(folder, template=False)
+    (folder / ".git" / "hooks").mkdir()
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    _write(folder, dict(files))
+    commit_paths(repository, "first", paths=[name for name, _ in files])
+    return folder
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """A project with one commit, and what happened on its benches."""
@@ -117,12 +143,11 @@ class Project:
         runs_pytest: bool = False,
     ) -> "Project":
         """Write the files and commit them."""
-        folder.mkdir(parents=True)
-        repository = Repository.create(folder)
+        shutil.copytree(_committed(tuple(files.items())), folder)
+        repository = Repository(folder)
         repository.may_run_hooks = lambda: True
-        repository.git("config", "user.name", "Ada")
-        repository.git("config", "user.email", "ada@example.org")
-        made = cls(
+        repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
+        return cls(
             folder=folder,
             repository=repository,
             interpreter=interpreter,
@@ -130,16 +155,10 @@ class Project:
             runs_pytest=runs_pytest,
             fake=FakeSuite(root=folder, interpreter=interpreter),
         )
-        made.write(files)
-        commit_paths(repository, "first", paths=files)
-        return made
 
     def write(self, files: Mapping[str, str]) -> None:
         """Put files into the work tree."""
-        for name, content in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+        _write(self.folder, files)
 
     @property
     def suite(self) -> Suite:
