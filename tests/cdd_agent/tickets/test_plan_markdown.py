@@ -12,6 +12,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import KINDS, Plan, Step, problems
 from cdd_agent.tickets.plan_markdown import load, parse, render
+from tests.fakes.examples import fewer
 
 TWO_STEPS = """\
 # Implementation Plan: Export as CSV
@@ -300,11 +301,13 @@ plans = st.builds(
 )
 
 
+@fewer()
 @given(plans)
 def test_every_plan_reads_back_as_it_was_printed(plan: Plan) -> None:
     assert read(render(plan)) == plan
 
 
+@fewer()
 @given(plans, st.text(), st.text())
 def test_any_text_in_a_plan_reads_back_or_is_refused(plan: Plan, title: str, text: str) -> None:
     step = dataclasses.replace(FIRST, title=title, description=text, files=(title,))
