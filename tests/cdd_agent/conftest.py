@@ -21,7 +21,14 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
+    """A project whose tests run in this process, within milliseconds."""
     return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode)
+
+
+@pytest.fixture
+def real_project(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Project:
+    """A project whose tests run as a user's do; each run takes half a second."""
+    return Project.make(tmp_path / "project", interpreter=interpreter, bytecode=bytecode, runs_pytest=True)
 
 
 @pytest.fixture(scope="session")

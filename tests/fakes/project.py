@@ -1,8 +1,14 @@
-"""A small real project: its files, its git history, its pytest runs, and a bench on it for any model."""
+"""A small real project: its files, its git history, its test runs, and a bench on it for any model.
 
+Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
+"""
+
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +26,13 @@ from cdd_agent.tdd.policy import Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
 from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import call, says
+from tests.fakes.suite import FakeSuite
 
 QUICK = """\
 [pytest]
@@ -87,6 +95,29 @@ def content_as_it_is() -> Turn:
     return says(call("CompleteImplementation", implementation_files=[]))
 
 
+_TEMPLATES = tempfile.TemporaryDirectory(prefix="cdd-projects-")
+
+
+@lru_cache
+def _committed(files: tuple[tuple[str, str], ...]) -> Path:
+    """Make a repository with one commit of ``files``, to be copied."""
+    folder = Path(tempfile.mkdtemp(dir=_TEMPLATES.name))
+    repository = Repository.create(folder, template=False)
+    (folder / ".git" / "hooks").mkdir()
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    _write(folder, dict(files))
+    commit_paths(repository, "first", paths=[name for name, _ in files])
+    return folder
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """A project with one commit, and what happened on its benches."""
@@ -95,29 +126,52 @@ class Project:
     repository: Repository
     interpreter: Interpreter
     bytecode: Path
+    runs_pytest: bool = False
+    """Whether its tests run in a child process, as a user's do."""
+    fake: FakeSuite
+    """Its tests as they run otherwise; script its ``answers``, read what was ``asked`` of it."""
     seen: list[Event] = field(default_factory=list)
 
     @classmethod
     def make(
-        cls, folder: Path, *, interpreter: Interpreter, bytecode: Path, files: Mapping[str, str] = FILES
+        cls,
+        folder: Path,
+        *,
+        interpreter: Interpreter,
+        bytecode: Path,
+        files: Mapping[str, str] = FILES,
+        runs_pytest: bool = False,
     ) -> "Project":
         """Write the files and commit them."""
-        folder.mkdir(parents=True)
-        repository = Repository.create(folder)
+        shutil.copytree(_committed(tuple(files.items())), folder)
+        repository = Repository(folder)
         repository.may_run_hooks = lambda: True
-        repository.git("config", "user.name", "Ada")
-        repository.git("config", "user.email", "ada@example.org")
-        made = cls(folder=folder, repository=repository, interpreter=interpreter, bytecode=bytecode)
-        made.write(files)
-        commit_paths(repository, "first", paths=files)
-        return made
+        repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
+        return cls(
+            folder=folder,
+            repository=repository,
+            interpreter=interpreter,
+            bytecode=bytecode,
+            runs_pytest=runs_pytest,
+            fake=FakeSuite(root=folder, interpreter=interpreter),
+        )
 
     def write(self, files: Mapping[str, str]) -> None:
         """Put files into the work tree."""
-        for name, content in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+        _write(self.folder, files)
+
+    @property
+    def suite(self) -> Suite:
+        """The project's tests."""
+        if not self.runs_pytest:
+            return self.fake
+        return PytestSuite(
+            root=self.folder,
+            interpreter=self.interpreter,
+            sandbox=PlainSandbox(),
+            timeout_s=60,
+            bytecode=self.bytecode,
+        )
 
     def bench(
         self,
@@ -127,19 +181,13 @@ class Project:
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
     ) -> Workbench:
-        """Real files, git and pytest, with ``model`` to answer."""
+        """Real files and git, the project's ``suite``, and ``model`` to answer."""
         private = private_folder(self.folder)
         return Workbench(
             repository=self.repository,
             snapshots=Snapshots(self.repository, left_out=left_out),
             workspace=Workspace(self.folder),
-            suite=PytestSuite(
-                root=self.folder,
-                interpreter=self.interpreter,
-                sandbox=PlainSandbox(),
-                timeout_s=60,
-                bytecode=self.bytecode,
-            ),
+            suite=self.suite,
             model=model,
             policy=Policy(
                 max_attempts=max_attempts,

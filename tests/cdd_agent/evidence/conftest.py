@@ -1,4 +1,4 @@
-"""Real projects in temporary folders."""
+"""Projects in temporary folders."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,8 +16,16 @@ Make: TypeAlias = Callable[..., Step]
 def make(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Make:
     """A step in a new project: what RED writes, what GREEN writes."""
 
-    def made(red: Mapping[str, str], green: Mapping[str, str], *, inside: str = "") -> Step:
+    def made(red: Mapping[str, str], green: Mapping[str, str], *, inside: str = "", runs_pytest: bool = False) -> Step:
         folder = tmp_path / "project"
-        return Step.make(folder, interpreter=interpreter, bytecode=bytecode, red=red, green=green, inside=inside)
+        return Step.make(
+            folder,
+            interpreter=interpreter,
+            bytecode=bytecode,
+            red=red,
+            green=green,
+            inside=inside,
+            runs_pytest=runs_pytest,
+        )
 
     return made

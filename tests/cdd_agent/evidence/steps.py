@@ -1,4 +1,4 @@
-"""Small real projects that have gone through RED and GREEN, ready to be confirmed."""
+"""Small projects that have gone through RED and GREEN, ready to be confirmed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,9 +12,11 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import Case, SuiteReport
 from tests.cdd_agent.evidence.requests import EMPTY
 from tests.fakes.project import QUICK
+from tests.fakes.suite import FakeSuite
 
 OLD_TEST = "tests/test_old.py::test_old"
 FILES = {
@@ -30,7 +32,7 @@ class Step:
     """One step of a project: RED is committed, GREEN is in the work tree and kept as a snapshot."""
 
     repository: Repository
-    suite: PytestSuite
+    suite: Suite
     red: str
     green: str
 
@@ -44,6 +46,7 @@ class Step:
         red: Mapping[str, str],
         green: Mapping[str, str],
         inside: str = "",
+        runs_pytest: bool = False,
     ) -> "Step":
         """``red`` and ``green`` are what the phases write; ``inside`` is the project's folder in the work tree."""
         root = folder / inside
@@ -58,7 +61,11 @@ class Step:
                 path.write_text(content)
             if files is not green:
                 commit_paths(repository, "RED", paths=[(Path(inside) / name).as_posix() for name in files])
-        suite = PytestSuite(root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+        suite: Suite = FakeSuite(root=root, interpreter=interpreter)
+        if runs_pytest:
+            suite = PytestSuite(
+                root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode
+            )
         kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
         return cls(repository=repository, suite=suite, red=str(repository.head()), green=kept.commit)
 

@@ -43,7 +43,7 @@ def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
 @pytest.mark.parametrize("name", ["a state machine", "an async function"])
 def test_an_honest_change_is_confirmed(name: str, make: Make) -> None:
     code, test, stated = HONEST[name]
-    step = make({"tests/test_product.py": IMPORTS + test}, {"product.py": code})
+    step = make({"tests/test_product.py": IMPORTS + test}, {"product.py": code}, runs_pytest=True)
     assert asked(step, step.request(TARGET, stated=stated)) == Findings()
 
 
@@ -52,7 +52,7 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     for number, (code, test, _) in enumerate(HONEST.values()):
         red[f"tests/test_{number}.py"] = IMPORTS.replace("product", f"product_{number}") + test
         green[f"product_{number}.py"] = code
-    step = make(red, green)
+    step = make(red, green, runs_pytest=True)
     run = step.suite.run()
     assert run.report is not None
     targets = newly_passing(run.report, baseline=report_of((OLD_TEST,)))
@@ -62,7 +62,7 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
 
 
 def test_the_work_tree_and_the_repository_stay_as_they_are_and_runs_are_told(make: Make) -> None:
-    step = make(RED, {"product.py": ADD})
+    step = make(RED, {"product.py": ADD}, runs_pytest=True)
     root = step.repository.root
 
     def state() -> tuple[object, ...]:
@@ -167,7 +167,7 @@ for name, module in list(sys.modules.items()):
 )
 def test_a_hidden_cheat_is_refused_by_the_runs(source: str, make: Make) -> None:
 
-    step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())})
+    step = make(RED, {"product.py": PATCHES.format(coded=base64.b64encode(source.encode()).decode())}, runs_pytest=True)
     found = codes(asked(step, step.request(TARGET)))
     assert found in (["canary_failed"], ["not_reproduced"]), "the latter where the plugin itself withstands the patch"
 
@@ -334,7 +334,7 @@ def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
         "def pytest_collection_modifyitems(items):\n"
         "    items[:] = [item for item in items if item.name in ('test_it', 'test_old')]\n"
     )
-    step = make({**RED, "conftest.py": refuses}, {"product.py": ADD})
+    step = make({**RED, "conftest.py": refuses}, {"product.py": ADD}, runs_pytest=True)
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
     assert found.notices[0].startswith("Tests with a known result cannot be added to this project")

@@ -9,12 +9,13 @@ import pytest
 
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from tests.cdd_agent.git.notes.written import copied
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    """A repository with one commit of two files."""
-    folder = tmp_path / "project"
+@pytest.fixture(scope="session")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit of two files, to be copied."""
+    folder = tmp_path_factory.mktemp("committed") / "project"
     folder.mkdir()
     made = Repository.create(folder)
     made.git("config", "user.name", "Ada")
@@ -23,7 +24,13 @@ def repository(tmp_path: Path) -> Repository:
     (folder / "sub").mkdir()
     (folder / "sub" / "b.txt").write_text("two\n")
     commit_paths(made, "first", paths=["a.txt", "sub/b.txt"])
-    return made
+    return folder
+
+
+@pytest.fixture
+def repository(committed: Path, tmp_path: Path) -> Repository:
+    """A repository with one commit of two files."""
+    return copied(committed, tmp_path / "project")
 
 
 @pytest.fixture

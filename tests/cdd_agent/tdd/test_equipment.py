@@ -97,15 +97,15 @@ def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> No
     assert "tests/test_more.py::test_more: assertion" in text
 
 
-def test_tests_that_cannot_run_show_what_pytest_said(project: Project) -> None:
-    project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+def test_tests_that_cannot_run_show_what_pytest_said(real_project: Project) -> None:
+    real_project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
+    run = named(tools_for("red", real_project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "pytest-99" in run.run({}).text
 
 
-def test_what_a_run_did_differently_is_told(project: Project) -> None:
-    project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+def test_what_a_run_did_differently_is_told(real_project: Project) -> None:
+    real_project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
+    run = named(tools_for("red", real_project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text
 
 

@@ -28,10 +28,10 @@ def test_files_that_the_tests_write_change_or_delete_are_put_back_and_kept(proje
     assert (project.folder / "mine.txt").read_text() == "mine\n"
 
 
-def test_a_run_that_comes_to_nothing_is_told_with_its_problem(project: Project) -> None:
-    project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
-    project.bench(ScriptedModel([])).run_suite("all tests")
-    finished = project.seen[-1]
+def test_a_run_that_comes_to_nothing_is_told_with_its_problem(real_project: Project) -> None:
+    real_project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
+    real_project.bench(ScriptedModel([])).run_suite("all tests")
+    finished = real_project.seen[-1]
     assert isinstance(finished, SuiteFinished)
     assert finished.problem is not None
     assert finished.passed == 0

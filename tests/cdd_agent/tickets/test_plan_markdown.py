@@ -22,6 +22,7 @@ from cdd_agent.tickets.plan_markdown import (
     render,
     split_lines,
 )
+from tests.fakes.examples import fewer
 
 TWO_STEPS = """\
 # Implementation Plan: Export as CSV
@@ -322,11 +323,13 @@ plans = st.builds(
 )
 
 
+@fewer()
 @given(plans)
 def test_every_plan_reads_back_as_it_was_printed(plan: Plan) -> None:
     assert read(render(plan)) == plan
 
 
+@fewer()
 @given(plans, st.text(), st.text())
 def test_any_text_in_a_plan_reads_back_or_is_refused(plan: Plan, title: str, text: str) -> None:
     step = dataclasses.replace(FIRST, title=title, description=text, files=(title,))

@@ -17,6 +17,7 @@ from cdd_agent.tickets.spec import (
     save,
     update,
 )
+from tests.fakes.examples import fewer
 
 FULL = """\
 # The exporter's ticket.
@@ -67,7 +68,6 @@ NATURAL = {
     "a heading and a backslash": "# is a heading, \\n is not: C:\\temp",
 }
 """What each sentence has that YAML would take for something else -> the sentence, as people write it unquoted."""
-
 
 COMMENTS = {"a heading and a backslash"}
 """What is a comment and no value behind a key."""
@@ -387,6 +387,7 @@ def criteria_of(texts_: list[str]) -> list[Criterion]:
     return [Criterion(id=f"AC-{number}", text=text) for number, text in enumerate(texts_, start=1) if text.strip()]
 
 
+@fewer()
 @given(sources, st.dictionaries(keys, texts), st.dictionaries(lists, st.lists(texts, max_size=4)))
 def test_every_change_reads_back_and_keeps_comments_and_other_values(
     source: str, new_texts: dict[str, str], new_lists: dict[str, list[str]]

@@ -18,6 +18,7 @@ from cdd_agent.work.handoff import (
     phase_name,
     sequence,
 )
+from tests.fakes.examples import fewer
 
 HANDOFF = Handoff(
     seq=2,
@@ -84,6 +85,7 @@ def changed(**changes: object) -> str:
     return json.dumps({key: value for key, value in {**json.loads(LINE), **changes}.items() if value is not ...})
 
 
+@fewer()
 @given(handoffs)
 def test_a_handoff_is_read_as_it_was_written(handoff: Handoff) -> None:
     line = encode(handoff)

@@ -7,6 +7,7 @@ from cdd_agent.evidence.request import Findings
 from cdd_agent.evidence.stubs.vacuity import NewTests, asks_by_kind, vacuous_tests
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
+from tests.fakes.suite import FakeSuite, no_report
 
 FILE = "tests/test_product.py"
 TARGET = f"{FILE}::test_it"
@@ -34,7 +35,7 @@ def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findi
     ids=["asserts nothing of it", "asserts nothing"],
 )
 def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(test: str, make: Make) -> None:
-    step = make({FILE: test}, {})
+    step = make({FILE: test}, {}, runs_pytest="True" in test)
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
     assert reason.message == (
@@ -102,9 +103,6 @@ def test_what_only_says_that_it_is_not_implemented_is_missing_too(make: Make) ->
 
 UNKNOWN = {
     "there can be no stub of product": "import product\n\n\ndef test_it():\n    pass\n",
-    "a run with stubs did not come to its end": (
-        "import old\n\n\ndef test_it():\n    while not old.is_done():\n        pass\n"
-    ),
     "more names are missing than 5 runs show": (
         f"from old import {', '.join(f'f{n}' for n in range(9))}\n\n\ndef test_it():\n    pass\n"
     ),
@@ -116,6 +114,16 @@ def test_what_cannot_be_found_out_is_told_and_refuses_nothing(why: str, make: Ma
     step = make({FILE: UNKNOWN[why]}, {})
     told = found(step, asked(step, sources=("old.py",)))
     assert told == Findings(notices=(f"Not checked whether the new tests judge any code: {why}.",))
+
+
+def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
+    step = make({FILE: "import old\n\n\ndef test_it():\n    while not old.is_done():\n        pass\n"}, {})
+    about = asked(step, sources=("old.py",))
+    assert isinstance(step.suite, FakeSuite)
+    step.suite.answers.append(no_report("the tests did not end within 5 s"))
+    assert found(step, about).notices == (
+        "Not checked whether the new tests judge any code: a run with stubs did not come to its end.",
+    )
 
 
 def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make) -> None:

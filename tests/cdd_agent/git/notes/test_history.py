@@ -28,8 +28,6 @@ from tests.cdd_agent.git.notes.written import (
     top,
 )
 
-NOTES = 10_000
-
 
 def damage_of(repository: Repository) -> NotesDamaged:
     with pytest.raises(NotesDamaged) as caught:
@@ -256,14 +254,17 @@ def cost_of(ask: Callable[[], object]) -> float:
     return min(tries)
 
 
-def test_ten_thousand_notes_are_read_at_once(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_notes_are_read_at_once(
+    count: int, *, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """A process for each note would take a thousand times as long as listing them."""
     (tmp_path / "project").mkdir()
-    repository = imported(tmp_path / "project", count=NOTES)
+    repository = imported(tmp_path / "project", count=count)
     entries = history(repository)
     log = plain(repository.root, "log", "--format=%H").stdout.decode().split()
     assert [entry.commit for entry in entries] == log
-    assert [entry.latest.cycle_number for entry in entries] == list(range(NOTES, 0, -1))
+    assert [entry.latest.cycle_number for entry in entries] == list(range(count, 0, -1))
     listed = cost_of(lambda: plain(repository.root, "notes", f"--ref={REF}", "list"))
     read = cost_of(lambda: history(repository))
     record_property("cpu_s", f"history {read:.2f}, notes list {listed:.3f}")

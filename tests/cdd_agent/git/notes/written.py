@@ -1,5 +1,8 @@
 """Commits and handoffs to try notes on."""
 
+import shutil
+from pathlib import Path
+
 from cdd_agent.git.notes.store import REF, append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import (
@@ -13,6 +16,14 @@ from cdd_agent.work.handoff import (
     sequence,
 )
 from tests.cdd_agent.git.hostile.repository import plain
+
+
+def copied(template: Path, folder: Path) -> Repository:
+    """A copy of a repository, to be changed."""
+    shutil.copytree(template, folder, symlinks=True)
+    repository = Repository(folder)
+    repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
+    return repository
 
 
 def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str = "b0") -> Handoff:
