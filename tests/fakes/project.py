@@ -3,9 +3,13 @@
 Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
 """
 
+import atexit
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -92,6 +96,27 @@ def content_as_it_is() -> Turn:
     return says(call("CompleteImplementation", implementation_files=[]))
 
 
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+@cache
+def _committed(files: tuple[tuple[str, str], ...]) -> Path:
+    """Commit the files once in this process; a copy of them takes no git process."""
+    base = Path(tempfile.mkdtemp(prefix="cdd-project-"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    folder = base / "project"
+    _write(folder, dict(files))
+    repository = Repository.create(folder)
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    commit_paths(repository, "first", paths=dict(files))
+    return folder
+
+
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """A project with one commit, and what happened on its benches."""
@@ -116,13 +141,11 @@ class Project:
         files: Mapping[str, str] = FILES,
         runs_pytest: bool = False,
     ) -> "Project":
-        """Write the files and commit them."""
-        folder.mkdir(parents=True)
-        repository = Repository.create(folder)
+        """Create a repository in ``folder`` whose only commit holds the files."""
+        shutil.copytree(_committed(tuple(files.items())), folder, symlinks=True)
+        repository = Repository(folder)
         repository.may_run_hooks = lambda: True
-        repository.git("config", "user.name", "Ada")
-        repository.git("config", "user.email", "ada@example.org")
-        made = cls(
+        return cls(
             folder=folder,
             repository=repository,
             interpreter=interpreter,
@@ -130,16 +153,21 @@ class Project:
             runs_pytest=runs_pytest,
             fake=FakeSuite(root=folder, interpreter=interpreter),
         )
-        made.write(files)
-        commit_paths(repository, "first", paths=files)
+
+    def copy(self, folder: Path) -> "Project":
+        """Copy the project with its history, its runs and what was seen of them."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        made = replace(self.moved(folder), repository=Repository(folder), seen=list(self.seen))
+        made.repository.may_run_hooks = self.repository.may_run_hooks
         return made
+
+    def moved(self, folder: Path) -> "Project":
+        """Return the same repository and events, with its files and tests in another folder."""
+        return replace(self, folder=folder, fake=replace(self.fake, root=folder))
 
     def write(self, files: Mapping[str, str]) -> None:
         """Put files into the work tree."""
-        for name, content in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+        _write(self.folder, files)
 
     @property
     def suite(self) -> Suite:
