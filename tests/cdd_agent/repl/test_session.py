@@ -56,8 +56,9 @@ def run(project: Path, *lines: str | type[BaseException], first: str = "", typed
     return code, shown.getvalue()
 
 
-def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
-    sitting = Sitting(project, runs_pytest=True)
+@pytest.mark.parametrize("runs_pytest", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_ticket_goes_from_question_to_commits(project: Path, *, runs_pytest: bool) -> None:
+    sitting = Sitting(project, runs_pytest=runs_pytest)
     assert "What should `1h90` be?" in sitting.says("/spec")
     assert sitting.where == ("spec", SLUG)
     answered = sitting.says(ANSWER)

@@ -101,8 +101,8 @@ def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(stopped_after: 
             1, [plan(1, done=0), writes(TESTS, FIRST), writes(SOURCE, RIGHT), nothing()], marks=pytest.mark.slow
         ),
         pytest.param(2, [writes(SOURCE, RIGHT), nothing()], marks=pytest.mark.slow),
-        (3, [nothing()]),
-        pytest.param(4, [], marks=pytest.mark.slow),
+        pytest.param(3, [nothing()], marks=pytest.mark.slow),
+        (4, []),
     ],
 )
 def test_notes_that_were_made_up_from_the_commits_are_enough(
