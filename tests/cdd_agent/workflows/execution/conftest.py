@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -111,7 +112,7 @@ def make_work(project: Project, content: str) -> Work:
 
 @pytest.fixture
 def work(project: Project) -> MakeWork:
-    return lambda content=ONE: make_work(project, content)
+    return partial(make_work, project)
 
 
 class Grounds:
