@@ -1,10 +1,14 @@
 """Projects for tests of the prompt and the command line: an example that was played to its end, and a fresh copy."""
 
+import atexit
 import io
 import os
+import platform
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +27,7 @@ from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.standing import Standing
 from cdd_agent.review.review import Review
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
@@ -30,6 +35,7 @@ from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.program import played
+from tests.fakes.suite import FakeSuite
 
 EXAMPLE = next(example for example in examples() if example.name == "minutes-lost")
 SLUG = EXAMPLE.script.ticket
@@ -38,8 +44,16 @@ ANSWER = EXAMPLE.script.answers[0]
 
 
 def fresh(folder: Path) -> Path:
-    """The example's project in a new repository, its ticket not begun."""
-    shutil.copytree(EXAMPLE.folder / "project", folder)
+    """Create the example's project in a new repository, its ticket not begun."""
+    return copied(_committed(), folder)
+
+
+@cache
+def _committed() -> Path:
+    """Commit the example's project once in this process; a copy of it takes no git process."""
+    base = Path(tempfile.mkdtemp(prefix="cdd-example-"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    folder = Path(shutil.copytree(EXAMPLE.folder / "project", base / "project"))
     repository = Repository.create(folder)
     repository.git("config", "user.name", "me")
     repository.git("config", "user.email", "me@localhost")
@@ -67,10 +81,21 @@ def captured(width: int = 80) -> Iterator[tuple[Screen, io.StringIO]]:
     yield screen, stream
 
 
-class ProjectCrew:
-    """The agents of a real project, the model played from a recording."""
+def in_process(project: Path) -> FakeSuite:
+    """Return the project's tests, run in this process; the interpreter is not asked what it is."""
+    path = Path(os.environ["CDD_PYTHON"])
+    python = platform.python_version()
+    return FakeSuite(
+        root=project, interpreter=Interpreter(path=path, origin="CDD_PYTHON", python=python, pytest=pytest.__version__)
+    )
 
-    def __init__(self, project: Path, *, screen: Screen, replay: Path | None = RECORDING) -> None:
+
+class ProjectCrew:
+    """The agents of a real project, the model played from a recording, its tests run in this process or by pytest."""
+
+    def __init__(
+        self, project: Path, *, screen: Screen, replay: Path | None = RECORDING, runs_pytest: bool = False
+    ) -> None:
         self.standing = Standing()
         self._sinks = [self.standing.write, Renderer(screen).write]
         self._composition = Composition(
@@ -78,6 +103,8 @@ class ProjectCrew:
             emit=self._emit,
             environment={name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")},
         )
+        if not runs_pytest:
+            vars(self._composition.adapters)["suite"] = in_process(self.root)
         self.workshop: Workshop = self._composition
         self.transcript = Transcript(project, clock=self._composition.adapters.clock, tell=self._emit)
         self._composition.transcript = self.transcript

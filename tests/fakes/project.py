@@ -3,12 +3,13 @@
 Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
 """
 
+import atexit
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -95,27 +96,25 @@ def content_as_it_is() -> Turn:
     return says(call("CompleteImplementation", implementation_files=[]))
 
 
-_TEMPLATES = tempfile.TemporaryDirectory(prefix="cdd-projects-")
-
-
-@lru_cache
-def _committed(files: tuple[tuple[str, str], ...]) -> Path:
-    """Make a repository with one commit of ``files``, to be copied."""
-    folder = Path(tempfile.mkdtemp(dir=_TEMPLATES.name))
-    repository = Repository.create(folder, template=False)
-    (folder / ".git" / "hooks").mkdir()
-    repository.git("config", "user.name", "Ada")
-    repository.git("config", "user.email", "ada@example.org")
-    _write(folder, dict(files))
-    commit_paths(repository, "first", paths=[name for name, _ in files])
-    return folder
-
-
 def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+
+
+@cache
+def _committed(files: tuple[tuple[str, str], ...]) -> Path:
+    """Commit the files once in this process; a copy of them takes no git process."""
+    base = Path(tempfile.mkdtemp(prefix="cdd-project-"))
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    folder = base / "project"
+    _write(folder, dict(files))
+    repository = Repository.create(folder)
+    repository.git("config", "user.name", "Ada")
+    repository.git("config", "user.email", "ada@example.org")
+    commit_paths(repository, "first", paths=dict(files))
+    return folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +141,8 @@ class Project:
         files: Mapping[str, str] = FILES,
         runs_pytest: bool = False,
     ) -> "Project":
-        """Write the files and commit them."""
-        shutil.copytree(_committed(tuple(files.items())), folder)
+        """Create a repository in ``folder`` whose only commit holds the files."""
+        shutil.copytree(_committed(tuple(files.items())), folder, symlinks=True)
         repository = Repository(folder)
         repository.may_run_hooks = lambda: True
         repository.git("update-index", "-q", "--refresh")  # the index knows the files by their inodes
@@ -155,6 +154,17 @@ class Project:
             runs_pytest=runs_pytest,
             fake=FakeSuite(root=folder, interpreter=interpreter),
         )
+
+    def copy(self, folder: Path) -> "Project":
+        """Copy the project with its history, its runs and what was seen of them."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        made = replace(self.moved(folder), repository=Repository(folder), seen=list(self.seen))
+        made.repository.may_run_hooks = self.repository.may_run_hooks
+        return made
+
+    def moved(self, folder: Path) -> "Project":
+        """Return the same repository and events, with its files and tests in another folder."""
+        return replace(self, folder=folder, fake=replace(self.fake, root=folder))
 
     def write(self, files: Mapping[str, str]) -> None:
         """Put files into the work tree."""

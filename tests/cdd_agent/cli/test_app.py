@@ -227,12 +227,12 @@ def in_shell(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
     ("command", "code"),
     [
         ("status >&-", 0),
-        ("status <&-", 0),
-        ("<&-", 0),
-        ("status nope 2>&-", 2),
+        pytest.param("status <&-", 0, marks=pytest.mark.slow),
+        pytest.param("<&-", 0, marks=pytest.mark.slow),
+        pytest.param("status nope 2>&-", 2, marks=pytest.mark.slow),
         ("nope <&- >&- 2>&-", 2),
         ("--version >&-", 0),
-        ("status nope 2>/dev/full", 2),
+        pytest.param("status nope 2>/dev/full", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_standard_stream_that_is_closed_changes_no_exit_code(command: str, code: int, *, tmp_path: Path) -> None:
@@ -258,7 +258,9 @@ def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path
     assert ended.stderr.startswith("error: No space left on device.\nhint: make room on that disk (df -h ")
 
 
-@pytest.mark.parametrize("command", ["", "status", "demo"])
+@pytest.mark.parametrize(
+    "command", ["status", *(pytest.param(command, marks=pytest.mark.slow) for command in ("", "demo"))]
+)
 def test_a_current_folder_that_has_been_removed_is_told(command: str, *, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     ended = in_shell(

@@ -112,7 +112,13 @@ def test_ctrl_d_at_once_leaves(window: Window) -> None:
     window.wait_until_closed()
 
 
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"})),
+    ],
+)
 def test_a_pipe_gets_plain_lines_whatever_the_environment(
     finished: Path, tmp_path: Path, variables: dict[str, str]
 ) -> None:

@@ -24,7 +24,7 @@ def test_none_yet_is_worth_knowing_and_nothing_is_missing(premises: Premises) ->
     ("name", "text", "told"),
     [
         ("test_two.py", "import not_there\n", "1 error"),
-        ("conftest.py", "import not_there\n", "No module named 'not_there'"),
+        pytest.param("conftest.py", "import not_there\n", "No module named 'not_there'", marks=pytest.mark.slow),
         ("pytest.ini", "[pytest]\nminversion = 99\n", "'minversion' requires pytest-99"),
         ("conftest.py", "import os\nos._exit(3)\n", "status 3"),
     ],

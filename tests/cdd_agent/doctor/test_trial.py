@@ -17,8 +17,11 @@ class Silent:
         return Result(exit_status=3, head="Killed", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level)
 
 
-def test_two_tests_are_told_apart(premises: Premises) -> None:
+def test_two_tests_are_told_apart_and_nothing_is_left_behind(premises: Premises) -> None:
+    before = sorted(Path(premises.root).rglob("*"))
     assert try_plugin(premises.suite()) is None
+    assert sorted(Path(premises.root).rglob("*")) == before
+    assert isinstance(premises.suite().sandbox, PlainSandbox)
 
 
 def test_a_project_s_own_configuration_takes_no_part(premises: Premises) -> None:
@@ -30,10 +33,3 @@ def test_no_report_is_told(premises: Premises) -> None:
     told = try_plugin(premises.suite().shut_in(Silent()))
     assert told is not None
     assert "status 3" in told
-
-
-def test_it_leaves_nothing_behind(premises: Premises) -> None:
-    before = sorted(Path(premises.root).rglob("*"))
-    try_plugin(premises.suite())
-    assert sorted(Path(premises.root).rglob("*")) == before
-    assert isinstance(premises.suite().sandbox, PlainSandbox)

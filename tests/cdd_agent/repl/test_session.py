@@ -17,10 +17,11 @@ from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fre
 class Sitting:
     """A session over a project, its lines given one by one."""
 
-    def __init__(self, project: Path, *, replay: Path | None = RECORDING) -> None:
+    def __init__(self, project: Path, *, replay: Path | None = RECORDING, runs_pytest: bool = False) -> None:
         with captured(width=200) as (screen, self._shown):
             self.screen = screen
-        self.session = Session(ProjectCrew(project, screen=screen, replay=replay), screen=screen, read=self._no_line)
+        crew = ProjectCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
+        self.session = Session(crew, screen=screen, read=self._no_line)
 
     def says(self, line: str) -> str:
         """What is printed in answer to ``line``."""
@@ -55,8 +56,9 @@ def run(project: Path, *lines: str | type[BaseException], first: str = "", typed
     return code, shown.getvalue()
 
 
-def test_a_ticket_goes_from_question_to_commits(project: Path) -> None:
-    sitting = Sitting(project)
+@pytest.mark.parametrize("runs_pytest", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_ticket_goes_from_question_to_commits(project: Path, *, runs_pytest: bool) -> None:
+    sitting = Sitting(project, runs_pytest=runs_pytest)
     assert "What should `1h90` be?" in sitting.says("/spec")
     assert sitting.where == ("spec", SLUG)
     answered = sitting.says(ANSWER)

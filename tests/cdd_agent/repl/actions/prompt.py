@@ -20,9 +20,11 @@ class ScriptedCrew(ProjectCrew):
 class Prompt:
     """One sitting; another one over the same project is another start of the program."""
 
-    def __init__(self, project: Path, *, model: Model | None = None, replay: Path | None = None) -> None:
+    def __init__(
+        self, project: Path, *, model: Model | None = None, replay: Path | None = None, runs_pytest: bool = False
+    ) -> None:
         with captured(width=120) as (screen, self._shown):
-            self.crew = ScriptedCrew(project, screen=screen, replay=replay)
+            self.crew = ScriptedCrew(project, screen=screen, replay=replay, runs_pytest=runs_pytest)
         if model is not None:
             self.crew.use(model)
         self.session = Session(self.crew, screen=screen, read=self._no_line)

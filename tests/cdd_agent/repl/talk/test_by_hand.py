@@ -142,7 +142,7 @@ def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) 
     assert "nothing is left to do" in made.says("")
 
 
-@pytest.mark.parametrize("words", ["skip 1", "done 1"])
+@pytest.mark.parametrize("words", ["skip 1", pytest.param("done 1", marks=pytest.mark.slow)])
 def test_a_number_is_that_of_the_plan_that_was_seen(talk: MakeTalk, words: str) -> None:
     made = talk(CHAIN, ScriptedModel([writes("a.md", "# a\n")]))
     made.says("")

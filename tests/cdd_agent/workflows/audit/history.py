@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from cdd_agent.events import Event, SuiteFinished
-from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tdd.policy import WorkItem
@@ -90,8 +88,7 @@ class History:
 
     def copy(self, folder: Path) -> "History":
         """The same in another folder, to be changed."""
-        shutil.copytree(self.project.folder, folder, symlinks=True)
-        return History(project=replace(self.project, folder=folder, repository=Repository(folder)))
+        return History(project=self.project.copy(folder))
 
     def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[Audited, ...]:
         """What an audit says."""

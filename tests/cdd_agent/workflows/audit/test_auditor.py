@@ -245,7 +245,8 @@ def test_a_test_that_was_changed_between_red_and_green_is_named(history: History
 
 
 @pytest.mark.slow
-def test_what_configures_pytest_belongs_to_the_tests(history: History) -> None:
+def test_what_configures_pytest_belongs_to_the_tests(real_history: History) -> None:
+    history = real_history
     remake(history, "feat", {"pytest.ini": (history.project.folder / "pytest.ini").read_text() + "markers = x\n"})
     assert ("GREEN", "feat", "tests") in history.wrong()
 
@@ -381,7 +382,8 @@ def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: st
 
 
 @pytest.mark.slow
-def test_what_needs_files_that_git_ignores_cannot_be_told(project: Project) -> None:
+def test_what_needs_files_that_git_ignores_cannot_be_told(real_project: Project) -> None:
+    project = real_project
     project.write({"rate.log": "10"})
     test = "from discount import discount\n\n\ndef test_discount():\n    assert discount(100) == 90\n"
     code = "def discount(price):\n    return price - int(open('rate.log').read())\n"
@@ -393,7 +395,9 @@ def test_what_needs_files_that_git_ignores_cannot_be_told(project: Project) -> N
 
 
 @pytest.mark.slow
-def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(history: History) -> None:
+def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(real_history: History) -> None:
+    history = real_history
+
     class Broken:
         level = "none"
 
@@ -406,7 +410,8 @@ def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(history:
 
 
 @pytest.mark.slow
-def test_a_tree_that_does_not_run_to_its_end_where_others_do_is_not_green(history: History) -> None:
+def test_a_tree_that_does_not_run_to_its_end_where_others_do_is_not_green(real_history: History) -> None:
+    history = real_history
     remake(history, "feat", {"discount.py": "import os\n\nos._exit(0)\n"})
     assert ("GREEN", "feat", "run") in history.wrong()
     assert any("do not run to their end" in event.told for event in checked(history))

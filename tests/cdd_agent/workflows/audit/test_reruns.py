@@ -39,7 +39,7 @@ def test_a_project_inside_the_work_tree_is_audited_there(
     tmp_path: Path, interpreter: Interpreter, bytecode: Path
 ) -> None:
     top = Project.make(tmp_path / "top", interpreter=interpreter, bytecode=bytecode, files={"README.md": "All.\n"})
-    inner = replace(top, folder=top.folder / "services" / "sale")
+    inner = top.moved(top.folder / "services" / "sale")
     inner.folder.mkdir(parents=True)
     inner.write(FILES)
     top.git("add", "services")

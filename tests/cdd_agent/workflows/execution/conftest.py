@@ -1,12 +1,15 @@
-"""A ticket with spec and plan in the small real project, and an Executor on it."""
+"""A ticket with spec and plan in the small project, an Executor on it, and runs that are made once and copied."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from cdd_agent.model.port import Model
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -14,8 +17,8 @@ from cdd_agent.work.state import RunState
 from cdd_agent.workflows.execution.documents import ticket_folders
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.clock import FakeClock
-from tests.fakes.model import ScriptedModel
-from tests.fakes.project import Project
+from tests.fakes.model import ScriptedModel, says
+from tests.fakes.project import Project, red, writes
 
 SPEC = """\
 schema: cdd/1
@@ -43,6 +46,8 @@ def plan(*steps: tuple[int, str, str], kind: str = "docs") -> str:
 
 
 ONE = plan((1, "Ten percent off", "none"))
+CHAIN = plan((1, "First", "3"), (2, "Second", "none"), (3, "Third", "2"))
+FEATURE = plan((1, "Ten percent off", "none"), kind="feature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,17 @@ class Work:
         )
         return Executor(self.ticket, bench=bench, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
 
+    def run_all(self, model: Model, *, allow_dirty: bool = False) -> None:
+        """Run all steps, as ``cdd exec`` does."""
+        executor = self.executor(model, allow_dirty=allow_dirty)
+        with executor.running():
+            executor.run_all()
+
+    def copy(self, folder: Path) -> "Work":
+        """Copy the project with the ticket and all that was done for it."""
+        project = self.project.copy(folder)
+        return Work(project=project, ticket=tickets.find(folder, self.ticket.slug))
+
     @property
     def saved(self) -> RunState:
         """The state on disk."""
@@ -86,12 +102,77 @@ class Work:
 MakeWork = Callable[[str], Work]
 
 
+def make_work(project: Project, content: str) -> Work:
+    """Add a ticket with this plan to the project."""
+    ticket = tickets.create(project.folder, "sale", title="A sale", type="feature")
+    ticket.spec_path.write_text(SPEC)
+    ticket.plan_path.write_text(content)
+    return Work(project=project, ticket=ticket)
+
+
 @pytest.fixture
 def work(project: Project) -> MakeWork:
-    def make(content: str = ONE) -> Work:
-        ticket = tickets.create(project.folder, "sale", title="A sale", type="feature")
-        ticket.spec_path.write_text(SPEC)
-        ticket.plan_path.write_text(content)
-        return Work(project=project, ticket=ticket)
+    return partial(make_work, project)
 
-    return make
+
+class Grounds:
+    """Runs that many tests begin with; never to be changed, but copied."""
+
+    def __init__(self, folder: Path, *, interpreter: Interpreter, bytecode: Path) -> None:
+        """Nothing is run yet."""
+        self._folder = folder
+        self._interpreter = interpreter
+        self._bytecode = bytecode
+        self._made: dict[str, Work] = {}
+
+    def make(self, name: str, content: str, run: Callable[[Work], object]) -> Work:
+        """Return the ticket with this plan after ``run``, which is called once for each ``name``."""
+        if name not in self._made:
+            project = Project.make(self._folder / name, interpreter=self._interpreter, bytecode=self._bytecode)
+            work = make_work(project, content)
+            run(work)
+            self._made[name] = work
+        return self._made[name]
+
+
+@pytest.fixture(scope="session")
+def grounds(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path) -> Grounds:
+    return Grounds(tmp_path_factory.mktemp("grounds"), interpreter=interpreter, bytecode=bytecode)
+
+
+@pytest.fixture
+def completed(grounds: Grounds, tmp_path: Path) -> Work:
+    """The only step is completed, by a file ``a.md``."""
+
+    def run(work: Work) -> None:
+        work.run_all(ScriptedModel([writes("a.md", "# a\n")]))
+
+    return grounds.make("completed", ONE, run).copy(tmp_path / "project")
+
+
+@pytest.fixture
+def chained(grounds: Grounds, tmp_path: Path) -> Work:
+    """Three steps, of which the first depends on the last, are completed by files ``a.md`` to ``c.md``."""
+
+    def run(work: Work) -> None:
+        work.run_all(ScriptedModel([writes(f"{name}.md", name) for name in "abc"]))
+
+    return grounds.make("chained", CHAIN, run).copy(tmp_path / "project")
+
+
+@pytest.fixture
+def failed(grounds: Grounds, tmp_path: Path) -> Work:
+    """The only step has failed: the model changed nothing, for 100 tokens each way."""
+    ground = grounds.make("failed", ONE, lambda work: work.run_all(ScriptedModel([says("No.", tokens=100)])))
+    return ground.copy(tmp_path / "project")
+
+
+@pytest.fixture
+def interrupted(grounds: Grounds, tmp_path: Path) -> Work:
+    """The only step was interrupted in GREEN; RED has landed."""
+
+    def run(work: Work) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            work.run_all(ScriptedModel([red(), KeyboardInterrupt()]))
+
+    return grounds.make("interrupted", FEATURE, run).copy(tmp_path / "project")

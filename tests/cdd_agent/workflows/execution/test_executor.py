@@ -1,5 +1,6 @@
 import json
-import multiprocessing
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,13 @@ from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelE
 from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
 from cdd_agent.model.recorded import RecordedTurn, print_turns
 from cdd_agent.options import Options
-from cdd_agent.storage import exclusive
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
-from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.cdd_agent.workflows.execution.conftest import CHAIN, FEATURE, ONE, MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, says
+from tests.fakes.program import ROOT
 from tests.fakes.project import CODE, QUICK, Project, green, red, writes
-
-CHAIN = plan((1, "First", "3"), (2, "Second", "none"), (3, "Third", "2"))
 
 
 def does(name: str) -> ScriptedModel:
@@ -31,9 +30,8 @@ def run_all(work: Work, model: ScriptedModel, *, allow_dirty: bool = False) -> N
         executor.run_all()
 
 
-def test_a_plan_is_carried_out_in_the_order_of_its_dependencies(work: MakeWork, project: Project) -> None:
-    made = work(CHAIN)
-    run_all(made, ScriptedModel([writes(f"{name}.md", name) for name in "abc"]))
+def test_a_plan_is_carried_out_in_the_order_of_its_dependencies(chained: Work) -> None:
+    made, project = chained, chained.project
     assert project.log == ["plan: A sale", "docs: Second", "docs: Third", "docs: First"]
     assert made.statuses == {1: "completed", 2: "completed", 3: "completed"}
     state = made.saved
@@ -46,7 +44,7 @@ def test_a_plan_is_carried_out_in_the_order_of_its_dependencies(work: MakeWork, 
 
 
 def test_a_feature_is_carried_out_test_first(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    made = work(FEATURE)
     run_all(made, ScriptedModel([red(), green()]))
     assert project.log == ["plan: A sale", "test: Ten percent off", "feat: Ten percent off"]
     step = made.saved.execution(1)
@@ -58,6 +56,8 @@ def test_a_feature_is_carried_out_test_first(work: MakeWork, project: Project) -
 def test_a_failed_step_stops_the_run_says_why_and_can_be_tried_again(work: MakeWork, project: Project) -> None:
     made = work(plan((1, "First", "none"), (2, "Second", "none")))
     run_all(made, ScriptedModel([says("No.")]))
+    (started,) = [event for event in project.seen if isinstance(event, StepStarted)]
+    assert (started.number, started.total, started.title) == (1, 2, "First"), "steps are counted as they start"
     assert (made.statuses, made.saved.status) == ({1: "failed", 2: "pending"}, Status.FAILED)
     assert "no_change" in str(made.saved.execution(1).error)
     assert project.log == ["plan: A sale"]
@@ -91,10 +91,8 @@ def test_what_depends_on_a_skipped_step_is_skipped_with_the_reason_and_comes_bac
     assert [event.status for event in project.seen if isinstance(event, StepFinished)] == ["skipped"] * 3
 
 
-def test_an_interrupted_run_goes_on_where_it_was(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
-    with pytest.raises(KeyboardInterrupt):
-        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+def test_an_interrupted_run_goes_on_where_it_was(interrupted: Work) -> None:
+    made, project = interrupted, interrupted.project
     assert made.statuses == {1: "in_progress"}
     assert project.status == ""
     executor = made.executor(ScriptedModel([green()]))
@@ -106,10 +104,8 @@ def test_an_interrupted_run_goes_on_where_it_was(work: MakeWork, project: Projec
     assert attempts == ["red", "green", "green"]
 
 
-def test_a_step_in_progress_can_be_begun_anew_or_left_out(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
-    with pytest.raises(KeyboardInterrupt):
-        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+def test_a_step_in_progress_can_be_begun_anew_or_left_out(interrupted: Work) -> None:
+    made, project = interrupted, interrupted.project
     executor = made.executor()
     with executor.running():
         executor.skip(1, reason="skipped by the user")
@@ -117,12 +113,8 @@ def test_a_step_in_progress_can_be_begun_anew_or_left_out(work: MakeWork, projec
     assert (made.statuses, project.status) == ({1: "skipped"}, "")
 
 
-def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_anew(
-    work: MakeWork, project: Project
-) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
-    with pytest.raises(KeyboardInterrupt):
-        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
+def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_anew(interrupted: Work) -> None:
+    made, project = interrupted, interrupted.project
     for ref in project.git("for-each-ref", "--format=%(refname)", "refs/cdd").split():
         project.git("update-ref", "-d", ref)
     project.write({"mine.txt": "mine\n"})
@@ -139,11 +131,9 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     assert made.statuses == {1: "pending"}
 
 
-def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
-    with pytest.raises(KeyboardInterrupt):
-        run_all(made, ScriptedModel([red(), KeyboardInterrupt()]))
-    more = plan((1, "Ten percent off", "none"), kind="feature") + plan((2, "Say so", "1")).partition("## Steps\n")[2]
+def test_a_plan_that_is_edited_in_the_middle_of_a_step_is_committed_after_it(interrupted: Work) -> None:
+    made, project = interrupted, interrupted.project
+    more = FEATURE + plan((2, "Say so", "1")).partition("## Steps\n")[2]
     made.ticket.plan_path.write_text(more)
     run_all(made, ScriptedModel([green(), writes("a.md", "a")]))
     assert project.log == [
@@ -195,19 +185,20 @@ def test_uncommitted_changes_are_refused_before_anything_happens(work: MakeWork,
     assert project.status == "?? mine.txt"
 
 
-def test_the_state_is_on_disk_after_every_change(work: MakeWork) -> None:
-    made = work(ONE)
+def test_the_state_is_on_disk_after_every_change(failed: Work) -> None:
+    made = failed
     executor = made.executor(does("a"))
     with executor.running():
+        executor.retry(1)
+        assert made.statuses == {1: "pending"}
         executor.run_all()
         assert made.statuses == {1: "completed"}
         assert made.saved.execution(1).attempts[0].verdict == "open"
     assert made.ticket.state_path.with_name("execution-state.json.bak").exists()
 
 
-def test_what_the_model_uses_is_added_up_over_all_runs(work: MakeWork) -> None:
-    made = work(ONE)
-    run_all(made, ScriptedModel([says("No.", tokens=100)]))
+def test_what_the_model_uses_is_added_up_over_all_runs(failed: Work) -> None:
+    made = failed
     assert made.saved.usage.input_tokens == 100
     executor = made.executor(ScriptedModel([says("No.", tokens=20)]))
     with executor.running():
@@ -216,27 +207,29 @@ def test_what_the_model_uses_is_added_up_over_all_runs(work: MakeWork) -> None:
     assert (made.saved.usage.input_tokens, made.saved.usage.output_tokens) == (120, 120)
 
 
-def hold(lock: Path, ready: "multiprocessing.synchronize.Event", over: "multiprocessing.synchronize.Event") -> None:
-    with exclusive(lock, purpose="Testing"):
-        ready.set()
-        over.wait(30)
+HOLDS = """\
+import sys
+from pathlib import Path
+
+from cdd_agent.storage import exclusive
+
+with exclusive(Path(sys.argv[1]), purpose="Testing"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.mark.parametrize("lock", [".git/cdd-exec.lock", ".cdd/locks/sale.lock"])
 def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, *, project: Project, lock: str) -> None:
-    made = work(ONE)
-    executor = made.executor()
-    spawn = multiprocessing.get_context("spawn")
-    ready, over = spawn.Event(), spawn.Event()
-    other = spawn.Process(target=hold, args=(project.folder / lock, ready, over))
-    other.start()
-    try:
-        assert ready.wait(30)
+    executor = work(ONE).executor()
+    pipe = subprocess.PIPE
+    holds = [sys.executable, "-c", HOLDS, str(project.folder / lock)]
+    with subprocess.Popen(holds, cwd=ROOT, stdin=pipe, stdout=pipe) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
         with pytest.raises(UsageError, match=f"already going on: pid {other.pid} on "), executor.running():
             pass
-    finally:
-        over.set()
-        other.join()
+        other.communicate()
 
 
 def test_what_another_process_has_done_meanwhile_is_not_done_again(work: MakeWork, project: Project) -> None:
@@ -257,9 +250,8 @@ def test_a_damaged_state_is_refused_and_left_where_it_is(work: MakeWork) -> None
     assert made.ticket.state_path.read_text() == '{"schema": 1, "ticket'
 
 
-def test_a_state_that_is_gone_is_told_with_the_way_back(work: MakeWork) -> None:
-    made = work(ONE)
-    run_all(made, does("a"))
+def test_a_state_that_is_gone_is_told_with_the_way_back(completed: Work) -> None:
+    made = completed
     made.ticket.state_path.unlink()
     (remark,) = made.executor().remarks
     assert "execution-state.json is gone, so every step counts as not begun" in remark
@@ -271,9 +263,8 @@ def test_a_step_that_is_not_in_the_plan_is_named(work: MakeWork) -> None:
         work(ONE).executor().step(7)
 
 
-def test_what_a_changed_plan_means_for_finished_steps_is_told_once(work: MakeWork, project: Project) -> None:
-    made = work(ONE)
-    run_all(made, does("a"))
+def test_what_a_changed_plan_means_for_finished_steps_is_told_once(completed: Work) -> None:
+    made, project = completed, completed.project
     made.ticket.plan_path.write_text(ONE + "\nNow in other words.\n")
     executor = made.executor()
     for _ in range(2):
@@ -287,9 +278,8 @@ def test_what_a_changed_plan_means_for_finished_steps_is_told_once(work: MakeWor
     assert not (project.folder / "discount.py").exists(), CODE
 
 
-def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(work: MakeWork, project: Project) -> None:
-    made = work(ONE)
-    run_all(made, does("a"))
+def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(completed: Work) -> None:
+    made, project = completed, completed.project
     with pytest.raises(UsageError, match="only a step that is failed, skipped, in progress or stale"):
         made.executor().retry(1)
     made.ticket.plan_path.write_text(ONE + "\nNow in other words.\n")
@@ -300,13 +290,6 @@ def test_a_stale_step_can_be_done_once_more_on_top_of_its_commits(work: MakeWork
     assert project.log == ["plan: A sale", "docs: Ten percent off", "plan: A sale", "docs: Ten percent off"]
     assert made.statuses == {1: "completed"}
     assert made.executor().remarks == ()
-
-
-def test_steps_are_counted_as_they_start(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "First", "none"), (2, "Second", "1")))
-    run_all(made, ScriptedModel([says("No.")]))
-    (started,) = [event for event in project.seen if isinstance(event, StepStarted)]
-    assert (started.number, started.total, started.title) == (1, 2, "First")
 
 
 def test_a_project_inside_the_work_tree_has_its_own_files_tests_and_tickets(

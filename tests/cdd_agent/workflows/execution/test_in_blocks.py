@@ -33,9 +33,9 @@ def said_to(request: Request) -> str:
     return "".join(part.text for part in request.messages[-1].content if isinstance(part, Text))
 
 
-def bench(project: Project, model: ScriptedModel, *, max_answer_tokens: int = 4_000) -> Workbench:
+def bench(project: Project, model: ScriptedModel, *, max_turns: int = 4, max_answer_tokens: int = 4_000) -> Workbench:
     made = project.bench(model, max_attempts=1, edit_format="blocks")
-    limits = Budget(max_turns=4, max_answer_tokens=max_answer_tokens)
+    limits = Budget(max_turns=max_turns, max_answer_tokens=max_answer_tokens)
     return replace(made, policy=replace(made.policy, budget=limits))
 
 
@@ -52,6 +52,7 @@ def test_a_recording_in_blocks_becomes_three_commits(work: MakeWork, *, project:
     (tmp_path / "recording.yaml").write_text(yaml.safe_dump(turns))
     options = Options(project=project.folder, replay=tmp_path / "recording.yaml", ask=approves)
     composition = Composition(options, emit=project.seen.append, environment=users_folder(tmp_path))
+    vars(composition.adapters)["suite"] = project.suite
     executor = composition.executor(made.ticket)
     with executor.running():
         executor.run_all()
@@ -101,28 +102,29 @@ def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
     assert [event.subject for event in project.seen if isinstance(event, ToolCalled)][:2] == [TEST_FILE, "discount.py"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (block(TEST_FILE, TEST).removesuffix("```\n"), "is not closed"),
-        pytest.param(block("", TEST), "the path is empty", marks=pytest.mark.slow),
-        pytest.param(block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already", marks=pytest.mark.slow),
-        (block("../outside.py", TEST), "climbs with '..'"),
-        pytest.param(block("/etc/outside.py", TEST), "is outside the project", marks=pytest.mark.slow),
-        pytest.param(block(".git/hooks/pre-commit", TEST), "lies in .git", marks=pytest.mark.slow),
-        (block(TEST_FILE, TEST + "\n# ... rest of the tests unchanged\n"), "stands for code that is left out"),
-        (block("tests/test_prices.py", "def broken(:\n"), "would no longer be Python"),
-        pytest.param(
-            block("tests/test_a.py", "# \x1b[2J\n"), "characters that no reader would see", marks=pytest.mark.slow
-        ),
-    ],
+WRONG = (
+    (block(TEST_FILE, TEST).removesuffix("```\n"), "is not closed"),
+    (block("", TEST), "the path is empty"),
+    (block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already"),
+    (block("../outside.py", TEST), "climbs with '..'"),
+    (block("/etc/outside.py", TEST), "is outside the project"),
+    (block(".git/hooks/pre-commit", TEST), "lies in .git"),
+    (block(TEST_FILE, TEST + "\n# ... rest of the tests unchanged\n"), "stands for code that is left out"),
+    (block("tests/test_prices.py", "def broken(:\n"), "would no longer be Python"),
+    (block("tests/test_a.py", "# \x1b[2J\n"), "characters that no reader would see"),
 )
-def test_what_is_wrong_with_an_answer_goes_back_to_the_model(project: Project, *, wrong: str, said: str) -> None:
-    model = ScriptedModel([says(wrong), says(block(TEST_FILE, TEST)), says("No.")])
+"""Answers, and what the model is told is wrong with each."""
+
+
+def test_what_is_wrong_with_an_answer_goes_back_to_the_model(project: Project) -> None:
+    answers = [answer for answer, _ in WRONG]
+    model = ScriptedModel([*map(says, answers), says(block(TEST_FILE, TEST))])
     given = replace(item(), tests=(TEST_FILE, "tests/test_prices.py::test_total"))
-    step, _ = project.run(given, bench=bench(project, model))
-    assert said in said_to(model.requests[1])
-    assert step.attempts[0].number == 1
+    step, _ = project.run(given, bench=bench(project, model, max_turns=len(WRONG) + 1))
+    for request, (_, said) in zip(model.requests[1:], WRONG, strict=True):
+        assert said in said_to(request)
+    assert model.queue == []
+    assert [attempt.number for attempt in step.attempts] == [1]
     assert project.git("ls-files", "--others", "--exclude-standard") == ""
     assert not (project.folder.parent / "outside.py").exists()
 

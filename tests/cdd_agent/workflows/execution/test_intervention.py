@@ -8,19 +8,18 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution import intervention
-from cdd_agent.workflows.execution.executor import Executor
-from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
+from tests.cdd_agent.workflows.execution.conftest import ONE, Grounds, MakeWork, Work, plan
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, writes
 
 FEATURES = plan((1, "Ten percent off", "none"), (2, "Thanks", "1"), kind="feature")
 
 
-def failed(made: Work, model: ScriptedModel | None = None) -> Executor:
-    executor = made.executor(model or ScriptedModel([says("No.")]))
-    with executor.running():
-        executor.run_all()
-    return executor
+@pytest.fixture
+def failed_feature(grounds: Grounds, tmp_path: Path) -> Work:
+    """The first of two steps that begin with a test has failed: the model changed nothing."""
+    ground = grounds.make("failed feature", FEATURES, lambda work: work.run_all(ScriptedModel([says("No.")])))
+    return ground.copy(tmp_path / "project")
 
 
 def test_changes_of_the_user_stand_in_the_way_of_the_next_step_and_tickets_do_not(
@@ -34,9 +33,8 @@ def test_changes_of_the_user_stand_in_the_way_of_the_next_step_and_tickets_do_no
     assert intervention.in_the_way(made.executor(allow_dirty=True), anew=False) == ()
 
 
-def test_changes_are_committed_as_the_users_own_and_nothing_else(work: MakeWork, project: Project) -> None:
-    made = work(ONE)
-    executor = failed(made)
+def test_changes_are_committed_as_the_users_own_and_nothing_else(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     project.write({"prices.py": "# mine\n", "new.py": "x = 1\n"})
     (project.folder / "pytest.ini").unlink()
     intervention.commit_changes(executor, "  Prices by hand ")
@@ -51,15 +49,15 @@ def test_changes_are_committed_as_the_users_own_and_nothing_else(work: MakeWork,
         intervention.commit_changes(executor)
 
 
-def test_without_words_the_message_says_that_it_was_by_hand(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_without_words_the_message_says_that_it_was_by_hand(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     project.write({"prices.py": "# mine\n"})
     intervention.commit_changes(executor)
     assert project.log[-1] == "chore: changes made by hand"
 
 
-def test_the_users_hooks_take_part_in_such_a_commit(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_the_users_hooks_take_part_in_such_a_commit(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     hook = Path(project.git("rev-parse", "--absolute-git-dir")) / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho not on a Friday >&2\nexit 1\n")
@@ -71,8 +69,8 @@ def test_the_users_hooks_take_part_in_such_a_commit(work: MakeWork, project: Pro
     assert project.status == " M prices.py"
 
 
-def test_a_change_that_is_staged_in_part_is_neither_committed_nor_lost(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_a_change_that_is_staged_in_part_is_neither_committed_nor_lost(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     head, before = project.git("rev-parse", "HEAD"), (project.folder / "prices.py").read_text()
     project.write({"prices.py": "# staged\n"})
     project.git("add", "prices.py")
@@ -84,8 +82,8 @@ def test_a_change_that_is_staged_in_part_is_neither_committed_nor_lost(work: Mak
         assert project.git("rev-parse", "HEAD") == head
 
 
-def test_a_file_that_is_taken_out_of_git_and_kept_is_not_put_back(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_a_file_that_is_taken_out_of_git_and_kept_is_not_put_back(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     project.git("rm", "--quiet", "--cached", "prices.py")
     project.write({".gitignore": "__pycache__/\nprices.py\n"})
     with pytest.raises(UsageError, match=r"staged is not what the file holds: prices\.py\."):
@@ -93,8 +91,8 @@ def test_a_file_that_is_taken_out_of_git_and_kept_is_not_put_back(work: MakeWork
     assert "D  prices.py" in project.status
 
 
-def test_files_that_git_was_told_to_leave_alone_are_left_out_of_the_commit(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_files_that_git_was_told_to_leave_alone_are_left_out_of_the_commit(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     project.git("update-index", "--skip-worktree", "prices.py")
     project.write({"prices.py": "# a password of mine\n"})
     with pytest.raises(UsageError, match=r"leave these changes alone: prices\.py") as refused:
@@ -106,8 +104,8 @@ def test_files_that_git_was_told_to_leave_alone_are_left_out_of_the_commit(work:
     assert (project.folder / "prices.py").read_text() == "# a password of mine\n"
 
 
-def test_names_of_any_kind_are_committed_as_they_are(work: MakeWork, project: Project) -> None:
-    executor = failed(work(ONE))
+def test_names_of_any_kind_are_committed_as_they_are(failed: Work) -> None:
+    project, executor = failed.project, failed.executor()
     names = ["a b.py", "q\"'.py", "n\nl.py", "-x.py", ":(top)y.py", "*.py"]
     project.write(dict.fromkeys(names, "x = 1\n"))
     (project.folder / "prices.py").rename(project.folder / "sums.py")
@@ -118,9 +116,8 @@ def test_names_of_any_kind_are_committed_as_they_are(work: MakeWork, project: Pr
     assert project.status == ""
 
 
-def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(work: MakeWork, project: Project) -> None:
-    made = work(ONE)
-    failed(made)
+def test_a_failed_step_that_was_mended_and_committed_by_hand_goes_on(failed: Work) -> None:
+    made, project = failed, failed.project
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     executor = made.executor(ScriptedModel([writes("a.md", "# a\n")]))
     intervention.commit_changes(executor)
@@ -148,9 +145,9 @@ def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWo
         intervention.keep_changes(executor)
 
 
-def test_a_step_done_by_hand_counts_once_all_tests_pass(work: MakeWork, project: Project) -> None:
-    made = work(FEATURES)
-    executor = failed(made)
+def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) -> None:
+    made, project = failed_feature, failed_feature.project
+    executor = made.executor()
     project.write({"discount.py": CODE, TEST_FILE: TEST})
     with pytest.raises(UsageError, match="uncommitted changes of yours"), executor.running():
         intervention.mark_done(executor, executor.step(1))
@@ -177,9 +174,9 @@ def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_
     assert attempt.reasons == (told,)
 
 
-def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(work: MakeWork, project: Project) -> None:
-    made = work(FEATURES)
-    executor = failed(made)
+def test_a_step_is_not_done_by_hand_while_its_test_fails_or_is_not_there(failed_feature: Work) -> None:
+    made, project = failed_feature, failed_feature.project
+    executor = made.executor()
     with pytest.raises(GateClosed, match="target_missing"), executor.running():
         intervention.mark_done(executor, executor.step(1))
     project.write({"discount.py": "def discount(price):\n    return 0\n", TEST_FILE: TEST})
@@ -211,20 +208,17 @@ def test_steps_skipped_for_want_of_one_come_back_when_it_is_done_by_hand(work: M
     assert made.statuses == {1: "completed", 2: "pending"}
 
 
-def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
-    executor = made.executor(ScriptedModel([writes(TEST_FILE, TEST), KeyboardInterrupt()]))
-    with pytest.raises(KeyboardInterrupt), executor.running():
-        executor.run_all()
+def test_the_files_of_an_interrupted_step_are_not_taken_for_the_users(interrupted: Work) -> None:
+    project, executor = interrupted.project, interrupted.executor()
     project.write({"prices.py": "# mine\n"})
     assert intervention.in_the_way(executor, anew=False) == ()
     with pytest.raises(UsageError, match="Step 1 was interrupted"):
         intervention.commit_changes(executor)
 
 
-def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(work: MakeWork, project: Project) -> None:
-    made = work(FEATURES)
-    executor = failed(made)
+def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feature: Work) -> None:
+    made, project = failed_feature, failed_feature.project
+    executor = made.executor()
     made.ticket.plan_path.write_text(FEATURES + "\nNow in other words.\n")
     project.write({"discount.py": CODE, TEST_FILE: TEST})
     intervention.commit_changes(executor)

@@ -32,7 +32,7 @@ import pytest
 import cdd_agent
 from cdd_agent.agent.talk.compaction import compact, needs_compaction
 from cdd_agent.errors import DocumentError
-from cdd_agent.events import GateJudged, SuiteFinished
+from cdd_agent.events import GateJudged, RunFinished, SuiteFinished
 from cdd_agent.model.conversation import Conversation, Text
 from cdd_agent.repl.status import show_steps
 from cdd_agent.settings import Settings
@@ -41,19 +41,18 @@ from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state_file
 from cdd_agent.work.state import Status
-from tests.cdd_agent.workflows.execution.conftest import ONE, SPEC, MakeWork, Work, plan
+from tests.cdd_agent.workflows.execution.conftest import FEATURE, ONE, SPEC, Grounds, MakeWork, Work, plan
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, red, writes
 
 ROOT = Path(__file__).parents[4]
-THREE = plan((1, "First", "none"), (2, "Second", "1"), (3, "Third", "2"))
 
 
-def run_all(work: Work, *answers: object, in_blocks: bool = False) -> ScriptedModel:
+def run_all(work: Work, *answers: object, in_blocks: bool = False, max_attempts: int = 1) -> ScriptedModel:
     turns = [says(f"{answer}") if isinstance(answer, str) else answer for answer in answers]
     model = ScriptedModel(turns)  # type: ignore[arg-type]
-    executor = work.executor(model, edit_format="blocks" if in_blocks else "tools")
+    executor = work.executor(model, edit_format="blocks" if in_blocks else "tools", max_attempts=max_attempts)
     with executor.running():
         executor.run_all()
     return model
@@ -68,7 +67,7 @@ def test_each_line_of_the_table_names_a_test_that_is_there() -> None:
 
 
 def test_01_every_phase_is_judged_by_a_run_of_all_tests(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    made = work(FEATURE)
     breaks = says(
         call("Write", "toolu_1", file_path="discount.py", content=CODE),
         call("Bash", "toolu_2", command="echo 'def total(prices): return 0' > prices.py"),
@@ -81,42 +80,52 @@ def test_01_every_phase_is_judged_by_a_run_of_all_tests(work: MakeWork, project:
     assert len(gates) == len([event for event in project.seen if isinstance(event, GateJudged)]) == 2
 
 
-def test_02_a_plan_is_carried_out_without_a_stop_after_each_step(work: MakeWork) -> None:
-    made = work(THREE)
-    run_all(made, *(writes(f"{name}.md", name) for name in "abc"))
-    assert set(made.statuses.values()) == {"completed"}
+def test_02_a_plan_is_carried_out_without_a_stop_after_each_step(chained: Work) -> None:
+    assert set(chained.statuses.values()) == {"completed"}
+    assert [str(event.status) for event in chained.project.seen if isinstance(event, RunFinished)] == ["completed"]
+
+
+README = "# T\n\n```sh\nmake\n```\n\nThe end.\n"
+SOURCE = "x = 1\n\n"
+
+
+@pytest.fixture(params=[True, False], ids=["blocks", "tools"])
+def written(request: pytest.FixtureRequest, grounds: Grounds) -> Project:
+    """A project in which the model wrote both files, in fenced blocks or by tools; never to be changed."""
+    tools = says(
+        call("Write", "toolu_1", file_path="README.md", content=README),
+        call("Write", "toolu_2", file_path="a.py", content=SOURCE),
+        call("CompleteImplementation", "toolu_3", implementation_files=[]),
+    )
+    blocks = f"````markdown:README.md\n{README}````\n```python:a.py\n{SOURCE}```\n"
+    in_blocks = request.param
+    answer = blocks if in_blocks else tools
+    name = f"written {in_blocks}"
+    return grounds.make(name, ONE, lambda work: run_all(work, answer, in_blocks=in_blocks)).project
+
+
+def test_03_a_file_with_fences_in_it_is_written_whole(written: Project) -> None:
+    assert written.git("show", "HEAD:README.md") + "\n" == README
 
 
 @pytest.mark.parametrize("in_blocks", [True, False])
-def test_03_a_file_with_fences_in_it_is_written_whole(work: MakeWork, *, project: Project, in_blocks: bool) -> None:
-    readme = "# T\n\n```sh\nmake\n```\n\nThe end.\n"
-    answer = f"````markdown:README.md\n{readme}````\n" if in_blocks else writes("README.md", readme)
-    run_all(work(ONE), answer, in_blocks=in_blocks)
-    assert project.git("show", "HEAD:README.md") + "\n" == readme
-
-
-@pytest.mark.parametrize("in_blocks", [True, False])
-@pytest.mark.parametrize("path", ["../escaped.py", "{parent}/escaped.py", "link/escaped.py"])
-def test_04_nothing_is_written_outside_the_project(
-    work: MakeWork, *, project: Project, path: str, in_blocks: bool
-) -> None:
+def test_04_nothing_is_written_outside_the_project(work: MakeWork, *, project: Project, in_blocks: bool) -> None:
     outside = project.folder.parent
     (project.folder / "link").symlink_to(outside)
     project.git("add", "link")
     project.git("commit", "-qm", "link")
-    path = path.format(parent=outside)
-    answers = [f"```python:{path}\nx = 1\n```\n", "No."] if in_blocks else [writes(path, "x = 1\n")]
+    paths = ["../escaped.py", f"{outside}/escaped.py", "link/escaped.py"]
+    calls = [call("Write", f"toolu_{number}", file_path=path, content="x = 1\n") for number, path in enumerate(paths)]
+    blocks = [f"```python:{path}\nx = 1\n```\n" for path in paths]
     made = work(ONE)
-    run_all(made, *answers, in_blocks=in_blocks)
+    model = run_all(made, *(blocks if in_blocks else [says(*calls)]), "No.", in_blocks=in_blocks)
+    assert model.queue == [], "each of them was refused"
     assert made.statuses == {1: "failed"}
     assert not (outside / "escaped.py").exists()
 
 
-@pytest.mark.parametrize("in_blocks", [True, False])
-def test_05_the_final_newline_stays(work: MakeWork, *, project: Project, in_blocks: bool) -> None:
-    answer = "```a.py\nx = 1\n\n```\n" if in_blocks else writes("a.py", "x = 1\n\n")
-    run_all(work(ONE), answer, in_blocks=in_blocks)
-    assert (project.folder / "a.py").read_bytes() == b"x = 1\n\n"
+def test_05_the_final_newline_stays(written: Project) -> None:
+    assert (written.folder / "a.py").read_text() == SOURCE
 
 
 def test_06_a_long_file_is_shown_whole_or_refused_and_never_cut(work: MakeWork, project: Project) -> None:
@@ -132,10 +141,11 @@ def test_06_a_long_file_is_shown_whole_or_refused_and_never_cut(work: MakeWork, 
     assert project.git("show", "--format=", "--numstat", "HEAD") == "1\t1\tdiscount.py"
 
 
-@pytest.mark.parametrize("answer", ["I have done it.", "```python\nx = 1\n```\n", "```a.py\nx = 1\n"])
-def test_07_an_answer_without_a_whole_file_completes_nothing(work: MakeWork, *, answer: str) -> None:
+def test_07_an_answer_without_a_whole_file_completes_nothing(work: MakeWork) -> None:
     made = work(ONE)
-    run_all(made, answer, answer, answer, in_blocks=True)
+    answers = ["I have done it.", "```python\nx = 1\n```\n", "```a.py\nx = 1\n"]
+    model = run_all(made, *answers, "No.", in_blocks=True, max_attempts=3)
+    assert model.queue == [], "none of them was enough"
     assert made.statuses == {1: "failed"}
 
 
@@ -153,17 +163,24 @@ def test_08_a_skipped_step_is_skipped_and_the_reasons_are_shown(work: MakeWork) 
     assert "Step 3 failed: GREEN was refused 1 times; the last reasons: no_change" in shown.getvalue()
 
 
-def test_09_a_run_that_is_left_half_way_is_in_progress(work: MakeWork) -> None:
-    made = work(THREE)
-    executor = made.executor(ScriptedModel([writes("a.md", "a")]))
-    with executor.running():
-        executor.run_step(executor.step(1))
-    assert (made.saved.status, made.saved.completed_at) == (Status.IN_PROGRESS, None)
+@pytest.fixture
+def begun(grounds: Grounds, tmp_path: Path) -> Work:
+    """The first of two steps is completed."""
+
+    def run(work: Work) -> None:
+        executor = work.executor(ScriptedModel([writes("a.md", "a")]))
+        with executor.running():
+            executor.run_step(executor.step(1))
+
+    return grounds.make("begun", plan((1, "First", "none"), (2, "Second", "1")), run).copy(tmp_path / "project")
 
 
-def test_10_a_damaged_state_is_refused_and_left_as_it_is(work: MakeWork) -> None:
-    made = work(ONE)
-    run_all(made, writes("a.md", "a"))
+def test_09_a_run_that_is_left_half_way_is_in_progress(begun: Work) -> None:
+    assert (begun.saved.status, begun.saved.completed_at) == (Status.IN_PROGRESS, None)
+
+
+def test_10_a_damaged_state_is_refused_and_left_as_it_is(completed: Work) -> None:
+    made = completed
     for damage in (b"", b"{", b'{"schema": 1, "ticket_slug": "sale"', b"null", b"[]"):
         made.ticket.state_path.write_bytes(damage)
         with pytest.raises(DocumentError):
@@ -171,11 +188,8 @@ def test_10_a_damaged_state_is_refused_and_left_as_it_is(work: MakeWork) -> None
         assert made.ticket.state_path.read_bytes() == damage
 
 
-def test_11_the_state_is_replaced_whole_and_steps_are_known_by_what_they_are(work: MakeWork) -> None:
-    made = work(plan((1, "First", "none"), (2, "Second", "1")))
-    executor = made.executor(ScriptedModel([writes("a.md", "a")]))
-    with executor.running():
-        executor.run_step(executor.step(1))
+def test_11_the_state_is_replaced_whole_and_steps_are_known_by_what_they_are(begun: Work) -> None:
+    made = begun
     before = made.ticket.state_path.stat().st_ino
     made.ticket.plan_path.write_text(plan((1, "New", "none"), (2, "First", "1"), (3, "Second", "2")))
     moved = made.executor().state
@@ -190,10 +204,9 @@ def test_11_the_state_is_replaced_whole_and_steps_are_known_by_what_they_are(wor
     assert write_atomic.__module__ == "cdd_agent.storage"
 
 
-def test_12_a_later_dependency_is_run_first_and_a_cycle_is_told_at_once(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "First", "2"), (2, "Second", "none")))
-    run_all(made, writes("a.md", "a"), writes("b.md", "b"))
-    assert project.log[1:] == ["docs: Second", "docs: First"]
+def test_12_a_later_dependency_is_run_first_and_a_cycle_is_told_at_once(chained: Work) -> None:
+    made = chained
+    assert made.project.log[1:] == ["docs: Second", "docs: Third", "docs: First"]
     made.ticket.plan_path.write_text(plan((1, "First", "2"), (2, "Second", "1")))
     with pytest.raises(DocumentError, match=r"wait for each other|cycle"):
         made.executor()
@@ -222,7 +235,7 @@ def test_15_a_long_conversation_goes_on_from_a_summary_by_itself() -> None:
 
 
 def test_16_ctrl_c_ends_the_attempt_at_once_and_the_step_goes_on(work: MakeWork, project: Project) -> None:
-    made = work(plan((1, "Ten percent off", "none"), kind="feature"))
+    made = work(FEATURE)
     half = replace(says(call("Write", file_path=TEST_FILE, content=TEST)))
     executor = made.executor(ScriptedModel([half, KeyboardInterrupt()]))
     with pytest.raises(KeyboardInterrupt), executor.running():
@@ -232,6 +245,7 @@ def test_16_ctrl_c_ends_the_attempt_at_once_and_the_step_goes_on(work: MakeWork,
     assert made.statuses == {1: "completed"}
     package = Path(cdd_agent.__file__).parent
     folders = ("agent", "model", "tdd", "testrun", "workflows")  # a prompt may wait; a call of the model blocks nothing
-    paths = [path for folder in folders for path in (package / folder).rglob("*.py")]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in (package / folder).rglob("*.py")]
+    trees = [ast.parse(source) for source in sources if "async" in source]
+    assert sources
     assert not [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]

@@ -117,6 +117,24 @@ def make_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> Ma
 
 
 @pytest.fixture
+def make_real_shop(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> MakeShop:
+    """Make a shop whose tests run as a user's do."""
+
+    def make(files: Mapping[str, str]) -> Shop:
+        return Shop(
+            project=Project.make(
+                tmp_path / "shop",
+                interpreter=interpreter,
+                bytecode=bytecode,
+                files={**BARE, **files},
+                runs_pytest=True,
+            )
+        )
+
+    return make
+
+
+@pytest.fixture
 def shop(make_shop: MakeShop) -> Shop:
     return make_shop(CARTS)
 

@@ -10,7 +10,7 @@ from cdd_agent.options import Options
 from cdd_agent.settings import GreenSettings
 from cdd_agent.workflows.green.request import Wanted
 from pytest_tdd_agent.report import SuiteReport
-from tests.cdd_agent.workflows.green.conftest import CART, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays
+from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
 from tests.fakes.approval import approves
 
@@ -48,7 +48,8 @@ def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_test_timeout_s_ends_a_run_of_tests(shop: Shop) -> None:
+def test_test_timeout_s_ends_a_run_of_tests(make_real_shop: MakeShop) -> None:
+    shop = make_real_shop(CARTS)
     slow = hands_in({"cart.py": f"import time\n\ntime.sleep(60)\n\n\n{MENDED}"}, known=KNOWN)
     green = shop.green(model=plays(slow), settings=replace(THREE, max_iterations=1, run_after_each_file=False))
     green.bench = replace(green.bench, suite=green.bench.suite.within(10))

@@ -97,6 +97,12 @@ def test_a_person_reads_what_came_of_it_and_a_program_the_artifact(shop: Path) -
     assert git(shop, "log", "-1", "--format=%s") == "feat: make 2 tests of tests/test_cart.py pass"
     written = json.loads((shop.parent / "artifact.json").read_text())
     assert (written["all_tests_pass"], written["passing_tests"], written["iterations"]) == (True, 2, 2)
+
+
+@pytest.mark.slow
+def test_a_test_that_passes_already_is_a_slip(shop: Path) -> None:
+    (shop / "cart.py").write_text(CART.replace("return 0", "return 3") + "\n    def count(self):\n        return 0\n")
+    git(shop, "commit", "-qam", "by hand")
     again = cdd(*GREEN, cwd=shop)
     assert (again.returncode, "already passes" in again.stderr) == (2, True)
 

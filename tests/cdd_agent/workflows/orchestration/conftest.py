@@ -1,6 +1,7 @@
 """Runs of the orchestrator on the small real project, each as a new process would make it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from cdd_agent.agent.limits.ceiling import Ceiling, Ceilings
 from cdd_agent.agent.limits.meter import Meter
 from cdd_agent.model.conversation import Turn
 from cdd_agent.model.port import Model
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from cdd_agent.workflows.orchestration import recollection
@@ -17,7 +19,7 @@ from cdd_agent.workflows.orchestration.briefs import brief_for
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from tests.fakes.clock import FakeClock
-from tests.fakes.model import call, says
+from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project
 
 REQUEST = "A discount for everything"
@@ -64,6 +66,11 @@ def cycle(number: int, *, test: str, code: str) -> list[Turn]:
 def whole() -> list[Turn]:
     """All turns of the feature; its second test needs another way to take ten percent off."""
     return [*cycle(1, test=FIRST, code=WRONG), *cycle(2, test=SECOND, code=RIGHT), plan(3)]
+
+
+def covered() -> list[Turn]:
+    """All turns of a feature whose second test passes at once."""
+    return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
 
 
 def _turn(path: str, content: str, *, said: str = "") -> Turn:
@@ -134,3 +141,43 @@ class Runs:
 @pytest.fixture
 def runs(project: Project) -> Runs:
     return Runs(project=project)
+
+
+class Stops:
+    """The feature of ``covered``, stopped after each of its phases; made once, to be copied."""
+
+    def __init__(self, folder: Path, *, interpreter: Interpreter, bytecode: Path) -> None:
+        """Nothing is run yet."""
+        self._folder = folder
+        begun = Project.make(folder / "begun", interpreter=interpreter, bytecode=bytecode)
+        with pytest.raises(KeyboardInterrupt):
+            Runs(project=begun).begin(ScriptedModel([KeyboardInterrupt()]))
+        self._made = [begun]
+
+    def after(self, phases: int) -> Project:
+        """Return the project after so many phases, in the next of which the run was interrupted."""
+        turns = covered()
+        while len(self._made) <= phases:
+            number = len(self._made)
+            project = self._made[-1].copy(self._folder / f"after {number}")
+            self._made.append(project)
+            if number == len(turns):
+                Runs(project=project).resume(ScriptedModel(turns[-1:]))
+                break
+            with pytest.raises(KeyboardInterrupt):
+                Runs(project=project).resume(ScriptedModel([turns[number - 1], KeyboardInterrupt()]))
+        return self._made[phases]
+
+
+@pytest.fixture(scope="session")
+def stops(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path) -> Stops:
+    return Stops(tmp_path_factory.mktemp("stops"), interpreter=interpreter, bytecode=bytecode)
+
+
+StoppedAfter = Callable[[int], Runs]
+
+
+@pytest.fixture
+def stopped_after(stops: Stops, tmp_path: Path) -> StoppedAfter:
+    """Copy the run that was stopped after so many phases."""
+    return lambda phases: Runs(project=stops.after(phases).copy(tmp_path / "stopped"))

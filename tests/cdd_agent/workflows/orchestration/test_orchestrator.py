@@ -16,13 +16,13 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     FIRST,
     REQUEST,
     RIGHT,
-    SECOND,
     SLUG,
     SOURCE,
     TESTS,
     TITLES,
     Runs,
-    cycle,
+    StoppedAfter,
+    covered,
     gives_up,
     nothing,
     plan,
@@ -37,11 +37,6 @@ ONE = (f"plan: {TITLES[0]}", f"test: {TITLES[0]}", f"feat: {TITLES[0]}", "refact
 
 def model(*turns: Turn | CddError | KeyboardInterrupt) -> ScriptedModel:
     return ScriptedModel(turns)
-
-
-def covered() -> list[Turn]:
-    """All turns of a feature whose second test passes at once."""
-    return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,22 +201,11 @@ def test_green_of_a_run_that_is_known_by_its_notes_has_to_mend_the_listed_test(r
     assert project.log[:4] == list(ONE)
 
 
-@pytest.mark.parametrize(
-    "landed", [2, *(pytest.param(landed, marks=pytest.mark.slow) for landed in (0, 1, 3, 4, 5, 6, 7))]
-)
-def test_the_notes_alone_are_enough_to_go_on_after_any_phase(runs: Runs, project: Project, *, landed: int) -> None:
-    turns: list[Turn | KeyboardInterrupt] = list(covered())
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*turns[:landed], KeyboardInterrupt())) if landed < 7 else _all_but_the_state(runs, project)
+@pytest.mark.parametrize("landed", [5, *(pytest.param(landed, marks=pytest.mark.slow) for landed in (1, 2, 3, 4, 6))])
+def test_the_notes_alone_are_enough_to_go_on_after_any_phase(stopped_after: StoppedAfter, *, landed: int) -> None:
+    runs = stopped_after(landed)
+    project = runs.project
     shutil.rmtree(project.folder / ".cdd")
-    if landed == 0:
-        with pytest.raises(UsageError, match="no run to go on with"):
-            runs.resume(model())
-        return
-    if landed == 7:
-        with pytest.raises(UsageError, match="is complete"):
-            runs.resume(model())
-        return
     scripted = model(*covered()[landed:])
     assert runs.resume(scripted).status == Status.COMPLETED
     assert scripted.queue == []
@@ -230,20 +214,25 @@ def test_the_notes_alone_are_enough_to_go_on_after_any_phase(runs: Runs, project
     assert (runs.folder / "request.md").read_text() == REQUEST
 
 
-def _all_but_the_state(runs: Runs, _project: Project) -> None:
-    runs.begin(model(*covered()))
-    raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("landed", "told"), [(0, "no run to go on with"), pytest.param(7, "is complete", marks=pytest.mark.slow)]
+)
+def test_without_notes_or_after_the_last_there_is_nothing_to_go_on_with(
+    stopped_after: StoppedAfter, *, landed: int, told: str
+) -> None:
+    runs = stopped_after(landed)
+    shutil.rmtree(runs.project.folder / ".cdd")
+    with pytest.raises(UsageError, match=told):
+        runs.resume(model())
 
 
-@pytest.mark.parametrize("at", [1, pytest.param(3, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)])
-def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(runs: Runs, project: Project, *, at: int) -> None:
-    turns = covered()
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*turns[:at], KeyboardInterrupt()))
+@pytest.mark.parametrize("at", [6, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 3, 5))])
+def test_an_interrupted_run_goes_on_with_the_phase_it_was_in(stopped_after: StoppedAfter, *, at: int) -> None:
+    runs, turns = stopped_after(at), covered()
     scripted = model(*turns[at:])
     assert runs.resume(scripted).status == Status.COMPLETED
     assert scripted.queue == []
-    assert project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
+    assert runs.project.log == [*ONE, f"plan: {TITLES[1]}", "plan: complete, 2 of 2 tests"]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.cdd_agent.workflows.orchestration.conftest import (
     TESTS,
     TITLES,
     Runs,
-    cycle,
+    StoppedAfter,
     nothing,
     plan,
     writes,
@@ -32,17 +32,6 @@ from tests.fakes.project import Project
 NOW = "2026-01-31T12:00:00Z"
 
 
-def ran(runs: Runs, *, phases: int) -> None:
-    """A run that was stopped after so many phases of a feature whose second test passes at once."""
-    turns = [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
-    model = ScriptedModel([*turns[:phases], KeyboardInterrupt()])
-    if phases == len(turns):
-        runs.begin(model)
-        return
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model)
-
-
 def test_a_project_without_notes_remembers_nothing(project: Project, tmp_path: Path) -> None:
     assert recollect(project.repository) is None
     assert names_taken(project.repository) == frozenset()
@@ -51,8 +40,8 @@ def test_a_project_without_notes_remembers_nothing(project: Project, tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_request_and_every_cycle_are_told_by_the_history(runs: Runs, project: Project) -> None:
-    ran(runs, phases=7)
+def test_the_request_and_every_cycle_are_told_by_the_history(stopped_after: StoppedAfter) -> None:
+    project = stopped_after(7).project
     told = recollect(project.repository)
     assert told is not None
     assert (told.slug, told.text, told.is_complete) == (SLUG, REQUEST, True)
@@ -68,8 +57,8 @@ def test_the_request_and_every_cycle_are_told_by_the_history(runs: Runs, project
 
 
 @pytest.mark.slow
-def test_a_name_that_the_history_knows_is_not_given_twice(runs: Runs, project: Project, tmp_path: Path) -> None:
-    ran(runs, phases=7)
+def test_a_name_that_the_history_knows_is_not_given_twice(stopped_after: StoppedAfter, tmp_path: Path) -> None:
+    project = stopped_after(7).project
     assert names_taken(project.repository) == {SLUG}
     assert to_begin(tmp_path, project.repository, text=REQUEST).slug == f"{SLUG}-2"
 
@@ -84,8 +73,9 @@ def test_a_request_of_several_paragraphs_comes_back_whole(runs: Runs, project: P
 
 
 @pytest.mark.slow
-def test_the_newest_of_two_runs_is_told_unless_one_is_named(runs: Runs, project: Project) -> None:
-    ran(runs, phases=7)
+def test_the_newest_of_two_runs_is_told_unless_one_is_named(stopped_after: StoppedAfter) -> None:
+    runs = stopped_after(7)
+    project = runs.project
     again = ScriptedModel([plan(3, titles=(*TITLES, "takes more off")), KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
         runs.begin(again, text="More discount")
@@ -96,8 +86,8 @@ def test_the_newest_of_two_runs_is_told_unless_one_is_named(runs: Runs, project:
     assert (named.slug, named.is_complete) == (SLUG, True)
 
 
-def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(runs: Runs, project: Project) -> None:
-    ran(runs, phases=2)
+def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(stopped_after: StoppedAfter) -> None:
+    project = stopped_after(2).project
     project.git("notes", "--ref=tdd-handoffs", "add", "-f", "-m", "words", "HEAD")
     with pytest.raises(NotesDamaged) as caught:
         recollect(project.repository)
@@ -110,15 +100,16 @@ def test_notes_that_cannot_be_read_are_an_error_with_the_way_out(runs: Runs, pro
         pytest.param(
             1, [plan(1, done=0), writes(TESTS, FIRST), writes(SOURCE, RIGHT), nothing()], marks=pytest.mark.slow
         ),
-        (2, [writes(SOURCE, RIGHT), nothing()]),
+        pytest.param(2, [writes(SOURCE, RIGHT), nothing()], marks=pytest.mark.slow),
         pytest.param(3, [nothing()], marks=pytest.mark.slow),
-        pytest.param(4, [], marks=pytest.mark.slow),
+        (4, []),
     ],
 )
 def test_notes_that_were_made_up_from_the_commits_are_enough(
-    runs: Runs, project: Project, *, phases: int, rest: list[object]
+    stopped_after: StoppedAfter, *, phases: int, rest: list[object]
 ) -> None:
-    ran(runs, phases=phases)
+    runs = stopped_after(phases)
+    project = runs.project
     project.git("update-ref", "-d", "refs/notes/tdd-handoffs")
     project.git("reflog", "expire", "--expire=now", "--all")
     project.git("gc", "-q", "--prune=now")

@@ -10,17 +10,13 @@ from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, start
 from cdd_agent.workflows.orchestration.feature import new
 from cdd_agent.workflows.orchestration.whereabouts import taken_up
 from tests.cdd_agent.workflows.orchestration.conftest import (
-    FIRST,
     REQUEST,
-    RIGHT,
-    SECOND,
     SLUG,
-    TESTS,
     TITLES,
     Runs,
-    cycle,
+    StoppedAfter,
+    covered,
     plan,
-    writes,
 )
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
@@ -33,11 +29,6 @@ def model(*turns: Turn | KeyboardInterrupt) -> ScriptedModel:
     return ScriptedModel(turns)
 
 
-def covered() -> list[Turn]:
-    """All turns of a feature whose second test passes at once."""
-    return [*cycle(1, test=FIRST, code=RIGHT), plan(2), writes(TESTS, SECOND), plan(3)]
-
-
 def test_a_run_of_which_nothing_is_there_begins(project: Project) -> None:
     feature = new(project.folder, REQUEST)
     state = taken_up(feature, bench=project.bench(model()), now="2026-01-31T12:00:00Z")
@@ -45,9 +36,9 @@ def test_a_run_of_which_nothing_is_there_begins(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_commits_that_follow_a_completed_cycle_are_no_obstacle(runs: Runs, project: Project) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*covered()[:4], KeyboardInterrupt()))
+def test_commits_that_follow_a_completed_cycle_are_no_obstacle(stopped_after: StoppedAfter) -> None:
+    runs = stopped_after(4)
+    project = runs.project
     project.write({"more.txt": "mine\n"})
     project.git("add", "more.txt")
     project.git("commit", "-qm", "mine")
@@ -57,9 +48,9 @@ def test_commits_that_follow_a_completed_cycle_are_no_obstacle(runs: Runs, proje
     assert any("notes" in event.text for event in project.seen if isinstance(event, Notice))
 
 
-def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, project: Project) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*covered()[:3], KeyboardInterrupt()))
+def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(stopped_after: StoppedAfter) -> None:
+    runs = stopped_after(3)
+    project = runs.project
     project.git("switch", "-qc", "elsewhere", "HEAD~3")
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
     with pytest.raises(UsageError, match="no note leads from there") as caught:
@@ -68,10 +59,9 @@ def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(runs: Runs, p
 
 
 @pytest.mark.slow
-def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(runs: Runs, project: Project) -> None:
-    turns = covered()
-    with pytest.raises(KeyboardInterrupt):
-        runs.begin(model(*turns[:5], KeyboardInterrupt()))
+def test_work_that_a_hand_has_undone_is_planned_anew_from_the_commit_that_is_left(stopped_after: StoppedAfter) -> None:
+    runs, turns = stopped_after(5), covered()
+    project = runs.project
     project.git("reset", "-q", "--hard", "HEAD~3")
     scripted = model(*turns[2:])
     assert runs.resume(scripted).status == Status.COMPLETED

@@ -16,15 +16,17 @@ QUICK_ONES = 1
 
 
 def some(tasks: Sequence[Task | Trick]) -> list[object]:
-    """The tasks or tricks, those after the first few marked."""
-    return [
-        pytest.param(task, id=task.name, marks=() if number < QUICK_ONES else pytest.mark.slow)
-        for number, task in enumerate(tasks)
-    ]
+    """Return the first few of the tasks or tricks to be run in this process, and all of them to be run by pytest."""
+    quick = [pytest.param(task, "make_shop", id=f"{task.name}, in this process") for task in tasks[:QUICK_ONES]]
+    real = [pytest.param(task, "make_real_shop", id=task.name, marks=pytest.mark.slow) for task in tasks]
+    return [*quick, *real]
 
 
-@pytest.mark.parametrize("task", [*some(DEFECTS), *some(EXERCISES)])
-def test_a_task_is_done_by_the_code_and_by_nothing_that_is_said_of_it(make_shop: MakeShop, task: Task) -> None:
+@pytest.mark.parametrize(("task", "maker"), [*some(DEFECTS), *some(EXERCISES)])
+def test_a_task_is_done_by_the_code_and_by_nothing_that_is_said_of_it(
+    request: pytest.FixtureRequest, *, task: Task, maker: str
+) -> None:
+    make_shop: MakeShop = request.getfixturevalue(maker)
     shop = make_shop(task.files)
     model = plays(*task.turns)
     artifact = shop.green(["tests/test_task.py"], model=model, evidence_timeout_s=30).run()
@@ -38,8 +40,11 @@ def test_a_task_is_done_by_the_code_and_by_nothing_that_is_said_of_it(make_shop:
     assert shop.project.status == ""
 
 
-@pytest.mark.parametrize("trick", some(TRICKS))
-def test_a_trick_is_refused_and_nothing_of_it_stays(make_shop: MakeShop, trick: Trick) -> None:
+@pytest.mark.parametrize(("trick", "maker"), some(TRICKS))
+def test_a_trick_is_refused_and_nothing_of_it_stays(
+    request: pytest.FixtureRequest, *, trick: Trick, maker: str
+) -> None:
+    make_shop: MakeShop = request.getfixturevalue(maker)
     files = {"task.py": HONEST_BEFORE, "tests/test_task.py": HONEST_TEST}
     shop = make_shop(files)
     model = plays(hands_in(trick.files, known={**files, "pytest.ini": ""}))

@@ -46,11 +46,20 @@ def test_a_folder_that_only_held_what_goes_is_gone(run: Run) -> None:
     assert not (run.root / "tests").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spell", [str, lambda commit: commit[:9], lambda _: "HEAD~4", lambda _: "there"])
 def test_the_commit_may_be_named_in_any_way(spell: Callable[[str], str], run: Run) -> None:
     run.repository.git("tag", "there", run.commits["refactor 1"])
     back(run, spell(run.commits["refactor 1"]))
     assert run.repository.head() == run.commits["refactor 1"]
+
+
+def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
+    target = run.commits["refactor 1"]
+    run.repository.git("tag", "there", target)
+    ways = [look(run.site, name) for name in (target, target[:9], "HEAD~4", "there")]
+    assert [len(way.going) for way in ways] == [4] * 4
+    assert len({tuple(way.going) for way in ways}) == 1
 
 
 def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
