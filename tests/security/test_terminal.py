@@ -381,7 +381,7 @@ def handles(node: ast.AST) -> set[str]:
 
 
 def test_every_handle_on_the_terminal_is_known_and_has_a_reason() -> None:
-    words = (*(f"{name}(" for name in _NAMES), *_LAST_PARTS, "/dev/tty")
+    words = (*(f"{name}(" for name in _NAMES), *_ATTRIBUTES, "click.", "console.file", "/dev/tty")
     found = {
         (module.relative_to(ROOT).as_posix(), handle)
         for module, node in nodes_with(*words, packages=(PACKAGE, PLUGIN))
