@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from tests.fakes.lean import lean_python
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.fakes.tools"]
 
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it

@@ -8,13 +8,13 @@ from pathlib import Path
 _NEEDED = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
-def lean_python(folder: Path) -> Path:
-    """Make a virtual environment in ``folder`` that has pytest and what it needs, and nothing else."""
+def lean_python(folder: Path, *plugins: str) -> Path:
+    """Make a virtual environment in ``folder`` with pytest, what it needs and the ``plugins``, and nothing else."""
     if not folder.exists():
         made = folder.with_name(f"{folder.name}.{os.getpid()}")
         venv.create(made, with_pip=False, symlinks=True)
         site = next((made / "lib").glob("python*/site-packages"))
-        for name in _NEEDED:
+        for name in (*_NEEDED, *plugins):
             installed = distribution(name)
             tops = {path.parts[0] for path in installed.files or ()} - {"..", "__pycache__"}
             for top in tops:

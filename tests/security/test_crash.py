@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
+from cdd_agent.clock import Clock
 from cdd_agent.compose import Composition
 from cdd_agent.errors import ExitCode
-from cdd_agent.events import Event, Notice, RunFinished
+from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read
 from cdd_agent.options import Options
 from cdd_agent.repl import crash
@@ -29,6 +30,7 @@ from cdd_agent.sandbox.warden import tree
 from cdd_agent.storage import exclusive, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
+from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.clock import FakeClock
 from tests.fuzz.figures import Figures
 from tests.soak.kill import every_write, random_kills, random_signals
@@ -47,7 +49,7 @@ no_strace = pytest.mark.skipif(why_not() != "", reason=why_not() or "strace work
 
 @pytest.mark.parametrize("size_bytes", [3_000, 300_000])
 def test_a_save_that_is_killed_at_random_is_never_torn_and_never_lost(size_bytes: int, tmp_path: Path) -> None:
-    assert killed_saves(tmp_path / "saves", count=15, size_bytes=size_bytes, seed=size_bytes) == []
+    assert killed_saves(tmp_path / "saves", count=5, size_bytes=size_bytes, seed=size_bytes) == []
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,11 @@ def saves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Point, ...]:
 
 
 def old_one(folder: Path) -> Saver:
-    """A file that holds 1, about to be overwritten with 2."""
-    saver = Saver(folder=folder, size_bytes=3_000, first=1, last=2)
+    """Return a file that holds 1, about to be overwritten with 2; the save of 1 before that is not tampered with."""
+    saver = Saver(folder=folder, size_bytes=3_000, first=1, last=3)
     saver.project.mkdir()
-    with saver.start() as process:
-        process.communicate()
-    return Saver(folder=folder, size_bytes=3_000, first=1, last=3)
+    write_atomic(saver.state, b"1\n".ljust(saver.size_bytes, b"."))
+    return saver
 
 
 @no_strace
@@ -171,12 +172,18 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return prepared(tmp_path_factory.mktemp("crash"))
 
 
+def copied(original: Trial, folder: Path) -> Trial:
+    """Return a copy of a project, approved."""
+    shutil.copytree(original.folder.parent, folder / "crash", symlinks=True, ignore=shutil.ignore_patterns("lean"))
+    copy = replace(original, folder=folder / "crash" / original.folder.name)
+    copy.approve()
+    return copy
+
+
 @pytest.fixture
 def trial(original: Trial, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project of its own for one test."""
-    shutil.copytree(original.folder.parent, tmp_path / "crash", symlinks=True)
-    copy = replace(original, folder=tmp_path / "crash" / original.folder.name)
-    copy.approve()
+    copy = copied(original, tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(copy.state_home))
     return copy
 
@@ -236,6 +243,15 @@ def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
     assert found <= allowed
 
 
+def executor_of(trial: Trial, *, emit: Emit = lambda _: None, clock: Clock | None = None) -> Executor:
+    """Return what carries out the plan of a trial in this process."""
+    options = Options(project=trial.project, replay=trial.folder.parent / "recording.yaml")
+    composition = Composition(options, emit=emit, environment=trial.environment)
+    if clock is not None:
+        composition.adapters.clock = clock
+    return composition.executor(find(trial.project, SLUG))
+
+
 class BackwardClock(FakeClock):
     """Each look at the date is an hour before the last one."""
 
@@ -246,16 +262,11 @@ class BackwardClock(FakeClock):
 
 def test_a_clock_that_is_set_back_changes_neither_durations_nor_what_comes_next(trial: Trial) -> None:
     seen: list[Event] = []
-    recording = trial.folder.parent / "recording.yaml"
-    composition = Composition(
-        Options(project=trial.project, replay=recording), emit=seen.append, environment=trial.environment
-    )
-    composition.adapters.clock = BackwardClock(tick_s=1.0)
-    executor = composition.executor(find(trial.project, SLUG))
+    executor = executor_of(trial, emit=seen.append, clock=BackwardClock(tick_s=1.0))
     with executor.running():
         executor.skip(1, reason="left out")
         executor.skip(2, reason="left out")
-    state = composition.executor(find(trial.project, SLUG)).state
+    state = executor_of(trial).state
     first, second = state.execution(1).completed_at, state.execution(2).completed_at
     assert first is not None
     assert second is not None
@@ -304,12 +315,20 @@ def test_slow():
 """
 
 
+@pytest.fixture(scope="module")
+def slow_original(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """Return a project whose tests would take five minutes; to be copied."""
+    return prepared(tmp_path_factory.mktemp("slow"), **{"tests/test_slow.py": SLOW})
+
+
+@pytest.fixture
+def slow(slow_original: Trial, tmp_path: Path) -> Trial:
+    return copied(slow_original, tmp_path)
+
+
 @contextmanager
-def in_a_slow_test(
-    folder: Path, *, terminal: int | None = None
-) -> Iterator[tuple["subprocess.Popen[bytes]", set[int]]]:
-    """``cdd exec`` in the middle of a test run that would take five minutes, and the processes it has started."""
-    trial = prepared(folder, **{"tests/test_slow.py": SLOW})
+def in_its_tests(trial: Trial, *, terminal: int | None = None) -> Iterator[tuple["subprocess.Popen[bytes]", set[int]]]:
+    """Start ``cdd exec``, wait until the tests run, and yield it with the processes that it has started."""
     with trial.start() if terminal is None else at_terminal(trial, terminal) as process:
         deadline = time.monotonic() + 60
         while not (trial.project / "begun.tmp").exists() and process.poll() is None and time.monotonic() < deadline:
@@ -343,11 +362,18 @@ def still_alive(processes: set[int]) -> set[int]:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),  # also what a terminal sends that is closed
+    ],
+)
 def test_a_signal_ends_the_run_in_order_with_all_it_has_started(
-    sent: signal.Signals, code: int, *, tmp_path: Path
+    sent: signal.Signals, code: int, *, slow: Trial
 ) -> None:
-    with in_a_slow_test(tmp_path) as (process, started):
+    with in_its_tests(slow) as (process, started):
         assert len(started) >= 2
         process.send_signal(sent)
         _, errors = process.communicate(timeout=30)
@@ -355,8 +381,8 @@ def test_a_signal_ends_the_run_in_order_with_all_it_has_started(
     assert still_alive(started) == set()
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(tmp_path: Path) -> None:
-    with in_a_slow_test(tmp_path) as (process, started):
+def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(slow: Trial) -> None:
+    with in_its_tests(slow) as (process, started):
         for _ in range(100):  # two at once may count as one
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -367,9 +393,9 @@ def test_a_second_ctrl_c_ends_the_process_at_once_with_all_it_has_started(tmp_pa
     assert still_alive(started) == set()
 
 
-def test_a_terminal_that_is_closed_ends_the_run_in_order(tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed_ends_the_run_in_order(slow: Trial) -> None:
     ours, theirs = pty.openpty()
-    with in_a_slow_test(tmp_path, terminal=theirs) as (process, started):
+    with in_its_tests(slow, terminal=theirs) as (process, started):
         os.close(theirs)
         os.close(ours)
         process.wait(timeout=30)
@@ -398,6 +424,15 @@ def test_a_reader_who_goes_away_is_told_nothing(trial: Trial) -> None:
 
 
 def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
+    (trial.project / "tests").mkdir()
+    (trial.project / "tests" / "test_it.py").write_text("def test_it(): pass\n")
+    trial.git("add", "tests")
+    trial.git("commit", "--quiet", "--message=a test")
+    plan = trial.project / "tickets" / SLUG / "plan.md"
+    plan.write_text(plan.read_text().replace("Depends on: 1", "Depends on: none"))
+    executor = executor_of(trial)
+    with executor.running():
+        executor.skip(1, reason="the next run is shorter without it")
     names = [
         f"tickets/{SLUG}/.execution-state.json.cdd-abcd1234.tmp",
         "tests/.test_discount.py.cdd-abcd1234.tmp",
@@ -412,6 +447,7 @@ def test_what_a_killed_run_left_is_gone_after_the_next(trial: Trial) -> None:
     (trial.project / ".git" / "cdd-exec.lock").write_text("a process that was killed")
     assert sorted(trial.leftovers()) == sorted([*(f"project/{name}" for name in names), "tmp/cdd-scratch-abcd1234"])
     assert trial.finish() == ""
+    assert trial.git("log", "-1", "--format=%s") == "docs: Say so"
     assert trial.leftovers() == []
 
 

@@ -20,17 +20,16 @@ from cdd_agent.git.repository import CommitId, Repository, branch_ref, resolved
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.git.states import require_usable
 from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.testrun.run import PytestSuite
 from pytest_tdd_agent.fingerprint import digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
+from tests.fakes.sources import PACKAGE, modules, nodes_of, nodes_with, text_of
 
-PACKAGE = Path(__file__).parents[2] / "cdd_agent"
 REFUSED = ("fetch", "merge-tree")
 """Commands that cannot be carried out without what they are not allowed to run."""
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 @pytest.fixture
@@ -93,21 +92,24 @@ def test_no_command_runs_what_a_repository_brings_along(
 
 
 @cache
-def tree_of(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(encoding="utf-8"))
+def verbs() -> dict[str, str]:
+    """Return each git command that the program calls, the first word of what ``.git(...)`` gets, and a module of it."""
+    found: dict[str, str] = {}
+    for module in modules():
+        if ".git(" in text_of(module) or "Call(" in text_of(module):
+            found |= dict.fromkeys(_verbs_in(nodes_of(module)), str(module))
+    return found
 
 
-def verbs_in(module: Path) -> Iterator[str]:
-    """The git commands that are called in a module: first words of what ``.git(...)`` is given."""
-    tree = tree_of(module)
+def _verbs_in(nodes: tuple[ast.AST, ...]) -> Iterator[str]:
     tuples = {
         target.id: node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         arguments: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "git":
             arguments = node.args[:1]
@@ -124,7 +126,7 @@ def verbs_in(module: Path) -> Iterator[str]:
 
 
 def test_every_command_of_the_program_is_among_those_that_were_tried() -> None:
-    used = {verb: str(module) for module in MODULES for verb in verbs_in(module)}
+    used = verbs()
     assert {"commit", "checkout-index", "update-index", "status", "config"} <= set(used)
     tried = {command[0] for command in COMMANDS}
     assert set(used) - tried == {"init"}, "a new repository brings nothing along; all else has to be tried"
@@ -133,17 +135,16 @@ def test_every_command_of_the_program_is_among_those_that_were_tried() -> None:
 def test_git_is_called_in_one_place_only() -> None:
     """By name in an argument list, or through a shell."""
     found = set()
-    for module in MODULES:
-        for node in ast.walk(tree_of(module)):
-            if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
-                words = [each.value if isinstance(each, ast.Constant) else each for each in node.elts[:2]]
-                is_command = isinstance(node, ast.List) or isinstance(words[1], str)
-                if words[0] == "git" and is_command:
-                    found.add(module.relative_to(PACKAGE).as_posix())
-            if isinstance(node, ast.keyword) and node.arg == "shell":
-                found.add(f"{module}: shell=")
-            if isinstance(node, ast.Attribute) and node.attr in {"system", "popen"} and ast.unparse(node.value) == "os":
-                found.add(f"{module}: os.{node.attr}")
+    for module, node in nodes_with('"git"', "'git'", "shell", "system", "popen"):
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
+            words = [each.value if isinstance(each, ast.Constant) else each for each in node.elts[:2]]
+            is_command = isinstance(node, ast.List) or isinstance(words[1], str)
+            if words[0] == "git" and is_command:
+                found.add(module.relative_to(PACKAGE).as_posix())
+        if isinstance(node, ast.keyword) and node.arg == "shell":
+            found.add(f"{module}: shell=")
+        if isinstance(node, ast.Attribute) and node.attr in {"system", "popen"} and ast.unparse(node.value) == "os":
+            found.add(f"{module}: os.{node.attr}")
     assert found == {"git/hardening.py"}
 
 
@@ -307,13 +308,11 @@ def test_a_git_that_ignores_our_settings_is_refused(tmp_path: Path, monkeypatch:
         Repository(repository.root).uncommitted()
 
 
-def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, tmp_path: Path) -> None:
+def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, interpreter: Interpreter) -> None:
     repository = Repository(hostile.root)
     hostile.ready()
     kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
-    suite = PytestSuite(
-        root=hostile.root, interpreter=find_interpreter(tmp_path), sandbox=PlainSandbox(), timeout_s=60, bytecode=None
-    )
+    suite = PytestSuite(root=hostile.root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None)
     with clean_copy(repository, suite, green=kept.commit, red=kept.commit) as copied:
         assert (copied.root / "a.single").read_text() == (hostile.root / "a.single").read_text()
         assert Repository.find(copied.root).uncommitted() == ()
@@ -352,7 +351,9 @@ def test_a_name_that_is_a_commit_is_passed_on_as_its_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_BRANCHES)
-def test_a_branch_of_any_name_is_worked_on_and_never_run(tmp_path: Path, *, name: str) -> None:
+def test_a_branch_of_any_name_is_worked_on_and_never_run(
+    tmp_path: Path, *, name: str, interpreter: Interpreter
+) -> None:
     repository = made(tmp_path / "project")
     head, branch = head_of(repository), f"refs/heads/{name}"
     plain(repository.root, "update-ref", branch, head)
@@ -368,11 +369,7 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(tmp_path: Path, *, name
     move_head(repository, head, expected=commit, why=name)
     snapshots.restore(kept)
     suite = PytestSuite(
-        root=repository.root,
-        interpreter=find_interpreter(tmp_path),
-        sandbox=PlainSandbox(),
-        timeout_s=60,
-        bytecode=None,
+        root=repository.root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None
     )
     with clean_copy(repository, suite, green=kept.commit, red=kept.commit) as copied:
         assert (copied.root / "a.txt").read_text() == "one\n"
@@ -414,9 +411,7 @@ def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> No
     repository = made(tmp_path / "project")
     with pytest.raises(UsageError, match="is a git repository already"):
         Repository.create(repository.root)
-    makers = {
-        module.relative_to(PACKAGE).as_posix() for module in MODULES if "Repository.create(" in module.read_text()
-    }
+    makers = {module.relative_to(PACKAGE).as_posix() for module in modules() if "Repository.create(" in text_of(module)}
     assert makers == {"cli/commands/example.py", "evidence/clean_copy.py"}
 
 
@@ -435,15 +430,13 @@ ALLOWED = frozenset(
 
 
 def calls_of_git() -> Iterator[tuple[str, ast.Call]]:
-    for module in MODULES:
-        for node in ast.walk(tree_of(module)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "git":
-                yield module.relative_to(PACKAGE).as_posix(), node
+    for module, node in nodes_with(".git("):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "git":
+            yield module.relative_to(PACKAGE).as_posix(), node
 
 
 def test_no_call_of_git_can_overwrite_put_aside_or_delete_the_users_work() -> None:
-    used = {verb for module in MODULES for verb in verbs_in(module)}
-    assert used <= ALLOWED
+    assert set(verbs()) <= ALLOWED
     unresolved = [f"{where}: {ast.unparse(node)}" for where, node in calls_of_git() if not _begins_with_a_word(node)]
     assert unresolved == [], "each command has to be readable from the code"
     for where, node in calls_of_git():
@@ -467,7 +460,7 @@ def _begins_with_a_word(node: ast.Call) -> bool:
 
 def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
-    found = {module.relative_to(PACKAGE).as_posix() for module in MODULES if "rmtree" in module.read_text()}
+    found = {module.relative_to(PACKAGE).as_posix() for module in modules() if "rmtree" in text_of(module)}
     assert found == {"storage.py", "testrun/run.py", "testrun/frameworks/environment.py"}
 
 
@@ -576,8 +569,7 @@ def test_a_commit_leaves_what_else_is_staged_and_changed_as_it_is(tmp_path: Path
 
 
 @pytest.mark.parametrize("lands", [True, False], ids=["that-lands", "that-fails"])
-def test_a_step_leaves_the_users_uncommitted_work_as_it_is(tmp_path: Path, *, lands: bool) -> None:
-    project = Project.make(tmp_path / "project", interpreter=find_interpreter(tmp_path), bytecode=tmp_path / "bytecode")
+def test_a_step_leaves_the_users_uncommitted_work_as_it_is(project: Project, *, lands: bool) -> None:
     root = project.folder
     (root / "a.txt").write_text("a\n")
     plain(root, "add", "a.txt")
@@ -616,8 +608,10 @@ for commit in sys.argv[2:]:
 
 def test_no_note_is_lost_when_two_processes_write_to_one_ref(tmp_path: Path) -> None:
     repository = made(tmp_path / "project")
-    tree = repository.git("write-tree").strip()
-    commits = [repository.git("commit-tree", tree, "-m", str(number)).strip() for number in range(80)]
+    stream = "".join(f"commit refs/heads/many\ncommitter A <a@b> {number} +0000\ndata 1\nx\n" for number in range(80))
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=repository.root, input=stream, text=True, check=True)
+    commits = repository.git("rev-list", "refs/heads/many").split()
+    assert len(commits) == 80
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(repository.root), *share], stderr=subprocess.PIPE, text=True

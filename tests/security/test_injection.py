@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import cdd_agent
 from cdd_agent.agent.limits.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoted import Marks
@@ -43,6 +42,7 @@ from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, TEST, TEST_FILE, Project, green, item, red
+from tests.fakes.sources import nodes_with
 from tests.security.corpus.injection import MOUNTS, Injection
 from tests.security.corpus.injections import INJECTIONS
 from tests.security.corpus.stage import Stage, build, git_log, play, told
@@ -394,11 +394,10 @@ def test_the_tools_are_these_and_say_what_they_said_when_somebody_last_looked(tm
 
 def test_no_tool_comes_from_outside() -> None:
     """Nothing of the Model Context Protocol: no server can describe a tool to the model."""
-    for path in Path(cdd_agent.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in names if name.split(".")[0] in {"mcp", "fastmcp"}], path
+    for path, node in nodes_with("mcp"):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [name for name in names if name.split(".")[0] in {"mcp", "fastmcp"}], path
 
 
 # Rows 33 and 34: what nobody sees, and what a terminal would obey.

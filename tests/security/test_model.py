@@ -552,6 +552,7 @@ def deep(value: object) -> str:
 
 def test_the_watch_over_a_replay_sees_what_it_looks_for(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WATCH, encoding="ascii")
+    (tmp_path / "anthropic.py").touch()  # to import the real one takes two seconds
     code = (
         "import socket\ntry:\n socket.create_connection(('127.0.0.1', 9), 1)\nexcept OSError:\n pass\nimport anthropic"
     )

@@ -10,7 +10,6 @@ import tempfile
 import unicodedata
 from dataclasses import fields
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -30,17 +29,8 @@ from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
+from tests.fakes.sources import nodes_with
 from tests.fuzz import paths
-
-PROGRAM = Path(__file__).parents[2] / "cdd_agent"
-
-Syntax: TypeAlias = dict[Path, tuple[ast.AST, ...]]
-
-
-@pytest.fixture(scope="module")
-def syntax() -> Syntax:
-    """Module of the program -> all that it is written of."""
-    return {path: tuple(ast.walk(ast.parse(path.read_bytes()))) for path in PROGRAM.rglob("*.py")}
 
 
 class Agent:
@@ -180,20 +170,20 @@ def test_a_tilde_is_a_name_like_any_other(agent: Agent) -> None:
     assert (agent.root / "~" / "x").read_text() == "planted"
 
 
-def test_nothing_in_a_shared_temporary_folder_has_a_fixed_name(tmp_path: Path, syntax: Syntax) -> None:
+def test_nothing_in_a_shared_temporary_folder_has_a_fixed_name(tmp_path: Path) -> None:
     """Folders made by ``tempfile`` are for their owner alone, and so are files; the sandboxes' /tmp is their own."""
     drawn = {"TemporaryDirectory", "TemporaryFile", "mkdtemp", "mkstemp"}
+    shared = ("/tmp/", "/var/tmp/", "/dev/shm/")
     used: set[str] = set()
     fixed: list[str] = []
-    for module, nodes in syntax.items():
-        for node in nodes:
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tempfile":
-                used.add(node.attr)
-            if isinstance(node, ast.ImportFrom) and node.module == "tempfile":
-                used |= {alias.name for alias in node.names}
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                is_fixed = node.value.startswith(("/tmp/", "/var/tmp/", "/dev/shm/"))
-                fixed += [f"{module}: {node.value}"] if is_fixed else []
+    for module, node in nodes_with("tempfile", *shared):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tempfile":
+            used.add(node.attr)
+        if isinstance(node, ast.ImportFrom) and node.module == "tempfile":
+            used |= {alias.name for alias in node.names}
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(shared):
+            fixed.append(f"{module}: {node.value}")
+    assert used >= {"mkstemp"}
     assert used <= drawn | {"gettempdir", "tempdir"}
     assert fixed == []
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
@@ -220,15 +210,14 @@ def test_a_file_that_is_lent_to_a_copy_stays_the_link_that_it_is(project: Projec
     assert list(elsewhere.iterdir()) == []
 
 
-def test_no_archive_is_ever_unpacked(syntax: Syntax) -> None:
-    modules = {"tarfile", "zipfile", "zipimport"}
+def test_no_archive_is_ever_unpacked() -> None:
+    unpackers = {"tarfile", "zipfile", "zipimport"}
     found = []
-    for module, nodes in syntax.items():
-        for node in nodes:
-            named = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
-            named |= {node.module or ""} if isinstance(node, ast.ImportFrom) else set()
-            if named & modules or (isinstance(node, ast.Attribute) and node.attr == "unpack_archive"):
-                found.append(str(module))
+    for module, node in nodes_with(*unpackers, "unpack_archive"):
+        named = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+        named |= {node.module or ""} if isinstance(node, ast.ImportFrom) else set()
+        if named & unpackers or (isinstance(node, ast.Attribute) and node.attr == "unpack_archive"):
+            found.append(str(module))
     assert found == []
 
 

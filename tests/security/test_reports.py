@@ -19,6 +19,9 @@ from cdd_agent.testrun.detect import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, FILES, QUICK, TEST, TEST_FILE, Project, item
+from tests.security.corpus.stage import Stage
+
+WORK = item(tests=(f"{TEST_FILE}::test_discount",))
 
 FORGED = """
 import glob, json, os, sys
@@ -104,11 +107,20 @@ TRICKS = {
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path, *, interpreter: Interpreter) -> Project:
-    return Project.make(
-        tmp_path / "project", interpreter=interpreter, bytecode=tmp_path / "bytecode", files={**FILES, TEST_FILE: TEST}
+@pytest.fixture(scope="module")
+def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpreter, bytecode: Path) -> Stage:
+    """Return a project after RED, with the baseline that GREEN is judged by; to be copied."""
+    project = Project.make(
+        tmp_path_factory.mktemp("at-green") / "project",
+        interpreter=interpreter,
+        bytecode=bytecode,
+        files={**FILES, TEST_FILE: TEST},
     )
+    bench = project.bench(ScriptedModel([]))
+    begun = project.start().execution(1)
+    step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
+    ground.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    return Stage(project=project, step=step)
 
 
 def leaves(files: Mapping[str, str]) -> Turn:
@@ -124,18 +136,16 @@ Attempt = Callable[[Mapping[str, str]], AttemptRecord]
 
 
 @pytest.fixture
-def attempt(project: Project) -> Attempt:
-    """One attempt at GREEN that leaves files, judged as in a run."""
+def attempt(at_green: Stage, tmp_path: Path) -> Attempt:
+    """Return what makes one attempt at GREEN that leaves files, judged as in a run."""
 
     def made(files: Mapping[str, str]) -> AttemptRecord:
-        bench = project.bench(ScriptedModel([leaves(files)]))
+        here = at_green.copied(tmp_path / "project")
+        bench = here.project.bench(ScriptedModel([leaves(files)]))
         bench = replace(bench, policy=replace(bench.policy, evidence_timeout_s=60))
-        begun = project.start().execution(1)
-        step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
-        work = item(tests=(f"{TEST_FILE}::test_discount",))
-        at = recovery.position(project.repository)
-        laid = ground.lay(work, "green", step=step, at=at, bench=bench)
-        return make_attempt(work, "green", step=step, ground=laid, is_anew=False, bench=bench)
+        at = recovery.position(here.project.repository)
+        laid = ground.lay(WORK, "green", step=here.step, at=at, bench=bench)
+        return make_attempt(WORK, "green", step=here.step, ground=laid, is_anew=False, bench=bench)
 
     return made
 

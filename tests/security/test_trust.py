@@ -28,9 +28,9 @@ from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_hooks import EVERY_HOOK
 from tests.fakes.approval import Answers, trust_in, users_folder
 from tests.fakes.demo import RECORDING, SLUG
+from tests.fakes.tools import why_not
 
 ROOT = Path(__file__).parent.parent.parent
-STRACE = shutil.which("strace")
 FOREIGN = "model: somebody-elses\nmax_attempts: 1\n"
 
 
@@ -123,12 +123,18 @@ STARTS = [
     ("--replay", str(RECORDING), "--json", "exec", SLUG),
     ("--replay", str(RECORDING), "plan", SLUG, "--yes"),
     ("trust",),
+    ("--replay", str(RECORDING), "--yes", "trust"),
 ]
 
 
-@pytest.mark.parametrize("arguments", STARTS, ids=" ".join)
-def test_opening_a_hostile_repository_runs_nothing_of_it(hostile: Hostile, arguments: tuple[str, ...]) -> None:
-    result = hostile.cdd(*arguments)
+@pytest.mark.parametrize("arguments", STARTS, ids=lambda arguments: " ".join(arguments).replace(str(RECORDING), "X"))
+def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
+    hostile: Hostile, tmp_path: Path, *, arguments: tuple[str, ...]
+) -> None:
+    log = tmp_path / "strace.log"
+    no_strace = why_not("strace", "--seccomp-bpf", "-f", "-o", "/dev/null", "true")
+    watched = ("strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=execve,socket,connect", "-o", str(log))
+    result = hostile.cdd(*arguments, before=watched if no_strace is None else ())
     assert hostile.sprung == set()
     assert result.returncode in (0, 2), result.stderr
     if "exec" in arguments:
@@ -136,6 +142,15 @@ def test_opening_a_hostile_repository_runs_nothing_of_it(hostile: Hostile, argum
         assert "have not been approved" in result.stderr or "has not been approved" in result.stderr
         assert "cdd trust" in result.stderr
     assert not (hostile.project / "state").exists()
+    assert Approvals(hostile.project, environment=hostile.environment()).decision(offer_of(hostile.project)) is None
+    if no_strace is not None:
+        pytest.skip(f"only the traps were looked at, not what else was started: {no_strace}")
+    calls = log.read_text(encoding="utf-8", errors="replace")
+    executed = re.findall(r'execve\("([^"]+)"', calls)
+    assert executed, "strace saw nothing"
+    assert [path for path in executed if (hostile.project / path).resolve().is_relative_to(hostile.project)] == []
+    addresses = set(re.findall(r'inet_(?:addr|pton)\((?:AF_INET6, )?"([^"]+)"', calls))
+    assert addresses <= {"127.0.0.1"}, "beyond this machine; the sandbox's trial of itself stays on it"
 
 
 def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile) -> None:
@@ -144,21 +159,6 @@ def test_no_program_is_found_by_a_relative_entry_of_the_path(hostile: Hostile) -
     result = hostile.cdd("--replay", str(RECORDING), "doctor", PATH=f":.:bin:./bin:{os.environ['PATH']}")
     assert hostile.sprung == set()
     assert "git version" in result.stdout
-
-
-@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
-@pytest.mark.parametrize("arguments", STARTS[:4], ids=" ".join)
-def test_no_file_of_a_hostile_repository_is_executed_and_no_connection_made(
-    hostile: Hostile, tmp_path: Path, *, arguments: tuple[str, ...]
-) -> None:
-    log = tmp_path / "strace.log"
-    hostile.cdd(*arguments, before=(STRACE or "", "-f", "-qq", "-e", "trace=execve,socket,connect", "-o", str(log)))
-    calls = log.read_text(encoding="utf-8", errors="replace")
-    executed = re.findall(r'execve\("([^"]+)"', calls)
-    assert executed, "strace saw nothing"
-    assert [path for path in executed if (hostile.project / path).resolve().is_relative_to(hostile.project)] == []
-    addresses = set(re.findall(r'inet_(?:addr|pton)\((?:AF_INET6, )?"([^"]+)"', calls))
-    assert addresses <= {"127.0.0.1"}, "beyond this machine; the sandbox's trial of itself stays on it"
 
 
 def test_the_traps_are_live(hostile: Hostile) -> None:
@@ -285,12 +285,6 @@ def test_a_user_s_folder_inside_the_project_answers_for_nothing(tmp_path: Path, 
         assert not (place / "cdd").exists()
 
 
-def test_nothing_a_user_may_forget_to_say_approves(hostile: Hostile) -> None:
-    for arguments in (("--yes", "trust"), ("--yes", "exec", SLUG), ("--json", "exec", SLUG)):
-        hostile.cdd("--replay", str(RECORDING), *arguments)
-    assert Approvals(hostile.project, environment=hostile.environment()).decision(offer_of(hostile.project)) is None
-
-
 # Row 16: no .env is loaded.
 
 
@@ -319,17 +313,8 @@ def test_a_test_command_of_the_repository_never_runs_at_the_start(hostile: Hosti
     (hostile.project / settings.CONFIG_FILE).write_text(f"test_command: {command}\n")
     (hostile.project / "tdd.properties").write_text(f"test.command={command}\n")
     (hostile.project / "pytest.ini").write_text("[pytest]\naddopts = -p conftest\n")
-    for arguments in ((), ("--replay", str(RECORDING), "exec", SLUG, "--yes")):
-        hostile.cdd(*arguments)
+    hostile.cdd("--replay", str(RECORDING), "exec", SLUG, "--yes")
     assert hostile.sprung == set()
-
-
-def approve_all(hostile: Hostile) -> None:
-    """What a user does who approves everything unseen."""
-    digests = re.findall(r"sha256 ([0-9a-f]{64})", hostile.cdd("trust").stdout)
-    assert len(digests) == 3
-    for digest in digests:
-        assert hostile.cdd("trust", "--digest", digest).returncode == 0
 
 
 # Row 18: what is not there yet cannot be put there by an agent to run at the next start.

@@ -94,6 +94,14 @@ Ground.lay(Path(sys.argv[1]), level=sys.argv[2]).run(
 """
 
 
+def wait_for_text(path: Path) -> None:
+    """Wait until a program has written to a file, which is there before its content is."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert path.read_text()
+
+
 def wardens_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -103,9 +111,7 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     Ground.lay(tmp_path / "try", level=level)
     root = str(Path(__file__).parents[3])
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path), level], cwd=root)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "project" / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_text(tmp_path / "project" / "started")
     (warden,) = wardens_of(process.pid)
     below = [warden, *tree.living_below(warden)]
     assert len(below) >= 3
@@ -123,10 +129,8 @@ def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", ENDLESS, str(tmp_path), "none"], cwd=root, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "project" / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    shell = int((tmp_path / "project" / "started").read_text() or "0")
+    wait_for_text(tmp_path / "project" / "started")
+    shell = int((tmp_path / "project" / "started").read_text())
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
@@ -189,9 +193,7 @@ Ground.lay(Path(sys.argv[1]), level="none").run(
 def test_what_a_run_made_is_out_of_the_way_even_if_cdd_is_killed(tmp_path: Path, *, how: signal.Signals) -> None:
     root = str(Path(__file__).parents[3])
     process = subprocess.Popen([sys.executable, "-c", MENDED_WITHOUT_CDD, str(tmp_path)], cwd=root, stderr=-3)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "project/started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_text(tmp_path / "project" / "started")
     process.send_signal(how)
     process.wait()
     deadline = time.monotonic() + 10

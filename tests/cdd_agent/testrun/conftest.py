@@ -9,18 +9,20 @@ from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.testrun.detect import Interpreter, find_interpreter
 from cdd_agent.testrun.run import PytestSuite
 from cdd_agent.testrun.suite import SuiteRun
-
-
-@pytest.fixture(scope="session")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    """This one, with xdist."""
-    return find_interpreter(tmp_path_factory.mktemp("no-environment"), environment={})
+from tests.fakes.lean import lean_python
 
 
 @pytest.fixture
 def suite(tmp_path: Path, *, interpreter: Interpreter, bytecode: Path) -> PytestSuite:
     """The tests in the test's own folder."""
     return PytestSuite(root=tmp_path, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode)
+
+
+@pytest.fixture(scope="session")
+def with_xdist(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """Return an interpreter that has pytest and xdist."""
+    python = lean_python(tmp_path_factory.mktemp("with-xdist") / "env", "pytest-xdist", "execnet")
+    return find_interpreter(tmp_path_factory.mktemp("no-environment"), environment={"CDD_PYTHON": str(python)})
 
 
 def outcomes(result: SuiteRun) -> dict[str, str]:

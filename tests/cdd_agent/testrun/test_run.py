@@ -37,13 +37,13 @@ def test_all_tests_are_those_that_the_user_s_command_selects_and_targets_are_not
 ) -> None:
     for name in ("unit", "slow"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / f"test_{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+        (tmp_path / name / f"test_{name}.py").write_text(
+            "import warnings\ndef test_one(): warnings.warn('old')\ndef test_two(): pass\n"
+        )
     narrowed = replace(suite, selects=("unit", "-k", "one"), options=("-W", "error"))
-    assert set(outcomes(narrowed.run())) == {"unit/test_unit.py::test_one"}
+    assert outcomes(narrowed.run()) == {"unit/test_unit.py::test_one": "failed"}
     assert set(outcomes(narrowed.run(("slow/test_slow.py::test_two",)))) == {"slow/test_slow.py::test_two"}
     assert narrowed.command.endswith("-m pytest -W error unit -k one")
-    (tmp_path / "unit" / "test_unit.py").write_text("import warnings\ndef test_one(): warnings.warn('old')\n")
-    assert outcomes(narrowed.run()) == {"unit/test_unit.py::test_one": "failed"}
 
 
 def test_a_file_that_cannot_be_imported_does_not_stop_the_others(tmp_path: Path, suite: PytestSuite) -> None:
@@ -75,11 +75,8 @@ def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: Pyte
     assert summary(result.report)["collected"] == 0
 
 
-@pytest.mark.parametrize("option", ["-x", "--maxfail=1", "--stepwise"])
-def test_an_option_of_the_project_does_not_stop_the_run_at_a_failure(
-    tmp_path: Path, suite: PytestSuite, *, option: str
-) -> None:
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {option}\n")
+def test_no_option_of_the_project_stops_the_run_at_a_failure(tmp_path: Path, suite: PytestSuite) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -x --maxfail=1 --stepwise\n")
     (tmp_path / "test_a.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass\n")
     assert outcomes(suite.run()) == {"test_a.py::test_one": "failed", "test_a.py::test_two": "passed"}
 
@@ -97,11 +94,9 @@ def test_a_member_of_a_workspace_has_node_ids_of_its_own_and_the_workspaces_conf
         "from shared_here import THREE\ndef check_one(three): assert three == THREE\ndef test_two(): assert 0\n"
     )
     assert outcomes(replace(suite, root=member).run()) == {"tests/test_a.py::check_one": "passed"}
-    assert outcomes(replace(suite, root=member).run(("tests/test_a.py::check_one",))) == {
-        "tests/test_a.py::check_one": "passed"
-    }
     (tmp_path / "link").symlink_to(member)
-    assert outcomes(replace(suite, root=tmp_path / "link").run()) == {"tests/test_a.py::check_one": "passed"}
+    linked = replace(suite, root=tmp_path / "link")
+    assert outcomes(linked.run(("tests/test_a.py::check_one",))) == {"tests/test_a.py::check_one": "passed"}
 
 
 LIAR = """
@@ -116,14 +111,16 @@ def pytest_runtest_makereport(item, call):
 """
 
 
-@pytest.mark.parametrize("configuration", ["", "addopts = -n2\npythonpath = .\n"])
+@pytest.mark.parametrize("workers", ["", "-n1"])
 def test_a_package_of_the_project_named_like_the_plugin_or_pytest_judges_nothing(
-    tmp_path: Path, suite: PytestSuite, *, configuration: str
+    tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest
 ) -> None:
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{configuration}")
     (tmp_path / "pytest_tdd_agent").mkdir()
     (tmp_path / "pytest_tdd_agent/__init__.py").write_text(LIAR)
-    if "-n" not in configuration:  # a worker of xdist is started in the current folder, and dies of it
+    if workers:
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\npythonpath = .\n")
+        suite = replace(suite, interpreter=request.getfixturevalue("with_xdist"))
+    else:  # a worker of xdist is started in the current folder, and dies of it
         (tmp_path / "pytest.py").write_text("raise SystemExit(0)\n")
     (tmp_path / "test_a.py").write_text(
         "import pytest_tdd_agent\n"
@@ -201,8 +198,10 @@ ENTRY_POINT = "[pytest11]\npytest_tdd_agent = pytest_tdd_agent\n"
 
 @pytest.mark.parametrize("workers", ["", "-n1"])
 def test_neither_the_users_environment_nor_the_projects_options_keep_the_plugin_out(
-    tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch, workers: str
+    tmp_path: Path, suite: PytestSuite, *, monkeypatch: pytest.MonkeyPatch, workers: str, request: pytest.FixtureRequest
 ) -> None:
+    if workers:
+        suite = replace(suite, interpreter=request.getfixturevalue("with_xdist"))
     installed = tmp_path / "installed"
     (installed / "cdd_agent-0.1.0.dist-info").mkdir(parents=True)
     (installed / "cdd_agent-0.1.0.dist-info/METADATA").write_text(
@@ -289,11 +288,9 @@ def test_flaky_tests_are_tried_again_only_if_that_is_asked_for(suite: PytestSuit
     assert asked[asked.index("--tdd-agent-flaky") + 1] == "2"
 
 
-def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(
-    tmp_path: Path, suite: PytestSuite, *, full_environment: Path
-) -> None:
+def test_a_copy_of_the_project_is_judged_by_the_interpreter_in_the_project(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "project").mkdir()
-    (tmp_path / "project/.venv").symlink_to(full_environment)
+    (tmp_path / "project/.venv").symlink_to(suite.interpreter.path.parent.parent)
     (tmp_path / "project/code_here.py").write_text("ANSWER = 41\n")
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy/code_here.py").write_text("ANSWER = 42\n")

@@ -3,7 +3,7 @@
 Each, run unconfined in a project, writes into the folder OUT, reads OUT/secret out, or changes git's folder.
 """
 
-COMMANDS = (
+OUTSIDE = (
     # said plainly, in a chain, or behind something harmless
     "echo x > OUT/x",
     "true && echo x > OUT/x",
@@ -72,7 +72,9 @@ COMMANDS = (
     "cat OUT/{secret,}",
     "rm -f OUT/secret; touch OUT/gone",
     "mv OUT/secret OUT/moved",
-    # what git obeys
+)
+
+GIT = (  # what git obeys
     "echo '[alias] x = !x' >> .git/config",
     "git config core.pager 'touch x' || echo x >> .git/config",
     "printf '#!/bin/sh\\n' > .git/hooks/pre-commit",

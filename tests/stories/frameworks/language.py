@@ -1,9 +1,10 @@
 """The same small step in any language, and what a project needs to run its tests there."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.fakes.tools import why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,6 @@ class Language:
 
     def ready(self, project: Path, *, shared: Path) -> Ready:
         """The project with its packages, or what is missing."""
-        if shutil.which(self.program) is None:
-            return Ready(problem=f"{self.program} is not installed")
+        if (problem := why_not(self.program, "--version")) is not None:
+            return Ready(problem=problem)
         return self.fetch(project, shared)

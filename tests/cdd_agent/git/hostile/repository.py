@@ -189,12 +189,16 @@ def _arm(root: Path) -> None:
             _program(root, f"hook.{name}", at=folder / name)
     included = root / ".git/included"
     included.write_text(f'[filter "included"]\n\tclean = {_program(root, "filter.included.clean")}\n')
+    values = {"include.path": str(included), **FLAGS}
     for key in CONFIGURED:
         bang = "!" if key.startswith(("alias", "credential", "submodule")) else ""
-        plain(root, "config", key, f"{bang}{_program(root, key)}")
-    for key, value in FLAGS.items():
-        plain(root, "config", key, value)
-    plain(root, "config", "include.path", str(included))
+        values[key] = f"{bang}{_program(root, key)}"
+    with (root / ".git/config").open("a") as stream:  # thirty times `git config` would take longer than all the rest
+        for key, value in values.items():
+            section, _, rest = key.partition(".")
+            subsection, _, name = rest.rpartition(".")
+            heading = f'[{section} "{subsection}"]' if subsection else f"[{section}]"
+            stream.write(f'{heading}\n\t{name} = "{value}"\n')
     plain(root, "config", "extensions.worktreeConfig", "true")
     plain(root, "config", "--worktree", "filter.tree.clean", _program(root, "filter.of-the-work-tree"))
     plain(root / "inner", "config", "filter.single.clean", _program(root, "filter.of-the-submodule"))

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ import pytest
 
 from tests.fakes.program import ROOT
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+needs_tmux = pytest.mark.needs("tmux", "-V")
 
 _UNSET = ("ANTHROPIC_API_KEY", "NO_COLOR", "VISUAL", "EDITOR")
 

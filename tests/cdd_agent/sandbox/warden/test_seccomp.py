@@ -103,11 +103,22 @@ def test_nothing_listens_on_a_port_that_the_kernel_picks(landlocked: Ground) -> 
     assert "PermissionError" in told.output
 
 
-@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6", "AF_PACKET", "AF_VSOCK", "AF_ALG"])
-@pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM", "SOCK_RAW", "SOCK_SEQPACKET"])
-def test_sockets_are_those_of_the_machine(landlocked: Ground, family: str, kind: str) -> None:
-    told = landlocked.python(f"import socket; socket.socket(socket.{family}, socket.{kind} | socket.SOCK_NONBLOCK)")
-    assert "PermissionError" in told.output
+SOCKETS = """
+import itertools, socket
+FAMILIES = ("AF_INET", "AF_INET6", "AF_PACKET", "AF_VSOCK", "AF_ALG")
+KINDS = ("SOCK_STREAM", "SOCK_DGRAM", "SOCK_RAW", "SOCK_SEQPACKET")
+for family, kind in itertools.product(FAMILIES, KINDS):
+    try:
+        socket.socket(getattr(socket, family), getattr(socket, kind) | socket.SOCK_NONBLOCK)
+    except PermissionError:
+        print("refused")
+    else:
+        print(family, kind)
+"""
+
+
+def test_sockets_are_those_of_the_machine(landlocked: Ground) -> None:
+    assert landlocked.python(SOCKETS).output.splitlines() == ["refused"] * 20
 
 
 def test_the_machine_below_a_virtual_one_is_not_reached(confined: Ground) -> None:

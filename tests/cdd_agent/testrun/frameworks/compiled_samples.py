@@ -1,7 +1,6 @@
 """What real runs of the tools printed and wrote, kept beside the tests, and runs that begin from it."""
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -50,11 +49,6 @@ def run(framework: Framework, root: Path, *targets: str) -> Results:
     )
     output = process.stdout.decode("utf-8", "replace")
     return framework.read(FinishedRun(root=root, results=results, output=output, exit_status=process.returncode))
-
-
-def has(program: str) -> bool:
-    """Whether a program is installed."""
-    return shutil.which(program) is not None
 
 
 def outcomes(results: Results) -> dict[str, str]:

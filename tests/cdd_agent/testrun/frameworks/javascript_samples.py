@@ -15,6 +15,7 @@ from cdd_agent.storage import exclusive
 from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
 from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
 from pytest_tdd_agent.report import Case, Failure
+from tests.fakes.tools import why_not
 
 NONE: Mapping[str, str] = {}
 DATA = Path(__file__).parent / "data" / "javascript"
@@ -100,15 +101,14 @@ def why(results: Results, nodeid: str) -> Failure:
 
 def install() -> str | None:
     """Install the tools that are not there, once for all workers; why that cannot be done, if it cannot."""
-    npm = shutil.which("npm")
-    if npm is None:
-        return "npm is not installed"
+    if (problem := why_not("npm", "--version")) is not None:
+        return problem
     INSTALLED.mkdir(parents=True, exist_ok=True)
     with exclusive(INSTALLED.with_suffix(".lock"), purpose="Installing packages", wait_s=400.0):
         if (INSTALLED / ".ready").exists():
             return None
         (INSTALLED / "package.json").write_text('{"private": true}\n')
-        command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", *REQUIREMENTS]
+        command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *REQUIREMENTS]
         if subprocess.run(command, cwd=INSTALLED, check=False, timeout=400).returncode:
             return f"npm cannot install {' '.join(REQUIREMENTS)}"
         (INSTALLED / ".ready").touch()

@@ -10,7 +10,6 @@ from tests.cdd_agent.testrun.frameworks.compiled_samples import (
     case,
     ended,
     failure,
-    has,
     kept,
     outcomes,
     reason,
@@ -161,7 +160,7 @@ def test_targets_select_packages_and_tests(targets: tuple[str, ...], expected: t
     assert GO.arguments(targets, Path("/r")) == ("-json", "-count=1", *expected)
 
 
-@pytest.mark.skipif(not has("go"), reason="go is not installed")
+@pytest.mark.needs("go", "version")
 def test_a_real_run_is_read(demo: Path) -> None:
     (demo / "broken/broken_test.go").unlink()
     assert outcomes(run(GO, demo, "sums_test.go::TestAdds")) == {"sums_test.go::TestAdds": "passed"}

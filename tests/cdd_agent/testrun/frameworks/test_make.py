@@ -1,5 +1,4 @@
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def test_what_make_says_besides_is_no_problem(tmp_path: Path, said: str) -> None
     assert results.problem is None
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.needs("make", "--version")
 def test_a_folder_that_is_called_as_the_target_hides_it_from_make(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("test:\n\tfalse\n")
     (tmp_path / "test").mkdir()

@@ -12,7 +12,6 @@ from tests.cdd_agent.testrun.frameworks.compiled_samples import (
     blocked,
     ended,
     failure,
-    has,
     kept,
     outcomes,
     reason,
@@ -151,7 +150,7 @@ def test_the_project_s_own_maven_comes_first(demo: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has("mvn"), reason="mvn is not installed")
+@pytest.mark.needs("mvn", "--version")
 @pytest.mark.skipif(
     not DEBIAN.is_dir(), reason="Debian's repository has no Surefire: apt-get install libsurefire-java junit4"
 )

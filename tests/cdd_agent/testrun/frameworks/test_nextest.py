@@ -74,7 +74,7 @@ def test_its_profile_lies_beside_the_project_s_own_configuration(tmp_path: Path)
     assert f"path = '{tmp_path}/nextest.xml'" in (tmp_path / "nextest.toml").read_text()
 
 
-@pytest.mark.skipif(shutil.which("cargo-nextest") is None, reason="cargo-nextest is not installed")
+@pytest.mark.needs("cargo", "nextest", "--version")
 def test_a_real_run_is_read(demo: Path) -> None:
     assert outcomes(run(NEXTEST, demo, "tests/public.rs::adds_in_public")) == {
         "tests/public.rs::adds_in_public": "passed"

@@ -1,5 +1,4 @@
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from cdd_agent.testrun.frameworks.catalog import NODE
 from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended, kept, outcomes, run, unloaded, why
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+pytestmark = pytest.mark.needs("node", "--version", HOME="/nonexistent")
 
 NESTED = "test/calc.test.js::shelf > deeper > is nested"
 ODD = "test/calc.test.js::title with \"quotes\", 'more', (a|b)* [x] $1 > and ünïcode ✓ 日本"

@@ -83,8 +83,10 @@ def test_a_module_that_a_test_writes_twice_or_compiles_itself_is_the_present_one
 
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
-    tmp_path: Path, suite: PytestSuite, *, workers: str
+    tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest
 ) -> None:
+    if workers:
+        suite = replace(suite, interpreter=request.getfixturevalue("with_xdist"))
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {workers}\n")
     (tmp_path / "code_here.py").write_text("def add(a, b): return a + b\n")
     (tmp_path / "test_a.py").write_text(THREE)
@@ -101,8 +103,10 @@ def test_what_is_imported_is_compiled_once_and_told_from_its_source_by_content(
 
 @pytest.mark.parametrize("workers", ["", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_without_a_cache_no_compiled_code_of_the_project_is_believed(
-    tmp_path: Path, suite: PytestSuite, *, workers: str
+    tmp_path: Path, suite: PytestSuite, *, workers: str, request: pytest.FixtureRequest
 ) -> None:
+    if workers:
+        suite = replace(suite, interpreter=request.getfixturevalue("with_xdist"))
     write(tmp_path / "code_here.py", "N = 1\n", at_s=1)
     write(tmp_path / "test_a.py", "import code_here\ndef test_one(): assert (code_here.N, 1) == (1, 1)\n", at_s=1)
     assert plain_pytest(tmp_path) == 0
