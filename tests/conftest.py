@@ -8,8 +8,6 @@ from hypothesis import settings
 
 from tests.fakes.lean import lean_python
 
-pytest_plugins = ["pytester"]
-
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
