@@ -11,7 +11,7 @@ DEV = $(shell $(PYTHON) -c 'import shlex, tomllib; \
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check compiled suite bench libraries matrix soak format clean venv-package
+.PHONY: help demo test check suite bench libraries matrix soak soak-kills soak-slow soak-search format clean venv-package
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,9 +38,8 @@ venv-package: # Debian keeps what `python3 -m venv` needs in a package of its ow
 demo: $(READY) ## a ticket becomes tested commits, from a recording, in a new folder
 	@$(BIN)/cdd demo
 
-test: ## everything that must hold
-	@$(MAKE) --no-print-directory -j2 check compiled
-	@$(MAKE) --no-print-directory suite
+test: $(READY) ## everything that must hold, and what it costs
+	@MAKE='$(MAKE)' $(BIN)/python tests/timed.py check suite
 
 check: $(READY) ## format, lint, types, layers
 	$(BIN)/ruff format --check $(SOURCES)
@@ -48,11 +47,8 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-compiled: $(READY) # once for all workers of the suite, which tells what cannot be
-	@$(BIN)/python -m compileall -q $(SOURCES) && $(BIN)/python -m pytest --collect-only -qq >/dev/null || true
-
 suite: $(READY) ## the tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench
@@ -64,9 +60,15 @@ matrix: $(READY) ## the plugin on every interpreter found, from pytest 7.0 to 9
 	$(BIN)/python -m tests.pytest_tdd_agent.matrix.environments
 	$(BIN)/python -m pytest -n 2 -m slow tests/pytest_tdd_agent/matrix
 
-soak: $(READY) ## the long proofs: kill -9 at every write, 100,000 inputs for every reader, paths, the slow tests
+soak: soak-kills soak-slow soak-search ## the long proofs, in three parts: kills and hostile inputs, slow tests, random search
+
+soak-kills: $(READY) # kill -9 at every write, 100,000 inputs for every reader, paths
 	$(BIN)/python -m tests.soak
+
+soak-slow: $(READY) # the tests that the suite leaves out
 	$(BIN)/python -m pytest -m slow
+
+soak-search: $(READY) # 500 random examples for every property
 	$(BIN)/python -m pytest -n 2 -m "not slow" --hypothesis-profile=searching $$(grep -rl --include='test_*.py' '@given' tests)
 
 format: $(READY) ## put the sources into their form

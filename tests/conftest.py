@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 import os
 import signal
 
@@ -8,7 +9,7 @@ from hypothesis import settings
 
 from tests.fakes.lean import lean_python
 
-pytest_plugins = ["pytester", "tests.fakes.tools"]
+pytest_plugins = ["tests.fakes.tools"]
 
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:  # as in the background of a shell; programs would inherit it
@@ -19,6 +20,16 @@ settings.register_profile(
 )  # a change is judged by the same examples everywhere
 settings.register_profile("searching", max_examples=500, deadline=None)
 settings.load_profile("repeatable")
+
+
+gc.disable()  # nothing that collection makes is garbage, and going through it takes a quarter of its time
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, except among what is needed to the end."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

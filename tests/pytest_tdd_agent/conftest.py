@@ -1,6 +1,8 @@
 """A small project in a temporary folder, and pytest runs in it with the plugin."""
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +10,12 @@ import pytest
 
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, SuiteReport, Verdict
+from tests.fakes.preloaded import PytestServer, start_pytest
 
 ROOT = Path(__file__).parent.parent.parent
-XDIST = ("-p", "xdist", "-n2")
+XDIST = ("-p", "xdist", "-n1")
+TWO_WORKERS = ("-p", "xdist", "-n2")
+"""Where results of several workers meet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +23,14 @@ class Run:
     """One pytest run, as its caller sees it."""
 
     status: int
-    output: str
     folder: Path
     name: str
+    printed: str = ""
+    errors: str = ""
+
+    @property
+    def output(self) -> str:
+        return f"{self.printed}\n{self.errors}"
 
     @property
     def report(self) -> SuiteReport:
@@ -55,11 +65,8 @@ class Run:
 class Project:
     """A folder with tests of its own."""
 
-    pytester: pytest.Pytester
-
-    @property
-    def folder(self) -> Path:
-        return self.pytester.path
+    folder: Path
+    server: PytestServer
 
     def write(self, **files: str) -> None:
         """Write files; ``__`` in a name stands for a slash, the suffix is ``.py``."""
@@ -71,21 +78,35 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
 
-    def pytest(self, *args: str, report: str = "out/report.json") -> Run:
+    def pytest(self, *args: str, report: str = "out/report.json", start: bool = False) -> Run:
         """Run pytest with the plugin loaded, as ``-p`` does, and a report asked for."""
-        return self.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", report, *args, report=report)
+        return self.plain("-p", "pytest_tdd_agent", "--tdd-agent-report", report, *args, report=report, start=start)
 
-    def plain(self, *args: str, report: str = ".tdd-agent/report.json") -> Run:
-        result = self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
-        output = "\n".join(result.outlines + result.errlines)
-        return Run(status=int(result.ret), output=output, folder=self.folder, name=report)
+    def plain(self, *args: str, report: str = ".tdd-agent/report.json", start: bool = False) -> Run:
+        """Run pytest in a process that is forked or, with ``start``, started as a user starts it."""
+        arguments = [f"--basetemp={self.folder / 'basetemp'}", "-p", "no:cacheprovider", *args]
+        run = start_pytest if start else self.server.run
+        done = run(arguments, folder=self.folder, environment=os.environ)
+        return Run(status=done.status, printed=done.stdout, errors=done.stderr, folder=self.folder, name=report)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PytestServer]:
+    server = PytestServer(tmp_path_factory.mktemp("output"))
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def project(tmp_path: Path, server: PytestServer, monkeypatch: pytest.MonkeyPatch) -> Project:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("PY_COLORS", "0")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_TDD_AGENT_ACTIVE", raising=False)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    return Project(pytester=pytester)
+    return Project(folder=folder, server=server)

@@ -10,9 +10,10 @@ from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP
 from pytest_tdd_agent.audit.code import Places, codes_of
 from pytest_tdd_agent.audit.seal import Seal
 
-from .conftest import XDIST, Project
+from .conftest import TWO_WORKERS, XDIST, Project
 
 PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["one process", "xdist"])
+WORKERS = pytest.mark.parametrize("processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
 
 
 def signs(project: Project, *args: str) -> dict[str, list[tuple[str | None, str]]]:
@@ -56,7 +57,7 @@ class Old(unittest.TestCase):
     assert signs(project, *processes) == {}
 
 
-@PROCESSES
+@WORKERS
 def test_hooks_of_the_project_are_named_with_their_file_once(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         conftest="pytest_plugins = ['plugged']\n",
@@ -268,7 +269,7 @@ def work():
 """
 
 
-@pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n1")], ids=["one process", "xdist"])
+@PROCESSES
 def test_a_test_whose_body_is_replaced_is_seen(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         product=SWAP,
@@ -329,7 +330,7 @@ class TestMethods:
     assert signs(project)["body_not_called"] == [("test_a.py::test_answered", message)]
 
 
-@PROCESSES
+@WORKERS
 def test_tests_that_are_left_out_in_silence_are_seen_once(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         conftest="def pytest_collection_modifyitems(items): del items[1:]\n",

@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_found(change: dict[str, object], told: str) -> Non
         (DEFS["reason"], ("gate", "reasons", 0)),
         (DEFS["sign"], ("signs", 0)),
     ],
-    ids=str,
+    ids=["report", "summary", "test", "failure", "frame", "collect_error", "verdict", "reason", "sign"],
 )
 def test_the_keys_that_a_reader_can_do_without_are_the_optional_ones(
     form: Mapping[str, Mapping[str, object]], place: tuple[str | int, ...]

@@ -78,7 +78,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.fixture(params=["csv-export", "minutes-lost"])
+@pytest.fixture(params=[pytest.param("csv-export", marks=pytest.mark.slow), "minutes-lost"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """A finished demo; never to be changed."""
     return played(request.param, tmp_path_factory)

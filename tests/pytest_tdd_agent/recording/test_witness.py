@@ -2,7 +2,7 @@ import pytest
 
 from pytest_tdd_agent.recording.witness import Guard
 
-from ..conftest import XDIST, Project
+from ..conftest import TWO_WORKERS, Project
 
 SUITE = """
 import unittest
@@ -91,7 +91,7 @@ UNCOLLECTED = {
 }
 
 
-@pytest.mark.parametrize("processes", [(), XDIST], ids=["one process", "xdist"])
+@pytest.mark.parametrize("processes", [(), TWO_WORKERS], ids=["one process", "two workers"])
 def test_each_outcome_and_failure_is_reported(project: Project, processes: tuple[str, ...]) -> None:
     project.write(
         test_suite=SUITE,

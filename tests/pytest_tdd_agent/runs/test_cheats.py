@@ -6,14 +6,13 @@ here), an object that equals everything, a look at the caller's frame, and answe
 """
 
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from pytest_tdd_agent.report import failing
+from tests.fakes.preloaded import PytestServer
 
 from ..conftest import ROOT, XDIST, Project, Run
 
@@ -48,6 +47,8 @@ class Cheat:
     name: str
     files: dict[str, str]
     codes: set[str] = field(default_factory=set)
+    before_pytest: bool = False
+    """The files act before pytest is imported."""
 
 
 def by_product(name: str, prelude: str, *codes: str, body: str = "return None") -> Cheat:
@@ -169,31 +170,30 @@ CHEATS = [
     by_product("pytest's reports patched", PATCH_PYTEST, "tampered"),
     by_product("the plugin patched", PATCH_PLUGIN, "tampered"),
     by_product("forged lines of the stream", FORGE_LINES, body="forge()"),
-    Cheat(name="pytest.py", files={"pytest.py": SHADOW}),
-    Cheat(name="sitecustomize.py", files={"sitecustomize.py": "import sys\n"}, codes={"protected_changed"}),
+    Cheat(name="pytest.py", files={"pytest.py": SHADOW}, before_pytest=True),
+    Cheat(
+        name="sitecustomize.py",
+        files={"sitecustomize.py": "import sys\n"},
+        codes={"protected_changed"},
+        before_pytest=True,
+    ),
 ]
 
 
-def run_pytest(folder: Path, *args: str) -> None:
-    """Run pytest with the plugin where no ``pytester`` is, to make a baseline that many tests share."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_tdd_agent", *args]
-    paths = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    subprocess.run(command, cwd=folder, env=paths, check=False, stdout=subprocess.DEVNULL)
-
-
 @pytest.fixture(scope="module")
-def red(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def red(tmp_path_factory: pytest.TempPathFactory, server: PytestServer) -> Path:
     """A project after RED, with the report of RED: one old test, two new ones that fail."""
     folder = tmp_path_factory.mktemp("red")
     for name, text in {"product.py": RED, "test_product.py": TESTS, "conftest.py": CONFTEST}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    run_pytest(folder, "--tdd-agent-audit", "--tdd-agent-report", "red.json")
+    arguments = ("-p", "no:cacheprovider", "-p", "pytest_tdd_agent", "--tdd-agent-audit", "--tdd-agent-report=red.json")
+    server.run(arguments, folder=folder, environment={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
     return folder
 
 
-def green_run(project: Project, *args: str) -> Run:
+def green_run(project: Project, *args: str, start: bool = False) -> Run:
     gate = ("--tdd-agent-gate", "green", "--tdd-agent-baseline", "red.json", "--tdd-agent-nonce", NONCE)
-    return project.pytest(*gate, *args)
+    return project.pytest(*gate, *args, start=start)
 
 
 def is_open(run: Run) -> bool:
@@ -213,7 +213,7 @@ def put(project: Project, files: dict[str, str]) -> None:
 def test_a_cheat_is_refused(project: Project, red: Path, cheat: Cheat) -> None:
     shutil.copytree(red, project.folder, dirs_exist_ok=True)
     put(project, cheat.files)
-    run = green_run(project, *TARGETS)
+    run = green_run(project, *TARGETS, start=cheat.before_pytest)
     assert not is_open(run), run.output
     if cheat.codes:
         assert cheat.codes <= set(run.codes), run.output
@@ -399,7 +399,7 @@ def test_honest_work_opens_the_gate(project: Project, red: Path, files: dict[str
     ],
     ids=[
         "conftest with hooks",
-        "the same in two processes",
+        "the same under xdist",
         "kinds of tests",
         "a pytest plugin",
         "doctests",

@@ -12,7 +12,7 @@ import pytest
 from pytest_tdd_agent.codec import from_json
 from pytest_tdd_agent.recording.stream import in_flight
 
-from ..conftest import XDIST, Project, Run
+from ..conftest import TWO_WORKERS, XDIST, Project, Run
 
 BESIDE = "def test_a(): pass\n{}\ndef test_c(): pass\n"
 PROCESSES = pytest.mark.parametrize("processes", [(), XDIST], ids=["serial", "xdist"])
@@ -59,10 +59,14 @@ def test_a_process_that_dies_at_import_leaves_only_the_start(project: Project) -
     assert not (project.folder / "out/report.json").exists()
 
 
-@pytest.mark.parametrize("body", [DEATHS["kill"][0], DEATHS["exit in the product"][0]], ids=["kill", "exit"])
-def test_a_worker_that_dies_fails_its_test_alone(project: Project, body: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "workers"),
+    [(DEATHS["kill"][0], TWO_WORKERS), (DEATHS["exit in the product"][0], XDIST)],
+    ids=["kill", "exit"],
+)
+def test_a_worker_that_dies_fails_its_test_alone(project: Project, body: str, *, workers: tuple[str, ...]) -> None:
     project.write(product="import os\ndef leave(): os._exit(0)\n", test_a=BESIDE.format(f"def test_b():\n    {body}"))
-    run = project.pytest(*XDIST)
+    run = project.pytest(*workers)
     assert (run.status, run.report.complete) == (1, True)
     assert outcomes(run) == {"test_a": "passed", "test_b": "failed", "test_c": "passed"}
     assert kinds(run) == {"test_b": "crash"}
@@ -78,7 +82,7 @@ def test_an_endless_test_is_named_when_the_run_is_killed(project: Project) -> No
         assert process.stdout is not None
         assert any(b"here" in line for line in process.stdout)
         os.killpg(process.pid, signal.SIGKILL)
-    run = Run(status=process.returncode, output="", folder=project.folder, name="out/report.json")
+    run = Run(status=process.returncode, folder=project.folder, name="out/report.json")
     assert (run.status, running(run)) == (-9, ("test_a.py::test_b",))
     assert not (project.folder / "out/report.json").exists()
 
@@ -470,13 +474,10 @@ def pytest_configure(config):
     raise KeyboardInterrupt if config.option.stop else pytest.UsageError("no")
 """,
     )
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_tdd_agent"]
-    done = subprocess.run(
-        [*command, "--tdd-agent-report", "-", *args], cwd=project.folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == status
-    assert from_json(json.loads(done.stdout)).exit_status == status
-    assert "hook prints" in done.stderr or status != 1
+    run = project.pytest("--tdd-agent-report", "-", *args)
+    assert run.status == status
+    assert from_json(json.loads(run.printed)).exit_status == status
+    assert "hook prints" in run.errors or status != 1
 
 
 def test_pytest_inside_pytest_has_no_word_in_the_report(project: Project) -> None:
@@ -520,7 +521,7 @@ def test_settings_are_the_defaults_of_options(project: Project) -> None:
 
 def test_where_each_worker_runs_each_test_the_worst_counts(project: Project) -> None:
     project.write(test_a="import os\ndef test_a(): assert os.environ['PYTEST_XDIST_WORKER'] != 'gw0'\n")
-    run = project.pytest(*XDIST, "--dist", "each")
+    run = project.pytest(*TWO_WORKERS, "--dist", "each")
     assert (outcomes(run), run.report.complete, run.cases["test_a"].reruns) == ({"test_a": "failed"}, True, 0)
 
 

@@ -3,7 +3,7 @@ import pytest
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.gate import CODES
 
-from ..conftest import ROOT, XDIST, Project
+from ..conftest import ROOT, TWO_WORKERS, XDIST, Project
 
 PRODUCT = "def double(x): return x + 1\n"
 OLD_TEST = "from product import double\ndef test_one(): assert double(1) == 2\n"
@@ -173,7 +173,7 @@ def test_a():
 
 def test_deselected_tests_are_counted_with_and_without_xdist(project: Project) -> None:
     project.write(test_a="def test_a(): pass\ndef test_b(): pass\n")
-    for processes in ((), XDIST):
+    for processes in ((), TWO_WORKERS):
         report = project.pytest("-k", "not test_b", *processes).report
         assert (report.complete, report.collected, report.deselected) == (True, 1, 1)
 
