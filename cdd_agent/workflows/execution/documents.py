@@ -14,8 +14,7 @@ from cdd_agent.git.commits import commit_paths, require_identity, require_undist
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.policy import WorkItem, phases_of
-from cdd_agent.testrun.frameworks.detect import NoFramework
-from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
+from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_problems, kind_of_ticket
 from cdd_agent.tickets.spec import Spec
