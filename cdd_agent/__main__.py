@@ -86,9 +86,9 @@ def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | 
     """Keep the traceback of a defect of ours in a file, say where, and end with status 70; 130 for Ctrl-C."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
-    from cdd_agent.repl import crash
+    from cdd_agent.repl import session
 
-    happened, hint = crash.explain(error, crash.keep(error))
+    happened, hint = session.explain(error, session.keep(error))
     sys.stderr.write(f"error: {happened}\nhint: {hint}\n")
     sys.stderr.flush()
     os._exit(70)

@@ -6,49 +6,44 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from cdd_agent import settings
-from cdd_agent.agent.disclosure import without_keys
-from cdd_agent.agent.limits import history
-from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.agent.limits.ceiling import Ceilings
-from cdd_agent.agent.limits.meter import Meter, Tally, without_price
-from cdd_agent.agent.permission import Permission
-from cdd_agent.agent.talk.transcript import Transcript
+from cdd_agent.agent import budget
+from cdd_agent.agent.budget import Budget, Ceilings, Meter, Tally, without_price
+from cdd_agent.agent.sessions import Transcript
+from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
-from cdd_agent.doctor.check import Premises
+from cdd_agent.config import settings
+from cdd_agent.config.options import Options
+from cdd_agent.config.trust import Approvals, Trust
+from cdd_agent.doctor import Premises
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
-from cdd_agent.git import hooks
+from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.journal import journal_path
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
+from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
-from cdd_agent.model.port import Model
-from cdd_agent.model.recording import Private, RecordingModel
-from cdd_agent.model.replay import ReplayModel
-from cdd_agent.options import Options
-from cdd_agent.review.review import Review
-from cdd_agent.sandbox.ladder import asked_for, choose
-from cdd_agent.tdd.briefing import BriefFor
-from cdd_agent.tdd.policy import Policy
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.model.replay import Private, RecordingModel, ReplayModel
+from cdd_agent.model.secret import without_keys
+from cdd_agent.review.decision import Review
+from cdd_agent.sandbox.choice import asked_for, choose
+from cdd_agent.shell.permission import Permission
+from cdd_agent.tdd.context import BriefFor, Policy, Workbench
 from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.trust import Approvals, Trust
-from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution import executor
-from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import meant_elsewhere, ticket_folders
-from cdd_agent.workflows.green.brief import brief_for as brief_for_green
+from cdd_agent.workflows.execution.executor import brief_for
 from cdd_agent.workflows.green.request import Wanted
 from cdd_agent.workflows.green.run import Green
-from cdd_agent.workflows.orchestration import briefs
+from cdd_agent.workflows.green.run import brief_for as brief_for_green
+from cdd_agent.workflows.orchestration import agents
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from cdd_agent.workspace.files import Workspace
@@ -90,7 +85,7 @@ class Adapters:
     def repository(self) -> Repository:
         """The project's git work tree; its hooks take part in commits as far as the user approves them."""
         repository = Repository.find(self.root)
-        repository.may_run_hooks = lambda: self.trust.allows(hooks.offer(repository))
+        repository.may_run_hooks = lambda: self.trust.allows(commits.offer(repository))
         return repository
 
     @cached_property
@@ -273,7 +268,7 @@ class Composition:
             takes_covered=True,
             commits_nothing=True,
         )
-        brief = briefs.brief_for(adapters.repository, Workspace(adapters.root))
+        brief = agents.brief_for(adapters.repository, Workspace(adapters.root))
         meter = Meter(
             adapters.model,
             clock=adapters.clock,
@@ -318,7 +313,7 @@ class Composition:
             ticket=run.slug,
             go_on=wanted.ways.go_on,
             ceilings=Ceilings.of(limits),
-            tally=Tally(history.carried_out(run.state_path)),
+            tally=Tally(budget.carried_out(run.state_path)),
         )
         return Green(
             wanted,
@@ -365,8 +360,8 @@ def _meter(project: Composition, ticket: Ticket, *, command: str) -> Meter:
     """The model as ``cdd COMMAND`` may use it for a ticket; all that is done for the ticket counts together."""
     adapters = project.adapters
     if ticket.slug not in project.tallies:
-        talked = history.talked(journal_path(adapters.root, ticket.slug))
-        project.tallies[ticket.slug] = Tally(talked + history.carried_out(ticket.state_path))
+        talked = budget.talked(journal_path(adapters.root, ticket.slug))
+        project.tallies[ticket.slug] = Tally(talked + budget.carried_out(ticket.state_path))
     return Meter(
         adapters.model,
         clock=adapters.clock,

@@ -19,11 +19,9 @@ import pytest
 
 from . import codec, fingerprint, gate, screen
 from .options import ACTIVE, DEFAULT_REPORT, Options, is_inherited, is_written_around, now, read_options
-from .recording.collection import Collected
-from .recording.recorder import Recorder
+from .recording.recorder import Collected, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
-from .recording.spool import Spool, remove_abandoned
-from .recording.stream import Stream
+from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
 from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, failing
 

@@ -16,9 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from cdd_agent.errors import CddError, UsageError
-from cdd_agent.guarded.keys import mask
-from cdd_agent.model.conversation import JSON
-from cdd_agent.model.port import ToolSpec
+from cdd_agent.model.conversation import JSON, ToolSpec
+from cdd_agent.untrusted.keys import mask
 
 T = TypeVar("T")
 

@@ -1,4 +1,7 @@
-"""The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes."""
+"""The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes.
+
+``cdd schema``: the form of what the program writes for other programs, as JSON Schema.
+"""
 
 import os
 import signal
@@ -12,13 +15,42 @@ from typing import Any
 import click
 
 from cdd_agent import __version__
-from cdd_agent.cli.commands import agents, audit, demo, doctor, green, schema, tdd, tickets, trust
+from cdd_agent.cli import inspect
+from cdd_agent.cli import run as demo
+from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
-from cdd_agent.repl.terminal.typed_ahead import ECHO
-from cdd_agent.sandbox.warden import tree
+from cdd_agent.repl.paste import ECHO
+from cdd_agent.sandbox.warden import supervision
+
+SCHEMAS = {
+    "report": ("pytest_tdd_agent", "report.schema.json"),
+    "green-artifact": ("cdd_agent.workflows.green", "artifact.schema.json"),
+}
+"""Name -> the package and the file in it."""
+
+
+@click.command(short_help="Print a JSON Schema: report, green-artifact.")
+@click.argument("name", default="")
+def schema(name: str) -> None:
+    """Print the JSON Schema of the document NAME.
+
+    report: what `pytest --tdd-agent` writes; a line of its stream is #/$defs/event there. green-artifact: what `cdd
+    green --out` writes.
+    """
+    from importlib.resources import files
+
+    if name not in SCHEMAS:
+        happened = f"There is no schema {name!r}." if name else "Which schema? None was named."
+        import difflib
+
+        near = difflib.get_close_matches(name, SCHEMAS, n=1)
+        hint = f"did you mean: cdd schema {near[0]}" if near else f"cdd schema {' | '.join(SCHEMAS)}"
+        raise UsageError(happened, hint=hint)
+    package, file = SCHEMAS[name]
+    sys.stdout.write(files(package).joinpath(file).read_text(encoding="utf-8"))
 
 
 class Commands(click.Group):
@@ -71,7 +103,7 @@ def cdd(context: click.Context, /, **given: Any) -> None:
 
     Without a command: the chat prompt in this project. `cdd demo` shows everything from a recording, without a key.
     """
-    from cdd_agent.options import Options
+    from cdd_agent.config.options import Options
 
     _require_current_folder()
     context.obj = Invocation(
@@ -105,9 +137,9 @@ def _require_current_folder() -> None:
 
 
 for command in (
-    *(demo.demo, doctor.doctor, trust.trust, tickets.new),
-    *(agents.spec, agents.plan, agents.exec_, tickets.review, tickets.status),
-    *(tdd.tdd, green.green, audit.audit, schema.schema),
+    *(demo.demo, inspect.doctor, inspect.trust, inspect.new),
+    *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.status),
+    *(run_commands.tdd, run_commands.green, inspect.audit, schema),
 ):
     cdd.add_command(command)
 
@@ -131,9 +163,9 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
         drop_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
-        from cdd_agent.repl import crash
+        from cdd_agent.repl import session
 
-        outside = crash.of_the_system(error)
+        outside = session.of_the_system(error)
         if outside is None:
             raise
         drop_output()
@@ -158,7 +190,7 @@ class _Interruption:
     def __call__(self, number: int, _frame: object) -> None:
         now = time.monotonic()
         if self._last is not None and now - self._last < _SECOND_WITHIN_S:
-            tree.end_all(os.getpid(), now + _SECOND_WITHIN_S)
+            supervision.end_all(os.getpid(), now + _SECOND_WITHIN_S)
             ECHO.restore()
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)
@@ -195,7 +227,7 @@ def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:
 
 def _told(happened: str, *, hint: str, code: int) -> int:
     """Say what happened and what to do; the exit code."""
-    from cdd_agent.repl.display.screen import Screen
+    from cdd_agent.repl.screen import Screen
 
     for tell in (sys.stdout.flush, partial(Screen(sys.stderr).error, happened, hint=hint)):
         try:

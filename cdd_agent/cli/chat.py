@@ -16,24 +16,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdd_agent import __version__, settings
+from cdd_agent import __version__
 from cdd_agent.cli.invocation import Invocation
+from cdd_agent.config import settings
+from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode
-from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.place import Place, Read
-from cdd_agent.repl.terminal.typed_ahead import ECHO
+from cdd_agent.repl.paste import ECHO
+from cdd_agent.repl.status_line import Place, Read
 from cdd_agent.tickets.ticket import Ticket, all_tickets
-from cdd_agent.trust import Approvals
+from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
+    from cdd_agent.audit.auditor import Auditor
     from cdd_agent.compose import Composition
-    from cdd_agent.doctor.check import Check
+    from cdd_agent.config.trust import Offer
+    from cdd_agent.doctor import Check
     from cdd_agent.events import Emit, Event
     from cdd_agent.journal import Journal
-    from cdd_agent.repl.crew import Workshop
-    from cdd_agent.review.review import Review
-    from cdd_agent.trust import Offer
-    from cdd_agent.workflows.audit.auditor import Auditor
+    from cdd_agent.repl.state import Workshop
+    from cdd_agent.review.decision import Review
     from cdd_agent.workflows.conversation.desk import Desk
     from cdd_agent.workflows.conversation.planner import Planner
     from cdd_agent.workflows.conversation.socrates import Socrates
@@ -182,9 +183,8 @@ class _Crew:
     """The agents of one project, the events of each going to its ticket's journal too."""
 
     def __init__(self, outset: _Outset, stack: ExitStack) -> None:
-        from cdd_agent.agent.talk.recall import prune
-        from cdd_agent.agent.talk.transcript import Transcript
-        from cdd_agent.repl.standing import Standing
+        from cdd_agent.agent.sessions import Transcript, prune
+        from cdd_agent.repl.status_line import Standing
 
         self.root = outset.root
         self._outset = outset
@@ -230,7 +230,7 @@ class _Crew:
         return self._project.auditor()
 
     def checks(self) -> "Iterator[Check]":
-        from cdd_agent.doctor.checks import examine
+        from cdd_agent.doctor import examine
 
         return examine(self._project.adapters.premises())
 
@@ -252,8 +252,8 @@ class _Crew:
 
 def _at_terminal(invocation: Invocation, outset: _Outset) -> Read:
     """Lines that a person types; only a project remembers them."""
-    from cdd_agent.repl.actions.offered import candidates_of
-    from cdd_agent.repl.terminal.reader import terminal_reader
+    from cdd_agent.repl.actions import candidates_of
+    from cdd_agent.repl.prompt import terminal_reader
 
     return terminal_reader(
         settings.private_folder(outset.root) / "history" if (outset.root / ".git").exists() else None,

@@ -14,9 +14,9 @@ import click
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
+    from cdd_agent.config.options import Options
     from cdd_agent.events import Emit, Event
-    from cdd_agent.options import Options
-    from cdd_agent.repl.display.screen import Screen
+    from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ class Invocation:
     @cached_property
     def screen(self) -> "Screen":
         """Where a person reads."""
-        from cdd_agent.repl.display.screen import Screen
+        from cdd_agent.repl.screen import Screen
 
         return Screen(sys.stderr if self.as_json else sys.stdout, color=self.color, animated=not self.as_json)
 
@@ -96,7 +96,7 @@ class Invocation:
             return self.options
         if self.options.ask is not None:
             return replace(self.options, attended=True)
-        from cdd_agent.repl.display.question import may_run, may_take_effect, may_wait, objection, one_of
+        from cdd_agent.repl.question import may_run, may_take_effect, may_wait, objection, one_of
 
         return replace(
             self.options,
@@ -173,7 +173,7 @@ def headless(command: Command) -> Command:
 
 def _print_json(event: "Event") -> None:
     """Write one event as a line of JSON."""
-    from cdd_agent.events.codec import encode
+    from cdd_agent.events import encode
 
     sys.stdout.write(encode(event).decode("utf-8") + "\n")
     sys.stdout.flush()

@@ -2,17 +2,28 @@
 
 A returned value comes first; the second lets every changed function raise at once, so that code is called unproven only
 if no target so much as runs into it; then come a condition and a constant.
+
+Test runs within one time box, told as events.
+
+Whether tests that pass at once are worth keeping: they have to fail when the code they are about is altered.
 """
 
 import ast
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 
-from cdd_agent.evidence.code.source import Function, docstring_lines, docstrings, parse, touched_lines
-from cdd_agent.evidence.outcomes import not_passing
-from cdd_agent.evidence.request import ProductChange, is_python
-from cdd_agent.testrun.suite import SuiteRun
+from cdd_agent.errors import CddError
+from cdd_agent.events import Emit, Event, SuiteStarted
+from cdd_agent.evidence.clean_copy import clean_copy, project_in, sources_in
+from cdd_agent.evidence.literals import Function, docstring_lines, docstrings, parse, touched_lines
+from cdd_agent.evidence.request import PYTHON, ProductChange, is_python, not_passing
+from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import GitError
+from cdd_agent.testrun.suite import Suite, SuiteRun
+from cdd_agent.workspace.files import Beneath
+from pytest_tdd_agent.comparison import function_of
 
 MOST = 4
 """Mutants that are tried."""
@@ -271,3 +282,131 @@ def survival(mutants: Iterable[Mutant], *, run: Callable[[Mutant], SuiteRun], ta
         if report is not None and not_passing(targets, report):
             return Survival(noticed=mutant)
     return Survival(all_ended=bool(ended) and all(ended))
+
+
+SHORTEST_S = 1.0
+"""No run begins with less time than this."""
+
+
+class TimeUp(CddError):
+    """The time box is empty."""
+
+
+def silence(_: Event) -> None:
+    """Tell nobody."""
+
+
+@dataclass(kw_only=True)
+class Runs:
+    """Runs tests until the time is up, and says so before each run."""
+
+    limit_s: float
+    emit: Emit
+    started: float = field(default_factory=time.monotonic)
+    quickest_s: float | None = None
+    count: int = 0
+    """Runs so far."""
+    noticed: str = ""
+    """Where the code was altered when a target failed."""
+
+    def run(self, suite: Suite, purpose: str, *, tests: tuple[str, ...] = (), is_altered: bool = False) -> SuiteRun:
+        """One run; raises ``TimeUp`` if it cannot begin, or does not end, in time."""
+        left_s = self.limit_s - self.spent_s()
+        if left_s < SHORTEST_S:
+            raise self._time_up(purpose)
+        self.emit(SuiteStarted(purpose=purpose, targets=tests, framework=suite.conventions.framework))
+        self.count += 1
+        timed = suite.within(min(suite.timeout_s, left_s, self._patience_s(is_altered)))
+        run = timed.run(tests)
+        if run.report is None and self.spent_s() >= self.limit_s:
+            raise self._time_up(purpose)
+        self.quickest_s = min(run.duration_s, self.quickest_s or run.duration_s)
+        return run
+
+    def spent_s(self) -> float:
+        """Seconds since the time box was opened."""
+        return time.monotonic() - self.started
+
+    def _patience_s(self, is_altered: bool) -> float:
+        """How long a run may take: altered code may run for ever, so that it gets no more than a few times as long."""
+        return float("inf") if self.quickest_s is None or not is_altered else 5 + 5 * self.quickest_s
+
+    def _time_up(self, purpose: str) -> TimeUp:
+        where = "evidence_timeout_s in .cdd/config.yaml"
+        return TimeUp(f"Not checked: {purpose}, within {self.limit_s:g} s ({where}).", hint=f"raise {where}")
+
+
+def run_altered(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Runs) -> SuiteRun:
+    """Tests over sources altered on the copy's disk, so that processes that tests start see them too."""
+    files = Beneath(copy.root)
+    kept = {path: files.read(path) for path in mutant.texts}
+    try:
+        for path, text in mutant.texts.items():
+            files.write(path, text.encode("utf-8", "surrogateescape"))
+        return runs.run(copy, f"targets with {mutant.where} altered", tests=tests, is_altered=True)
+    finally:
+        for path, content in kept.items():
+            files.write(path, content)
+
+
+MOST_CHARACTERIZED = 5
+"""Mutants that are tried."""
+
+
+def notices_changes(
+    targets: tuple[str, ...],
+    sources: Sequence[str],
+    *,
+    tree: str,
+    repository: Repository,
+    suite: Suite,
+    time_box_s: float,
+) -> bool:
+    """Whether some test of ``targets`` fails under one of a few mutants of the code in ``tree`` that they name.
+
+    The code is what the functions and classes of ``sources`` (Python files, relative to the project) hold that the
+    targets' own sources name; all of it if none is named. False, too, if that cannot be found out in time.
+    """
+    project = project_in(repository, suite)
+    files = dict.fromkeys(target.partition("::")[0] for target in targets)
+    texts = sources_in(repository, project=project, tree=tree, paths=[*files, *sources])
+    named = {name for file in files for name in _names_in(texts.get(file, ""))}
+    changes = [
+        ProductChange(path=path, old=_without(texts[path], named), new=texts[path])
+        for path in sources
+        if path.endswith(PYTHON) and path in texts
+    ]
+    mutants = mutants_of(changes, most=MOST_CHARACTERIZED).chosen
+    telling = [mutant for mutant in mutants if mutant.how != ALL_RAISE] or list(mutants)
+    if not targets or not telling:
+        return False
+    runs = Runs(limit_s=time_box_s, emit=silence)
+    selection = tuple(dict.fromkeys(map(function_of, targets)))
+    try:
+        with clean_copy(repository, suite, green=tree, red=tree) as copy:
+            found = survival(
+                telling, run=lambda mutant: run_altered(copy, mutant, tests=selection, runs=runs), targets=targets
+            )
+    except (TimeUp, GitError, OSError):
+        return False
+    return found.noticed is not None
+
+
+def _names_in(source: str) -> set[str]:
+    """Every name and attribute in a source."""
+    tree = parse(source)
+    if tree is None:
+        return set()
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def _without(source: str, named: Collection[str]) -> str | None:
+    """The source without its functions of these names, so that just those count as changed; None if it has none."""
+    tree = parse(source)
+    if tree is None:
+        return None
+    wanted = [node for node in ast.walk(tree) if isinstance(node, Function) and node.name in named]
+    gone = {line for node in wanted for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    lines = source.splitlines(keepends=True)
+    return "".join(line for number, line in enumerate(lines, start=1) if number not in gone) if gone else None

@@ -3,24 +3,247 @@
 The repository is looked up once, and every later call names it, with the folder that holds what its work trees
 share: what is put in the place of ``.git`` afterwards, or named in it, is never asked. Its configuration is read by a
 call that runs nothing, again whenever one of its files has changed, come or gone.
+
+What git says when it refuses, told as what happened and what to type. Pure but for the age of a lock.
+
+Where a repository lies, from what git prints, and what is said where there is none that will do.
 """
 
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, ClassVar, TypeAlias
 
-from cdd_agent.errors import EnvironmentMissing
+from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.git import hardening
-from cdd_agent.git.failure import GitError, GitTimeout, GitUnable, index_lock, refused
 from cdd_agent.git.hardening import Setting
-from cdd_agent.git.place import Place, missing
-from cdd_agent.sandbox.processes import end_group
+from cdd_agent.sandbox.port import end_group
+from cdd_agent.storage import read_ordinary
+
+
+class GitError(CddError):
+    """git answered with an error; holds what it said."""
+
+    def __init__(self, happened: str, *, hint: str, status: int | None = None) -> None:
+        """``status`` is what git exited with, None if it did not come to that."""
+        super().__init__(happened, hint=hint)
+        self.status = status
+
+
+class GitUnable(GitError):
+    """git cannot work in this state of the repository or the machine; says nothing about what it was asked."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class GitTimeout(GitUnable):
+    """git, or a hook that it ran, did not end in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A state that git names in its own words."""
+
+    words: re.Pattern[str]
+    happened: str
+    hint: str
+
+
+def _known(words: str, happened: str, *, hint: str) -> _Known:
+    return _Known(words=re.compile(words, re.IGNORECASE), happened=happened, hint=hint)
+
+
+_KNOWN = (
+    _known(
+        r"failed to sign|gpg failed|couldn't (load public|find) key|no secret key|unsupported value for gpg\.format",
+        "git could not sign the commit, as your settings ask for.",
+        hint="unlock the key and check it with: git commit-tree -S -m test HEAD^{tree}; or sign nothing here: "
+        "git config commit.gpgSign false",
+    ),
+    _known(
+        r"who you are|empty ident name|unable to auto-detect email|no (email|name) was given",
+        "git does not know who commits here.",
+        hint="git config user.name 'Your Name' && git config user.email you@example.org",
+    ),
+    _known(
+        r"insufficient permission|permission denied|read-only file system|operation not permitted",
+        "git's folder cannot be written.",
+        hint='make it writable, with its owner\'s rights: chown -R "$(id -u)" .git && chmod -R u+w .git',
+    ),
+    _known(r"no space left on device|disk quota exceeded", "The disk is full.", hint="make room: df -h . && git gc"),
+    _known(
+        r"(clean|smudge) filter '.*' failed|external filter",
+        "A filter of your git settings failed.",
+        hint="see what it says by hand: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
+    ),
+    _known(
+        r"bad (object|tree|file|config)|corrupt|is empty$|unable to (read|find) |could not read|invalid object"
+        r"|broken (ref|link)|missing (blob|tree|commit|object)|alternate object|not a valid object|promisor",
+        "The repository is damaged, or objects of it are missing.",
+        hint="see what is wrong: git fsck --full; objects left out by a shallow or partial clone come with: git fetch",
+    ),
+    _known(
+        r"\.lock': File exists|cannot lock|unable to lock|could not lock",
+        "Another git process holds a lock in this repository.",
+        hint="wait for it to end, then try again; if none is running, remove the .lock file that git names",
+    ),
+)
+"""In order: the first that fits counts."""
+
+_LOCK = re.compile(r"Unable to create '(?P<path>[^\n]*?index\.lock)': File exists")
+
+
+def refused(verb: str, said: str, *, status: int, hooks: bool = False) -> GitError:
+    """The error for ``git VERB`` that ended with ``status`` and the words ``said``.
+
+    Where ``hooks`` took part, a status of 1 is a hook's refusal: its words may tell of anything.
+    """
+    lock = index_lock(said)
+    if lock is not None:
+        return index_locked(lock, status=status)
+    words = f"git {verb} failed: {said or f'exit status {status}'}"
+    for known in () if hooks and status == 1 else _KNOWN:
+        if known.words.search(said):
+            return GitUnable(f"{known.happened} {words}", hint=known.hint, status=status)
+    return GitError(words, hint="mend what git names, then try again", status=status)
+
+
+def index_lock(said: str) -> Path | None:
+    """The lock of an index that git ran into, if that is what it says."""
+    found = _LOCK.search(said)
+    return None if found is None else Path(found["path"])
+
+
+def index_locked(lock: Path, *, status: int | None = None) -> GitUnable:
+    """The error that names the lock and its age; it is never removed here, as nobody can tell whose it is."""
+    try:
+        age = f" for {_duration(max(0.0, time.time() - lock.lstat().st_mtime))}"
+    except OSError:
+        age = ""
+    return GitUnable(
+        f"git's index is locked: {lock} has been there{age}. Another git process is at work, or one was killed.",
+        hint=f"wait for it to end; if no git is running here: rm {lock}",
+        status=status,
+    )
+
+
+def _duration(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        if seconds >= length or unit == "second":
+            count = int(seconds // length)
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    raise AssertionError("a second is the smallest unit")
+
+
+_GITFILE = re.compile(r"gitdir: (?P<path>.+?)\n*", re.DOTALL)
+_PATH_BYTES = 100_000
+"""A file that holds one path is smaller than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The folders of one work tree, absolute, without links."""
+
+    root: Path
+    """The top level of the work tree."""
+    git_dir: Path
+    """What git keeps of this work tree: HEAD, index, what is in progress."""
+    common_dir: Path
+    """What all work trees of the repository share: objects, refs, configuration."""
+
+    QUESTION: ClassVar = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
+    """What to ask git; ``read`` understands the answer."""
+
+    @classmethod
+    def read(cls, answer: str, *, folder: Path) -> "Place":
+        """The place in git's answer; raises ``EnvironmentMissing`` if the work tree is not where its ``.git`` is."""
+        lines = answer.removesuffix("\n").split("\n")
+        if len(lines) != 3 or not all(line.startswith("/") for line in lines):
+            raise EnvironmentMissing(
+                f"git {folder} does not say where its repository is: git is too old, or a path holds a line break.",
+                hint="install git 2.31 or newer; see what you have: git --version",
+            )
+        git_dir, common_dir, root = (Path(line) for line in lines)
+        place = cls(root=root.resolve(), git_dir=git_dir.resolve(), common_dir=common_dir.resolve())
+        if _leads_to(place.root / ".git") != place.git_dir:
+            raise EnvironmentMissing(
+                f"The repository {place.git_dir} says that its work tree is {place.root}, a folder above or beside it.",
+                hint=f"take that setting out: git --git-dir={place.git_dir} config --unset core.worktree",
+            )
+        return place
+
+    def require_own_common_dir(self) -> None:
+        """Raise ``GitUnable`` if the repository has come to say that its shared folder is another than it was.
+
+        git takes refs from there whatever ``GIT_COMMON_DIR`` says.
+        """
+        said = self.git_dir / "commondir"
+        try:
+            named = read_ordinary(said, limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape").rstrip("\r\n")
+            shared = (self.git_dir / named).resolve()
+        except FileNotFoundError:
+            shared = self.git_dir
+        except (OSError, ValueError, RuntimeError):  # no ordinary file, no path, a ring of links
+            shared = None
+        if shared != self.common_dir:
+            raise GitUnable(
+                f"{said} names another repository than when the program started.",
+                hint=f"see who wrote it: ls -l {said}; if this is no linked work tree, remove it: rm {said}",
+            )
+
+
+def missing(said: str, *, folder: Path) -> EnvironmentMissing | None:
+    """The error for ``folder`` after git has refused to find its repository; None if its words tell something else."""
+    for words, happened, hint in _REFUSALS:
+        if re.search(words, said):
+            return EnvironmentMissing(happened.format(folder=folder), hint=hint.format(folder=folder))
+    return None
+
+
+_REFUSALS = (
+    (
+        "dubious ownership",
+        "The repository of {folder} belongs to another user, so git does not trust it, and neither does cdd.",
+        'take the folder over: sudo chown -R "$(id -u)" {folder}; or, if you trust its owner: '
+        "git config --global --add safe.directory {folder}",
+    ),
+    (
+        "cannot use bare repository|must be run in a work tree",
+        "{folder} is a bare repository, or the inside of one: it has no files to work on.",
+        "make a work tree of it: git -C {folder} worktree add ../work; then: cd {folder}/../work",
+    ),
+    (
+        r"invalid gitfile|not a git repository: (?!\(or any)",
+        "{folder} was a work tree or submodule of a repository that is not there any more.",
+        "see what its file .git names: cat {folder}/.git; if the repository has moved: git worktree repair",
+    ),
+    (
+        "not a git repository",
+        "{folder} is not in a git work tree: commits and checkpoints need one.",
+        "git init {folder} && git -C {folder} add -A && git -C {folder} commit -m 'first commit'",
+    ),
+)
+"""git's words, what happened, what to type. The first that fits counts."""
+
+
+def _leads_to(entry: Path) -> Path | None:
+    """The repository that a work tree's ``.git``, a folder or a file, stands for."""
+    if entry.is_dir():
+        return entry.resolve()
+    try:
+        text = read_ordinary(entry, limit_bytes=_PATH_BYTES, through_links=True).decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    named = _GITFILE.fullmatch(text)
+    return None if named is None else (entry.parent / named["path"]).resolve()
+
 
 TIMEOUT_S = 120.0
 HOOKS_TIMEOUT_S = 1800.0

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from cdd_agent.clock import Clock
+from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
-from cdd_agent.model import prices, wire
-from cdd_agent.model.calls import mended
-from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, Usage
+from cdd_agent.model import conversation, prices
+from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, Usage, mended
 from cdd_agent.model.failure import (
     LONGEST_ASKED_S,
     LONGEST_WAIT_S,
@@ -40,10 +40,8 @@ from cdd_agent.model.failure import (
     pause_s,
     redact_url,
 )
-from cdd_agent.model.port import Request
 from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
-from cdd_agent.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     import httpcore2
@@ -193,7 +191,7 @@ class AnthropicModel:
         that the failed try has shown.
         """
         self.check()
-        body = wire.encode_request(request, model=self.name)
+        body = conversation.encode_request(request, model=self.name)
         number = 1
         while True:
             shown: list[Event] = []

@@ -12,8 +12,8 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
-from cdd_agent.settings import DEFAULT_MODEL
 
 LONGEST_WAIT_S = 60.0
 """cdd asks the user before a longer pause, which only a server can request."""

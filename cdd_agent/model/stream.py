@@ -15,9 +15,8 @@ from typing import get_args
 from cdd_agent.clock import Clock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Emit, TextDelta, ThinkingDelta
-from cdd_agent.model import wire
-from cdd_agent.model.calls import unusable
-from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage
+from cdd_agent.model import conversation
+from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage, unusable
 from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, Cause, Failure, RequestFailed
 
 MAX_BLOCKS = 500
@@ -277,7 +276,7 @@ class StreamedTurn:
                 complaint = str(error)[:_MAX_COMPLAINT]
                 block["input"] = unusable(f"its input is not one complete JSON object: {complaint}")
         try:
-            return wire.decode_block(block)
+            return conversation.decode_block(block)
         except ValueError as error:
             raise _malformed(str(error)) from error
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from rich.cells import cell_len
 from rich.text import Text
 
-from cdd_agent.repl.display.clean import clean
 from cdd_agent.repl.rows import (
     DEEPEST,
     DIM,
@@ -29,6 +28,7 @@ from cdd_agent.repl.rows import (
     read_inline,
     wrap,
 )
+from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from cdd_agent.repl.display.clean import clean
+from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

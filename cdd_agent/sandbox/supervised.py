@@ -2,11 +2,19 @@
 
 The warden gets an empty environment, so that nothing below it can read a key out of its parent's. It ends with us:
 its standard input closes even when we are killed, and it takes everything along.
+
+How much a program may use up, and in what words that is told.
+
+The plain rung: a built environment, limits, and an end for everything that was started.
+
+It confines no file and no network access, and its level says so.
 """
 
 import contextlib
 import marshal
+import math
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -14,21 +22,90 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox import limits
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
-from cdd_agent.sandbox.warden import tree
-from cdd_agent.sandbox.warden.guard import Guard
-from cdd_agent.sandbox.warden.order import FIELDS, MENDED
-from cdd_agent.sandbox.warden.turns import turn
+from cdd_agent.sandbox.warden import supervision
+from cdd_agent.sandbox.warden.guard import Guard, turn
+from cdd_agent.sandbox.warden.supervision import FIELDS, MENDED
 
 if TYPE_CHECKING:
-    from cdd_agent.sandbox.warden.order import Order, Rules
+    from cdd_agent.sandbox.warden.supervision import Order, Rules
+
+_GIB = 1 << 30
+_TASKS = 4096
+"""So many processes and threads a run may have beside those that the user has already."""
+
+
+def standard(timeout_s: float) -> Limits:
+    """Limits that no honest test suite meets: they are for the program that would take the machine down.
+
+    Memory is what a process may have in use, three quarters of the machine's; what it only reserves does not count.
+    Processor time is what all processors could give until the time is up.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Limits(
+        memory_bytes=max(2 * _GIB, machine * 3 // 4),
+        cpu_s=math.ceil(timeout_s * (os.cpu_count() or 1)) + 1,
+        file_bytes=4 * _GIB,
+        open_files=16_384,
+        processes=_TASKS,
+    )
+
+
+def in_kernel_terms(limits: Limits) -> list[tuple[int, int]]:
+    """Resource and most, as ``setrlimit`` takes them; no core file is ever written."""
+    pairs = (
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+        (resource.RLIMIT_CPU, limits.cpu_s),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NPROC, None if limits.processes is None else limits.processes + _tasks_of_this_user()),
+    )
+    return [(resource.RLIMIT_CORE, 0), *((kind, most) for kind, most in pairs if most is not None)]
+
+
+def in_words(limits: Limits, *, timeout_s: float) -> Iterator[str]:
+    """The limits in force; the kernel holds root to no number of processes, so that it is not told then."""
+    yield f"{timeout_s:g} s"
+    if limits.memory_bytes is not None:
+        yield f"{_size(limits.memory_bytes)} of memory a process"
+    if limits.cpu_s is not None:
+        yield f"{limits.cpu_s} s of processor time a process"
+    if limits.file_bytes is not None:
+        yield f"{_size(limits.file_bytes)} a file"
+    if limits.open_files is not None:
+        yield f"{limits.open_files} open files a process"
+    if limits.processes is not None and os.getuid() != 0:
+        yield f"{limits.processes} processes"
+
+
+def _size(size_bytes: int) -> str:
+    """In the largest unit that leaves a number above 1."""
+    for unit, size in (("GiB", _GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.3g} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def _tasks_of_this_user() -> int:
+    """How many processes and threads this user has: the kernel counts those too."""
+    user, count = os.getuid(), 0
+    if user == 0:
+        return 0
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            try:
+                if entry.name.isdigit() and entry.stat(follow_symlinks=False).st_uid == user:
+                    count += len(os.listdir(f"{entry.path}/task"))
+            except OSError:
+                continue
+    return count
+
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "TERM")
 """All that a program gets of this process's environment unless the caller adds it: no key, no PYTEST_ADDOPTS.
@@ -84,7 +161,7 @@ def program(command: Command, environment: Mapping[str, str]) -> str:
 
 def bounds_of(command: Command) -> Limits:
     """The limits of a command, or the standard ones if it has none."""
-    return command.limits if command.limits != Limits() else limits.standard(command.timeout_s)
+    return command.limits if command.limits != Limits() else standard(command.timeout_s)
 
 
 def carry_out(command: Command, launch: Launch) -> Result:
@@ -96,7 +173,7 @@ def carry_out(command: Command, launch: Launch) -> Result:
         "cwd": str(command.cwd),
         "timeout_s": float(command.timeout_s),
         "output_cap": command.output_cap,
-        "limits": limits.in_kernel_terms(Limits() if launch.is_limited_elsewhere else bounds),
+        "limits": in_kernel_terms(Limits() if launch.is_limited_elsewhere else bounds),
         "rules": launch.rules,
         "kept": kept_below(command.access, bound=launch.bound),
         "aside": None if command.access.aside is None else str(command.access.aside),
@@ -120,7 +197,7 @@ def carry_out(command: Command, launch: Launch) -> Result:
         timed_out=bool(timed_out),
         duration_s=duration_s,
         level=launch.level,
-        limits=(*launch.confined, *limits.in_words(bounds, timeout_s=command.timeout_s)),
+        limits=(*launch.confined, *in_words(bounds, timeout_s=command.timeout_s)),
         survivors=survivors,
         remarks=tuple(remarks),
     )
@@ -167,7 +244,7 @@ def _asked(order: "Order", *, program: str) -> tuple[list[int], list[str], bytes
                 guard.mend()
             raise
         if answer is None:
-            survivors = tree.end_all(warden.pid, time.monotonic() + 0.1)
+            survivors = supervision.end_all(warden.pid, time.monotonic() + 0.1)
             warden.kill()
         remarks = guard.mend()
         _end(warden, is_mended=True)
@@ -223,7 +300,7 @@ def _end(warden: subprocess.Popen[bytes], *, is_mended: bool = False) -> None:
     try:
         warden.wait(timeout=LATE_S)
     except subprocess.TimeoutExpired:
-        tree.end_all(warden.pid, time.monotonic() + LATE_S)
+        supervision.end_all(warden.pid, time.monotonic() + LATE_S)
         warden.kill()
         warden.wait()
     out.close()
@@ -233,3 +310,20 @@ def _pipes(warden: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     assert warden.stdin is not None
     assert warden.stdout is not None
     return warden.stdin, warden.stdout
+
+
+class PlainSandbox:
+    """Runs programs as processes of this user."""
+
+    level = "none"
+
+    def run(self, command: Command) -> Result:
+        """Run the program; it may read, write and reach whatever this user may.
+
+        Temporary files get a folder that is gone afterwards: pytest removes what older runs of the user left in a
+        shared one, and waits until that is done.
+        """
+        with tempfile.TemporaryDirectory(prefix="cdd-run-", ignore_cleanup_errors=True) as temporary:
+            environment = environment_for(command, TMPDIR=temporary)
+            argv = (program(command, environment), *command.argv[1:])
+            return carry_out(command, Launch(level=self.level, argv=argv, environment=environment))

@@ -1,21 +1,19 @@
-"""One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves."""
+"""One attempt at a phase: a fresh conversation with the model, and the verdict on the work tree it leaves.
 
+What to do about a failure, by its kind: one line for the model. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.agent.editing.whole_files import WholeFiles
-from cdd_agent.agent.loop import AgentRun, run_agent
-from cdd_agent.agent.quoted import Marks
-from cdd_agent.agent.talk.enclosure import conventions
+from cdd_agent.agent.blocks import WholeFiles
+from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
+from cdd_agent.agent.quoting import Marks, conventions, in_one_line
 from cdd_agent.agent.tool import read_input
-from cdd_agent.agent.tools import blocked
-from cdd_agent.agent.unseen import in_one_line
-from cdd_agent.agent.without_tools import run_without_tools
+from cdd_agent.agent.tools import signals
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
-from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.request import Findings, Request
-from cdd_agent.evidence.stubs.vacuity import NewTests, vacuous_tests
-from cdd_agent.evidence.trees import (
+from cdd_agent.evidence.clean_copy import (
     layout_of,
     newly_passing,
     product_changes,
@@ -24,22 +22,54 @@ from cdd_agent.evidence.trees import (
     sources_in,
     sources_of_tests,
 )
+from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.request import Findings, Request
+from cdd_agent.evidence.stubs import NewTests, vacuous_tests
 from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.guarded.keys import mask
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
-from cdd_agent.tdd import briefing, recovery
-from cdd_agent.tdd.briefing import Brief
-from cdd_agent.tdd.equipment import locks_for, tools_for
-from cdd_agent.tdd.ground import Ground, scope_words
-from cdd_agent.tdd.policy import Phase, WorkItem
-from cdd_agent.tdd.rules import verdict
-from cdd_agent.tdd.rules.red import RedVerdict, surplus
-from cdd_agent.tdd.rules.remedies import remedies
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tdd import context, recovery, verdict
+from cdd_agent.tdd.baseline import Ground, scope_words
+from cdd_agent.tdd.context import Brief, Phase, Workbench, WorkItem
+from cdd_agent.tdd.tools import locks_for, tools_for
+from cdd_agent.tdd.verdict import RedVerdict, surplus
+from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict
+
+REMEDIES: Mapping[str, str] = {
+    "syntax_error": "a file cannot be parsed: write valid syntax at the place that is named",
+    "missing_module": "the module does not exist: create it where the import looks for it",
+    "import_error": "the module is there without that name: define the name in it",
+    "collection_error": "the import of a test file raises: mend what it runs while it is imported",
+    "fixture_missing": "the test asks for a fixture that does not exist, which only a test file can define: report it",
+    "did_not_raise": "an exception is missing: raise the one that is named for that input",
+    "did_not_warn": "a warning is missing: give the one that is named for that input",
+    "raises_match_mismatch": "the exception is right and its message is not: word it as the test asks",
+    "wrong_exception": "another exception is expected: raise that class, and define it if it is missing",
+    "not_implemented": "there is only a stub: implement it",
+    "attribute_error": "the attribute or method is missing: add it to the object that is named",
+    "name_error": "the name is not defined: define or import it where it is used",
+    "signature_mismatch": "the call does not fit: give the function the parameters that the test calls it with",
+    "assertion": "the code runs and its result is wrong: mend its logic, from the values that are compared",
+    "timeout": "it takes too long: look for a loop without end, or for waiting",
+    "crash": "the process died: look for os._exit, a signal or native code, and take it out",
+    "resource": "memory, disk or file descriptors ran out: use less, and close what is opened",
+    "recursion": "it calls itself without end: give it a case that ends",
+    "system_exit": "the code ends the process: raise an exception or return instead",
+    "xpass_strict": "the test is marked to fail and passes, which only a test file can mend: report it",
+    "pytest_fail": "the test fails itself: do what its message asks for",
+    "exception": "an exception that no test expects: mend the cause at the place that is named",
+}
+"""Kind of a failure, one of ``pytest_tdd_agent.failure.KINDS`` -> what mends it."""
+
+
+def remedies(failures: Iterable[Failure]) -> tuple[str, ...]:
+    """A line for each kind of these failures, those that keep tests from running at all first."""
+    kinds = [failure.kind for failure in failures]
+    return tuple(f"{kind} ({kinds.count(kind)}): {remedy}" for kind, remedy in REMEDIES.items() if kind in kinds)
+
 
 ANSWER_CAP = 20_000
 """Characters of an agent's last words that are kept."""
@@ -69,7 +99,7 @@ def report_of(attempt: AttemptRecord, *, root: Path) -> SuiteReport | None:
 
 def gave_up(attempt: AttemptRecord) -> bool:
     """Whether the agent itself says that it cannot go on."""
-    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in blocked.WHY
+    return attempt.reasons[:1] != () and attempt.reasons[0].partition(":")[0] in signals.WHY
 
 
 def make_attempt(
@@ -90,7 +120,7 @@ def make_attempt(
     report: SuiteReport | None = None
     evidence = ""
     offences: tuple[Reason, ...] = ()
-    if run.ended_by is not None and run.ended_by.name == blocked.NAME:
+    if run.ended_by is not None and run.ended_by.name == signals.NAME:
         judged, evidence = _given_up(phase, run.ended_by), "the agent gave up"
     elif brief.judge is None:
         judged, report = _judged_by_tests(item, phase, left=left, keep=path, ground=ground, bench=bench)
@@ -109,14 +139,14 @@ def make_attempt(
             vacuous = _vacuous(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
             judged = verdict.joined(judged, vacuous)
     finding = _red_finding(item, judged, report=report, ground=ground, bench=bench) if phase == "red" else None
-    reasons = briefing.reason_lines(judged)
+    reasons = context.reason_lines(judged)
     bench.emit(
         GateJudged(
             phase=phase,
             attempt=number,
             open=judged.open,
             reasons=reasons,
-            evidence=evidence or briefing.evidence(judged, report),
+            evidence=evidence or context.evidence(judged, report),
             finding=finding or "",
         )
     )
@@ -151,7 +181,7 @@ def judge_part(
     return replace(
         attempt,
         verdict="open" if judged.open else "closed",
-        reasons=briefing.reason_lines(judged),
+        reasons=context.reason_lines(judged),
         report=None if report is None else str(path.relative_to(bench.repository.root)),
         checkpoint=checkpoint.ref,
     )
@@ -164,13 +194,13 @@ def _worked(
     phase, earlier = brief.phase, attempts_at(brief.phase, step)
     marks = Marks(draw_token())
     conversation = Conversation(
-        briefing.system_prompt(brief, attempt=len(earlier) + 1, marks=marks),
+        context.system_prompt(brief, attempt=len(earlier) + 1, marks=marks),
         token=marks.token,
         preface=conventions(bench.memory, marks=marks),
     )
     report = _last_report(phase, earlier, ground=ground, root=bench.repository.root)
     failing, advice = ("", ()) if report is None else _failing(item, phase, report=report, baseline=ground.baseline)
-    task = briefing.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
+    task = context.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
     model, budget, emit = bench.model, bench.policy.budget, bench.emit
     if bench.policy.edit_format == "blocks":
         hands = _whole_files(item, phase, ground=ground, bench=bench)
@@ -198,7 +228,7 @@ def _red_finding(
 
 def _given_up(phase: Phase, call: ToolCall) -> Verdict:
     """The verdict on an attempt that the agent gave up, with its reason."""
-    said = read_input(call.input, blocked.Blocked)
+    said = read_input(call.input, signals.Blocked)
     reason = Reason(code=said.why, nodeid=None, message=in_one_line(mask(said.reason).text)[:ANSWER_CAP])
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
@@ -269,7 +299,7 @@ def _failing(
     failed = [(error.nodeid, error.failure) for error in report.collect_errors]
     failed += [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
     advice = remedies(failure for nodeid, failure in failed if is_to_mend(nodeid)) if phase == "green" else ()
-    return briefing.failures(report, rank=rank), advice
+    return context.failures(report, rank=rank), advice
 
 
 def _named_tests(item: WorkItem, bench: Workbench) -> tuple[str, ...]:

@@ -9,11 +9,10 @@ import msgspec
 
 from cdd_agent.events import Committed
 from cdd_agent.git import commits
-from cdd_agent.git.notes.store import append_line
+from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.tdd.policy import Phase, Progress, WorkItem, commit_prefix
-from cdd_agent.tdd.rules.red import RedVerdict
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tdd.context import Phase, Progress, Workbench, WorkItem, commit_prefix
+from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,

@@ -13,13 +13,12 @@ from pathlib import Path
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.git.commits import move_head
-from cdd_agent.git.failure import GitError, GitUnable
-from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, resolved
+from cdd_agent.git.repository import CommitId, Repository, branch_ref, private_index, require_usable, resolved
+from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.git.states import require_usable
 from cdd_agent.storage import is_leftover, scratch
-from cdd_agent.tdd.workbench import Keeping, Workbench
-from cdd_agent.work.hold import holding_repository, holding_ticket
+from cdd_agent.tdd.context import Keeping, Workbench
+from cdd_agent.work.lock import holding_repository, holding_ticket
 from cdd_agent.work.state import Status, StepExecution
 
 _LABEL = re.compile(r"step-\d+-\w+")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cdd_agent.bounds import yaml_source
-from cdd_agent.bounds.unfit import UnfitError, check_size
 from cdd_agent.errors import DocumentError, Problem
+from cdd_agent.untrusted import documents
+from cdd_agent.untrusted.documents import UnfitError, check_size
 
 if TYPE_CHECKING:
     import yaml
@@ -259,7 +259,7 @@ def _compose(source: "QuotedSource", *, path: str) -> "yaml.Node | None":
         check_size(source.source, limit_bytes=LIMIT_BYTES)
         # The pure Python parser, not libyaml: only its messages and columns match what compose() reports.
         events = yaml.parse(source.text, Loader=yaml.BaseLoader)
-        yaml_source.check_events(events, limit_values=LIMIT_VALUES, limit_repeated=LIMIT_VALUES)
+        documents.check_events(events, limit_values=LIMIT_VALUES, limit_repeated=LIMIT_VALUES)
         return yaml.compose(source.text, Loader=yaml.BaseLoader)
     except UnfitError as error:
         raise _invalid(path, Problem(line=error.line, message=str(error), hint=error.hint)) from error

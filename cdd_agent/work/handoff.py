@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from cdd_agent.bounds import json_source
-from cdd_agent.bounds.unfit import check_size
+from cdd_agent.untrusted import documents
+from cdd_agent.untrusted.documents import check_size
 from cdd_agent.work.state import Phase
 
 VERSION = 1
@@ -145,7 +145,7 @@ def decode_line(text: str) -> Handoff | None:
             return None
         handoff = msgspec.json.decode(text, type=Handoff)
         if encode(handoff) != text:  # else it holds no key twice, and needs no second look
-            json_source.check(text, limit_bytes=LIMIT_BYTES)
+            documents.check_json(text, limit_bytes=LIMIT_BYTES)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return handoff

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.bounds import json_source
 from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.untrusted import documents
 from cdd_agent.work.state import SCHEMA, RunState, UsageTotals
 
 LIMIT_BYTES = 10_000_000
@@ -50,7 +50,7 @@ def decode(data: bytes, *, path: str) -> RunState:
     """
     problem: Problem
     try:
-        json_source.check(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
+        documents.check_json(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
         head = msgspec.json.decode(data, type=_Head)
         if head.schema < 1:
             raise msgspec.ValidationError(f"Expected a schema from 1 to {SCHEMA}, got {head.schema} - at `$.schema`")

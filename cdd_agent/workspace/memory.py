@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdd_agent.config.trust import top_of
 from cdd_agent.errors import UsageError
-from cdd_agent.trust import top_of
 from cdd_agent.workspace.files import Workspace
 
 NAMES = ("AGENTS.md", "CLAUDE.md")

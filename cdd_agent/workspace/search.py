@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cdd_agent.errors import UsageError
-from cdd_agent.guarded.keys import mask
+from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.files import Workspace, decode
 
 HIT_CAP = 200

@@ -15,8 +15,7 @@ from _pytest.runner import runtestprotocol
 
 from ..comparison import expected_failures
 from ..options import Options
-from .spool import Spool
-from .stream import Stream
+from .spool import Spool, Stream
 from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
+from cdd_agent.testrun.interpreter import Interpreter, find_interpreter
 from tests.fakes.demo import build_finished, copied
 from tests.fakes.project import Project
 

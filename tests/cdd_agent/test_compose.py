@@ -4,14 +4,13 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
+from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import BudgetSpent
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.journal import Journal
-from cdd_agent.model.conversation import Text, UserMessage
-from cdd_agent.model.port import Request
-from cdd_agent.options import Options
+from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
-from cdd_agent.trust import NotApproved
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, UsageTotals
 from cdd_agent.workflows.green.request import wanted_below

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.events import Event, GateJudged, Notice
-from cdd_agent.events.codec import decode, encode
+from cdd_agent.events import Event, GateJudged, Notice, decode, encode
 
 
 def has_finite_numbers(event: Event) -> bool:

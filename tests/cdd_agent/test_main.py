@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import __version__
-from cdd_agent.settings import offered
-from cdd_agent.trust import Approvals
+from cdd_agent.config.settings import offered
+from cdd_agent.config.trust import Approvals
 from tests.bench.terminal import draw
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.program import ROOT, environment

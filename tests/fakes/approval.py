@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdd_agent.trust import Approvals, Offer, Trust
+from cdd_agent.config.trust import Approvals, Offer, Trust
 
 
 class Answers:

@@ -13,23 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.talk.transcript import Transcript
-from cdd_agent.cli.commands.example import examples
+from cdd_agent.agent.sessions import Transcript
+from cdd_agent.audit.auditor import Auditor
+from cdd_agent.cli.demo import examples
 from cdd_agent.compose import Composition
-from cdd_agent.doctor.check import Check
-from cdd_agent.doctor.checks import examine
+from cdd_agent.config.options import Options
+from cdd_agent.doctor import Check, examine
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.options import Options
-from cdd_agent.repl.crew import Workshop
-from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.render import Renderer
-from cdd_agent.repl.standing import Standing
-from cdd_agent.review.review import Review
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.state import Workshop
+from cdd_agent.repl.status_line import Standing
+from cdd_agent.review.decision import Review
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.workflows.audit.auditor import Auditor
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates

@@ -16,10 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
 from cdd_agent.errors import RecordingError
-from cdd_agent.model import wire
-from cdd_agent.model.conversation import JSON
-from cdd_agent.model.port import Request
-from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.model import conversation
+from cdd_agent.model.conversation import JSON, Request
+from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import Playback
 from tests.fakes.message_rules import broken_rule
 
@@ -175,7 +174,9 @@ def decode_request(body: dict[str, JSON]) -> Request:
     assert isinstance(system, list)
     assert isinstance(messages, list)
     texts = [str(block["text"]) for block in system if isinstance(block, dict)]
-    return Request(system="\n".join(texts), messages=tuple(wire.decode_message(message) for message in messages))
+    return Request(
+        system="\n".join(texts), messages=tuple(conversation.decode_message(message) for message in messages)
+    )
 
 
 def turn_events(turn: RecordedTurn, fault: Fault | None = None) -> Iterator[dict[str, JSON]]:
@@ -190,7 +191,7 @@ def turn_events(turn: RecordedTurn, fault: Fault | None = None) -> Iterator[dict
     yield {"type": "message_start", "message": {**_message(turn), "content": [], "stop_reason": None, "usage": usage}}
     for _ in range(1 + fault.pings):
         yield {"type": "ping"}
-    blocks = [*fault.extra_blocks, *(wire.encode_block(block) for block in turn.content)]
+    blocks = [*fault.extra_blocks, *(conversation.encode_block(block) for block in turn.content)]
     for index, block in enumerate(blocks):
         start, deltas = _split(block, fault)
         yield {"type": "content_block_start", "index": index, "content_block": start}
@@ -232,7 +233,7 @@ def _message(turn: RecordedTurn) -> dict[str, JSON]:
         "type": "message",
         "role": "assistant",
         "model": "loopback",
-        "content": [wire.encode_block(block) for block in turn.content],
+        "content": [conversation.encode_block(block) for block in turn.content],
         "stop_reason": turn.stop_reason,
         "stop_sequence": None,
         "usage": {"input_tokens": turn.usage.input_tokens, "output_tokens": turn.usage.output_tokens},

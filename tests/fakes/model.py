@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Emit, TextDelta
-from cdd_agent.model.conversation import JSON, AssistantBlock, Text, ToolCall, Turn, Usage
-from cdd_agent.model.port import Request
+from cdd_agent.model.conversation import JSON, AssistantBlock, Request, Text, ToolCall, Turn, Usage
 
 
 class ScriptedModel:

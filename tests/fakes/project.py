@@ -13,24 +13,22 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
+from cdd_agent.config.settings import private_folder
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.model.conversation import Turn
-from cdd_agent.model.port import Model
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.settings import private_folder
+from cdd_agent.model.conversation import Model, Turn
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.tdd.context import Kind, Policy, Workbench, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.policy import Kind, Policy, WorkItem, phases_of
-from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.brief import brief_for
+from cdd_agent.workflows.execution.executor import brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import call, says
 from tests.fakes.suite import FakeSuite

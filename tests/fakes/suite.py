@@ -31,10 +31,10 @@ import pytest
 from _pytest.assertion.rewrite import rewrite_asserts
 from _pytest.outcomes import Skipped
 
-from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Access, Sandbox
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.access import access_for, protected_tests
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent import failure
 from pytest_tdd_agent.codec import dump

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cdd_agent.model import recorded
+from cdd_agent.model import recording
 from cdd_agent.model.conversation import JSON
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.messages_server import MessagesServer
@@ -21,7 +21,7 @@ def asking(*messages: tuple[str, list[JSON]], **more: JSON) -> dict[str, JSON]:
 
 
 def test_a_request_without_stream_is_answered_in_one_piece() -> None:
-    turns = recorded.parse("- {when: '^Step 2', content: [second]}\n- content: [first]\n", source="x")
+    turns = recording.parse("- {when: '^Step 2', content: [second]}\n- content: [first]\n", source="x")
     with MessagesServer(turns) as server:
         connection = HTTPConnection(urlsplit(server.base_url).netloc)
         body = asking(("user", [WORD]), system=[{"type": "text", "text": "Step 1"}])

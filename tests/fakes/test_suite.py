@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.detect import find_interpreter
+from cdd_agent.testrun.interpreter import find_interpreter
 from pytest_tdd_agent.report import Failure, SuiteReport
 from tests.fakes.project import Project
 from tests.fakes.suite import no_report, with_report

@@ -52,4 +52,6 @@ def test_a_test_that_needs_it_is_skipped_with_those_words(pytester: pytest.Pytes
     )
     result = pytester.runpytest_inprocess("-rs", "--strict-markers", "-p", "tests.fakes.tools")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*test_a_test_that_needs*: */cargo does not run: error: no default is configured"])
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*test_a_test_that_needs*: */cargo does not run: error: no default is configured"]
+    )

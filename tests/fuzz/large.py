@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 from random import Random
 from time import thread_time
 
-from cdd_agent import settings
-from cdd_agent.agent.editing import blocks, elision
+from cdd_agent.agent import blocks, editing
 from cdd_agent.agent.tool import read_input
 from cdd_agent.agent.tools.files import EditInput
+from cdd_agent.config import settings
 from cdd_agent.errors import RecordingError, UsageError
-from cdd_agent.model import recorded
+from cdd_agent.model import recording
 from cdd_agent.tickets import plan, plan_markdown, spec, yaml
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
-from pytest_tdd_agent.recording.stream import in_flight
+from pytest_tdd_agent.recording.spool import in_flight
 from tests.fuzz.figures import Figures
 from tests.fuzz.trial import deadline
 
@@ -125,7 +125,7 @@ def _read_report(document: str) -> None:
 
 def _read_blocks(document: str) -> None:
     for block in blocks.parse(f"{document}\n```"):
-        elision.elisions(block.content, before="", name=block.path)
+        editing.elisions(block.content, before="", name=block.path)
 
 
 def _read_tool_input(document: str) -> None:
@@ -140,10 +140,10 @@ _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] 
     ("plan", _read_plan, _PLAN, SIZE),
     ("spec", lambda document: spec.parse(document, path="spec.yaml"), _SPEC, _JUST_FITS),
     ("state", lambda document: state_file.decode(document.encode(), path="state.json"), _STATE, SIZE),
-    ("recording", lambda document: recorded.parse(document, source="run.yaml"), _RECORDING, SIZE),
+    ("recording", lambda document: recording.parse(document, source="run.yaml"), _RECORDING, SIZE),
     (
         "recording.json",
-        lambda document: recorded.parse(document, source="run.json", is_json=True),
+        lambda document: recording.parse(document, source="run.json", is_json=True),
         _RECORDING_JSON,
         SIZE,
     ),

@@ -18,8 +18,7 @@ from pathlib import Path
 from random import Random
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.beneath import Beneath, has_openat2
-from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.files import Beneath, Workspace, has_openat2
 from tests.fuzz.figures import Figures
 
 _GUARDED = (b"OUTSIDE", b"PRIVATE", b"SECRET")

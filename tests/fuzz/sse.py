@@ -10,9 +10,8 @@ from random import Random
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Event, TextDelta, ThinkingDelta
-from cdd_agent.model import recorded, wire
-from cdd_agent.model.calls import mended, why_unusable
-from cdd_agent.model.conversation import JSON, AssistantMessage, Turn
+from cdd_agent.model import conversation, recording
+from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, mended, why_unusable
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.stream import read_answer
 from tests.fakes.messages_server import Fault, event_bytes, turn_events
@@ -45,7 +44,7 @@ _BLOCKS: tuple[dict[str, JSON], ...] = (
 
 def _recorded() -> tuple[tuple[bytes, ...], ...]:
     """Five whole streams, each as its events."""
-    turns = recorded.parse(_RECORDING, source="fuzz")
+    turns = recording.parse(_RECORDING, source="fuzz")
     faults = (Fault(pings=2), Fault(extra_blocks=_BLOCKS), Fault(), Fault(extra_blocks=_BLOCKS[:1]), Fault())
     return tuple(tuple(map(event_bytes, turn_events(turn, fault))) for turn, fault in zip(turns, faults, strict=True))
 
@@ -193,7 +192,7 @@ def check(turn: Turn) -> None:
         raise Broken("two calls with one id")
     if any(why_unusable(call) == "" for call in turn.calls):
         raise Broken("a call is not run and nothing says why")
-    messages = wire.encode_messages([AssistantMessage(content=turn.content)])
+    messages = conversation.encode_messages([AssistantMessage(content=turn.content)])
     json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -6,7 +6,7 @@
 import re
 from random import Random
 
-from cdd_agent.repl.display.clean import clean
+from cdd_agent.untrusted.text import clean
 from tests.fuzz.figures import Figures
 from tests.fuzz.trial import Broken, Target
 

@@ -6,9 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP
-from pytest_tdd_agent.audit.code import Places, codes_of
-from pytest_tdd_agent.audit.seal import Seal
+from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, Places, Seal, codes_of
 
 from .conftest import TWO_WORKERS, XDIST, Project
 

@@ -21,12 +21,12 @@ import pytest
 from cdd_agent.cli.app import run
 from cdd_agent.clock import Clock
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read
-from cdd_agent.options import Options
-from cdd_agent.repl import crash
-from cdd_agent.sandbox.warden import tree
+from cdd_agent.repl import session
+from cdd_agent.sandbox.warden import supervision
 from cdd_agent.storage import exclusive, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
@@ -139,7 +139,7 @@ REFUSALS = "ENOSPC EDQUOT EIO EACCES EPERM EROFS EMFILE ENFILE ELOOP EISDIR ENXI
 @pytest.mark.parametrize("name", REFUSALS.split())
 def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(name: str) -> None:
     number = getattr(errno, name)
-    told = crash.of_the_system(OSError(number, os.strerror(number), "/p/tickets/sale/execution-state.json"))
+    told = session.of_the_system(OSError(number, os.strerror(number), "/p/tickets/sale/execution-state.json"))
     assert told is not None
     assert told.happened == f"{os.strerror(number)}: /p/tickets/sale/execution-state.json."
     assert told.exit_code == ExitCode.ENVIRONMENT
@@ -335,7 +335,7 @@ def in_its_tests(trial: Trial, *, terminal: int | None = None) -> Iterator[tuple
             time.sleep(0.02)
         assert (trial.project / "begun.tmp").exists()
         try:
-            yield process, set(tree.living_below(process.pid))
+            yield process, set(supervision.living_below(process.pid))
         finally:
             process.kill()
 
@@ -356,7 +356,7 @@ def still_alive(processes: set[int]) -> set[int]:
     """Those of them that are no zombies, after some time to die."""
     deadline = time.monotonic() + 30
     while True:
-        left = {process for process in processes if tree.is_alive(process)}
+        left = {process for process in processes if supervision.is_alive(process)}
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)

@@ -14,14 +14,13 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.evidence.clean_copy import clean_copy
 from cdd_agent.git.commits import commit_paths, find_by_trailer, move_head, refresh_index, remarks, require_identity
-from cdd_agent.git.failure import GitError, GitUnable
-from cdd_agent.git.notes.store import NOTES_REF, append_line, read_lines
-from cdd_agent.git.repository import CommitId, Repository, branch_ref, resolved
+from cdd_agent.git.notes import NOTES_REF, append_line, read_lines
+from cdd_agent.git.repository import CommitId, Repository, branch_ref, require_usable, resolved
+from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.git.states import require_usable
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.fingerprint import digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel

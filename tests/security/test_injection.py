@@ -9,35 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import run_agent
-from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.quoting import Marks, show_controls, show_unseen
 from cdd_agent.agent.tool import Tool
-from cdd_agent.agent.tools.blocked import blocked_tool
-from cdd_agent.agent.tools.completion import completion_tool
 from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.agent.unseen import show_controls, show_unseen
+from cdd_agent.agent.tools.signals import blocked_tool, completion_tool, run_tests_tool
 from cdd_agent.errors import GateClosed
-from cdd_agent.events import Event, RolledBack
-from cdd_agent.events.codec import encode
-from cdd_agent.model.conversation import JSON, Conversation, ToolResult
-from cdd_agent.model.port import Request, ToolSpec
+from cdd_agent.events import Event, RolledBack, encode
+from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, ToolSpec
 from cdd_agent.repl.render import Renderer
-from cdd_agent.sandbox.ladder import choose
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
-from cdd_agent.tdd import briefing
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.tdd import context
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work.state import AttemptRecord
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.brief import brief_for
 from cdd_agent.workflows.execution.documents import Documents, commit_documents, work_item
+from cdd_agent.workflows.execution.executor import brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
@@ -230,8 +225,8 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     marks = Marks("kvqtzh")
     work = work_item(ticket, step, spec=documents.spec)
     brief = brief_for()(work, "red")
-    conversation = Conversation(briefing.system_prompt(brief, attempt=1, marks=marks))
-    conversation.say(briefing.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
+    conversation = Conversation(context.system_prompt(brief, attempt=1, marks=marks))
+    conversation.say(context.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -307,8 +302,8 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
     brief = brief_for()(work, "green")
-    conversation = Conversation(briefing.system_prompt(brief, attempt=2, marks=marks))
-    conversation.say(briefing.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
+    conversation = Conversation(context.system_prompt(brief, attempt=2, marks=marks))
+    conversation.say(context.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4

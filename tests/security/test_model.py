@@ -13,22 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.tool import ToolOutput, define
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.errors import CddError, ModelError, RecordingError
 from cdd_agent.events import Event, Notice, RetryScheduled, TextDelta
-from cdd_agent.model import recorded
+from cdd_agent.model import recording
 from cdd_agent.model.anthropic import AnthropicModel, Endpoint
-from cdd_agent.model.conversation import JSON, Conversation, ToolResult, Turn
+from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, Turn
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
-from cdd_agent.model.port import Request
-from cdd_agent.model.recorded import RecordedTurn
-from cdd_agent.model.recording import Private, RecordingModel
+from cdd_agent.model.recording import RecordedTurn
+from cdd_agent.model.replay import Private, RecordingModel
 from cdd_agent.model.secret import Secret
-from cdd_agent.options import Options
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fakes.program import KEY, WATCH
 from tests.fuzz import sse
@@ -47,7 +46,7 @@ class Unhurried(SystemClock):
 
 
 def turns(text: str) -> tuple[RecordedTurn, ...]:
-    return recorded.parse(text, source="x")
+    return recording.parse(text, source="x")
 
 
 def sent(text: str, **fault: str) -> list[dict[str, JSON]]:
@@ -523,7 +522,7 @@ def test_a_recording_holds_what_was_said_and_nothing_of_how_it_was_sent(name: st
         with closing(inner):
             model.reply(asking(), emit=lambda _: None)
     written = (tmp_path / name).read_text(encoding="utf-8")
-    assert recorded.load(tmp_path / name)[0].content == turns(CALL)[0].content
+    assert recording.load(tmp_path / name)[0].content == turns(CALL)[0].content
     for word in ("authorization", "bearer", "127.0.0.1", "http", "anthropic", "canary", "user-agent"):
         assert word not in written.lower()
 

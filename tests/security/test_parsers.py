@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent import journal, settings
+from cdd_agent import journal
+from cdd_agent.config import settings
+from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
-from cdd_agent.events.codec import decode
-from cdd_agent.model import recorded
+from cdd_agent.events import decode
+from cdd_agent.model import recording
 from cdd_agent.storage import holder_of
-from cdd_agent.testrun.environments import candidates
-from cdd_agent.testrun.probe import Probe
+from cdd_agent.testrun.interpreter import Probe, candidates
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.trust import Approvals, Offer
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
 from tests.fakes.approval import users_folder
@@ -135,17 +135,17 @@ def test_a_file_larger_than_its_kind_can_be_is_refused_unread(tmp_path: Path) ->
     with path.open("wb") as file:
         file.truncate(4 * 1024**3)
 
-    for read in (plan_markdown.load, spec.load, recorded.load, state_file.load, codec.load):
+    for read in (plan_markdown.load, spec.load, recording.load, state_file.load, codec.load):
         with pytest.raises((CddError, codec.ReportError), match=r"at most|more than"):
             read(path)
 
 
 def test_every_prefix_of_a_recording_is_read_or_refused() -> None:
-    whole = recorded.print_turns(recorded.load(EXAMPLE)[:6])
+    whole = recording.print_turns(recording.load(EXAMPLE)[:6])
     fit = 0
     for length in range(0, len(whole), 7):
         try:
-            recorded.parse(whole[:length], source="run.yaml")
+            recording.parse(whole[:length], source="run.yaml")
             fit += 1
         except RecordingError:
             continue

@@ -14,18 +14,17 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools.completion import Completion
 from cdd_agent.agent.tools.files import Change, EditInput, ReadInput, WriteInput, file_tools
-from cdd_agent.agent.tools.run_tests import RunTestsInput
 from cdd_agent.agent.tools.search import GlobInput, GrepInput, search_tools
 from cdd_agent.agent.tools.shell import BashInput
+from cdd_agent.agent.tools.signals import Completion, RunTestsInput
 from cdd_agent.errors import UsageError
-from cdd_agent.evidence.ignored import lend
-from cdd_agent.guarded.protected import SETTINGS_FILES, SETTINGS_FOLDERS
+from cdd_agent.evidence.clean_copy import lend
 from cdd_agent.model.conversation import JSON
-from cdd_agent.tdd.equipment import tools_for
-from cdd_agent.tdd.policy import Phase
+from cdd_agent.tdd.context import Phase
+from cdd_agent.tdd.tools import tools_for
 from cdd_agent.tickets.ticket import find
+from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project

@@ -1,7 +1,7 @@
 """A test report cannot be forged by what is tested: each trick, played in a whole attempt at GREEN, opens no gate.
 
 More of them, each at the place that refuses it: ``tests/pytest_tdd_agent/runs/test_cheats.py`` (inside the run),
-``tests/cdd_agent/evidence/test_confirm.py`` (outside it), ``tests/cdd_agent/testrun/test_run.py`` (options, variables,
+``tests/cdd_agent/evidence/test_confirm.py`` (outside it), ``tests/cdd_agent/testrun/test_pytest_run.py`` (options, variables,
 packages of other names).
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.model.conversation import Turn
-from cdd_agent.tdd import ground, recovery
+from cdd_agent.tdd import baseline, recovery
 from cdd_agent.tdd.attempt import make_attempt
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import CODE, FILES, QUICK, TEST, TEST_FILE, Project, item
@@ -119,7 +119,7 @@ def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpret
     bench = project.bench(ScriptedModel([]))
     begun = project.start().execution(1)
     step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
-    ground.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
     return Stage(project=project, step=step)
 
 
@@ -144,7 +144,7 @@ def attempt(at_green: Stage, tmp_path: Path) -> Attempt:
         bench = here.project.bench(ScriptedModel([leaves(files)]))
         bench = replace(bench, policy=replace(bench.policy, evidence_timeout_s=60))
         at = recovery.position(here.project.repository)
-        laid = ground.lay(WORK, "green", step=here.step, at=at, bench=bench)
+        laid = baseline.lay(WORK, "green", step=here.step, at=at, bench=bench)
         return make_attempt(WORK, "green", step=here.step, ground=laid, is_anew=False, bench=bench)
 
     return made

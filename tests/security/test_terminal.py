@@ -27,23 +27,19 @@ from rich.text import Text
 
 from cdd_agent.cli.app import run
 from cdd_agent.clock import SystemClock
+from cdd_agent.config.trust import Offer
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Event
-from cdd_agent.events.codec import encode
+from cdd_agent.events import Event, encode
 from cdd_agent.journal import Journal
-from cdd_agent.repl import crash
-from cdd_agent.repl.display import question
-from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.place import Place
-from cdd_agent.repl.plan_tree import show_plan
-from cdd_agent.repl.render import Renderer, reason_text
-from cdd_agent.repl.status import show_steps, show_ticket, show_tickets
-from cdd_agent.repl.terminal.completion import Candidates
-from cdd_agent.repl.terminal.reader import terminal_reader
+from cdd_agent.repl import question, session
+from cdd_agent.repl.completion import Candidates
+from cdd_agent.repl.prompt import terminal_reader
+from cdd_agent.repl.render import Renderer, reason_text, show_plan, show_steps, show_ticket, show_tickets
+from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.status_line import Place
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import all_tickets, create, find
-from cdd_agent.trust import Offer
+from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import RunState, StepKey, fail_step, pending_steps, start_step
 from tests.fakes.demo import captured
 from tests.fakes.sources import PACKAGE, PLUGIN, nodes_with
@@ -305,9 +301,9 @@ def test_the_journal_and_json_output_are_text_and_lose_nothing(kind: str, tmp_pa
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_a_crash_is_told_and_kept_as_text(kind: str) -> None:
     error = RuntimeError(hostile(SEQUENCES[kind]))
-    report = crash.keep(error)
+    report = session.keep(error)
     try:
-        happened, hint = crash.explain(error, report)
+        happened, hint = session.explain(error, report)
         assert "be" in happened
         assert not OBEYED.findall(happened + hint + report.read_text(encoding="utf-8"))
     finally:
@@ -337,24 +333,24 @@ HANDLES = {
     ("cdd_agent/cli/app.py", "Screen"): "what went wrong",
     ("cdd_agent/cli/app.py", "sys.stdout"): "flushed",
     ("cdd_agent/cli/app.py", "sys.stderr"): "given to a Screen; a constant that shows the cursor again",
-    ("cdd_agent/cli/commands/doctor.py", "sys.stdout"): "JSON in ASCII",
-    ("cdd_agent/cli/commands/green.py", "sys.stdout"): "JSON of the artifact",
-    ("cdd_agent/testrun/frameworks/unittest_program.py", "sys.stdout"): "of the tests' own process",
-    ("cdd_agent/testrun/frameworks/unittest_program.py", "sys.stderr"): "of the tests' own process",
+    ("cdd_agent/cli/inspect.py", "sys.stdout"): "JSON in ASCII",
+    ("cdd_agent/cli/run.py", "sys.stdout"): "JSON of the artifact",
+    ("cdd_agent/testrun/inside/unittest_program.py", "sys.stdout"): "of the tests' own process",
+    ("cdd_agent/testrun/inside/unittest_program.py", "sys.stderr"): "of the tests' own process",
     ("cdd_agent/cli/invocation.py", "Screen"): "where a person reads",
     (
         "cdd_agent/cli/invocation.py",
         "sys.stdout",
     ): "given to a Screen; events.codec escapes; let go of",
     ("cdd_agent/cli/invocation.py", "sys.stderr"): "given to a Screen; let go of",
-    ("cdd_agent/cli/commands/schema.py", "sys.stdout"): "a file of the package",
-    ("cdd_agent/repl/display/screen.py", "_Console"): "cleans what it renders",
-    ("cdd_agent/repl/display/screen.py", "input"): "without a prompt",
-    ("cdd_agent/repl/display/screen.py", "sys.stdout"): "given to the console",
+    ("cdd_agent/cli/app.py", "sys.stdout"): "a file of the package",
+    ("cdd_agent/repl/screen.py", "_Console"): "cleans what it renders",
+    ("cdd_agent/repl/screen.py", "input"): "without a prompt",
+    ("cdd_agent/repl/screen.py", "sys.stdout"): "given to the console",
     ("cdd_agent/repl/rows.py", "Console"): "measures and lays out, prints nothing",
-    ("cdd_agent/repl/display/screen.py", ".file"): "flushed",
-    ("cdd_agent/repl/terminal/reader.py", "PromptSession"): "escapes controls itself; what it is given is clean",
-    ("cdd_agent/repl/terminal/reader.py", "input"): "with a prompt that is clean",
+    ("cdd_agent/repl/screen.py", ".file"): "flushed",
+    ("cdd_agent/repl/prompt.py", "PromptSession"): "escapes controls itself; what it is given is clean",
+    ("cdd_agent/repl/prompt.py", "input"): "with a prompt that is clean",
     ("pytest_tdd_agent/plugin.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
     ("pytest_tdd_agent/unstarted.py", "sys.stdout"): "the report where --tdd-agent-report is -, in ASCII",
 }

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent import settings
 from cdd_agent.compose import Composition
+from cdd_agent.config import settings
+from cdd_agent.config.options import Options
+from cdd_agent.config.trust import Approvals, NotApproved, Offer, Trust
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.events import Event, Notice
-from cdd_agent.git import hooks
+from cdd_agent.git import commits
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.options import Options
 from cdd_agent.testrun.access import access_for
-from cdd_agent.testrun.approved import approved_interpreter
+from cdd_agent.testrun.interpreter import approved_interpreter
 from cdd_agent.tickets.ticket import find
-from cdd_agent.trust import Approvals, NotApproved, Offer, Trust
 from cdd_agent.workspace.files import Workspace
-from tests.cdd_agent.git.test_hooks import EVERY_HOOK
+from tests.cdd_agent.git.test_commits_hooks import EVERY_HOOK
 from tests.fakes.approval import Answers, trust_in, users_folder
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.tools import why_not
@@ -379,7 +379,7 @@ def test_hooks_that_changed_do_not_run_before_they_are_approved_again(
     repository.git("config", "user.email", "ada@example.org")
     answers = Answers(True)
     trust, _ = trust_in(trusted, temporary=tmp_path, ask=answers)
-    repository.may_run_hooks = lambda: trust.allows(hooks.offer(repository))
+    repository.may_run_hooks = lambda: trust.allows(commits.offer(repository))
     assert repository.may_run_hooks()
     (trusted / changed).write_text(f"#!/bin/sh\n: > '{tmp_path}/mark'\n")
     (trusted / changed).chmod(0o755)

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent import settings
+from cdd_agent.config import settings
+from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import CddError
 from cdd_agent.storage import is_leftover
-from cdd_agent.trust import Approvals
 from cdd_agent.work import state_file
 from cdd_agent.work.state import Status
 from tests.fakes.lean import lean_python

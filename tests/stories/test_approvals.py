@@ -10,7 +10,7 @@ import pytest
 
 from cdd_agent.cli.app import run
 from cdd_agent.tickets.ticket import find
-from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
+from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import SLUG, build_finished, copied
 
 LOSING = (
@@ -120,7 +120,7 @@ def test_ctrl_c_at_the_question_stops_the_turn(begun: Path, tmp_path: Path) -> N
 def test_the_commands_that_may_run_unasked_are_listed_and_can_be_forgotten(
     begun: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cdd_agent.trust import Approvals, Offer
+    from cdd_agent.config.trust import Approvals, Offer
 
     offer = Offer(subject="command", source="npm test", shown=("npm test",), content=b"npm test")
     Approvals(begun).record(offer, approved=True)

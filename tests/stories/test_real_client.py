@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.permission import Answer, Permission
-from cdd_agent.model import recorded
+from cdd_agent.config.trust import Approvals
+from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import ToolCall
-from cdd_agent.model.recorded import RecordedTurn
-from cdd_agent.trust import Approvals
+from cdd_agent.model.recording import RecordedTurn
+from cdd_agent.shell.permission import Answer, Permission
 from tests.fakes.messages_server import Fault, MessagesServer
 from tests.fakes.program import EXAMPLES, KEY, ROOT, Demo, command, environment
 from tests.stories.conftest import Cdd, git

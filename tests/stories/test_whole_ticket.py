@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
+from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.program import command, environment
 from tests.stories.conftest import git, under_git
 

@@ -10,22 +10,25 @@ from typing import Annotated
 
 import msgspec
 
-from cdd_agent.agent.editing.content import (
+from cdd_agent.agent.budget import within
+from cdd_agent.agent.editing import (
+    Edited,
     Known,
     MayWrite,
+    replace,
     require_fit,
     require_no_mask,
     require_python,
+    require_whole,
     require_writable,
     restored,
+    split_lines,
+    without_ending,
 )
-from cdd_agent.agent.editing.elision import require_whole
-from cdd_agent.agent.editing.replacement import Edited, replace, split_lines, without_ending
-from cdd_agent.agent.limits.timebox import within
+from cdd_agent.agent.quoting import controls, require_seen, told_by_line
 from cdd_agent.agent.tool import Tool, ToolOutput, define
-from cdd_agent.agent.unseen import controls, require_seen, told_by_line
 from cdd_agent.errors import UsageError
-from cdd_agent.guarded.keys import MASK, mask
+from cdd_agent.untrusted.keys import MASK, mask
 from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
 
 LINES_PER_READ = 2000

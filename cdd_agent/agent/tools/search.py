@@ -5,9 +5,9 @@ from typing import Annotated
 
 import msgspec
 
-from cdd_agent.agent.limits.timebox import within
+from cdd_agent.agent.budget import within
+from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.agent.tool import Tool, ToolOutput, define
-from cdd_agent.agent.unseen import in_one_line
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.search import Hits, glob, grep
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from cdd_agent.agent.permission import Permission
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.guarded.keys import mask
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox, joined
+from cdd_agent.shell.permission import Permission
+from cdd_agent.untrusted.keys import mask
 
 OUTPUT_CAP_BYTES = 30_000
 LAST_LINE_CAP = 200

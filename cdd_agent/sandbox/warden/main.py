@@ -11,14 +11,13 @@ import select
 import sys
 import time
 
-from cdd_agent.sandbox.warden import kernel, seccomp, tree
+from cdd_agent.sandbox.warden import kernel, supervision
 from cdd_agent.sandbox.warden.guard import Guard
-from cdd_agent.sandbox.warden.order import GRACE_S, MENDED, SWEEP_S
-from cdd_agent.sandbox.warden.output import Ring
+from cdd_agent.sandbox.warden.supervision import GRACE_S, MENDED, SWEEP_S, Ring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cdd_agent.sandbox.warden.order import Order, Rules
+    from cdd_agent.sandbox.warden.supervision import Order, Rules
 
 _TICK_S = 0.25
 """How often orphans are reaped that have ended meanwhile."""
@@ -112,7 +111,7 @@ class Run:
             self._ask_to_end()
         deadline = time.monotonic() + SWEEP_S
         while not self._reap() and time.monotonic() < deadline:
-            self.survivors = tree.end_all(os.getpid(), deadline)
+            self.survivors = supervision.end_all(os.getpid(), deadline)
         while self._take():
             pass
 
@@ -194,8 +193,8 @@ def _submit(rules: "Rules") -> None:
     if rules["paths"] is not None:
         kernel.restrict(rules["paths"], network=rules["network"])
         kernel.give_up_capabilities()
-    seccomp.leave_keys()
-    seccomp.refuse_calls(network=rules["network"])
+    kernel.leave_keys()
+    kernel.refuse_calls(network=rules["network"])
 
 
 def _limit(kind: int, most: int) -> None:

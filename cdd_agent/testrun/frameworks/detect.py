@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from cdd_agent import settings
+from cdd_agent.config import settings
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST

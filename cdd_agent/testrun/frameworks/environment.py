@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun import reach
+from cdd_agent.testrun import access
 from cdd_agent.testrun.suite import Conventions, digest
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
@@ -138,7 +138,7 @@ def find_modules(root: Path) -> tuple[Path, ...]:
 
 def require_python(place: Place) -> Tools:
     """Return what a Python interpreter reads."""
-    return Tools(reads=reach.before_asked(place.program))
+    return Tools(reads=access.before_asked(place.program))
 
 
 def require_javascript(place: Place) -> Tools:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.environments import NOTHING_MEANT, Meant, content_of, newest, table, toml
+from cdd_agent.testrun.interpreter import NOTHING_MEANT, Meant, content_of, newest, table, toml
 
 _PYTEST = re.compile(r"(?:.*/)?(?:pytest|py\.test)")
 _PYTHON = re.compile(r"(?:.*/)?python(?P<version>[\d.]*)")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from cdd_agent.agent.unseen import in_one_line
+from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.errors import CddError, DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed, uncommitted
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
-from cdd_agent.tdd.policy import WorkItem, phases_of
+from cdd_agent.tdd.context import WorkItem, phases_of
 from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_problems, kind_of_ticket

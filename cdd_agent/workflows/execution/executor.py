@@ -2,35 +2,56 @@
 
 ``execution-state.json`` is all it needs to go on after any end. The user's own uncommitted changes are refused at the
 start, or kept out of every commit when the user says so.
+
+How the Executor is spoken to.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
 from cdd_agent.errors import UsageError
 from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import recovery
+from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.order import downstream, order, ready
-from cdd_agent.work.reconcile import reconcile
-from cdd_agent.work.state import RunState, Status, StepExecution
-from cdd_agent.workflows.execution.documents import (
-    Documents,
-    require_ready,
-    step_key,
-    work_item,
-)
-from cdd_agent.workflows.telling import told
+from cdd_agent.work.state import RunState, Status, StepExecution, reconcile
+from cdd_agent.workflows.execution.documents import Documents, require_ready, step_key, work_item
+from cdd_agent.workflows.run import told
+
+_PROMPTS = Path(__file__).parent / "prompts"
+_ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}
+"""How the model changes files -> who it is told it is."""
+
+
+def brief_for(edit_format: str = "tools") -> BriefFor:
+    """The brief of each phase of each step of a plan."""
+    role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
+
+    def brief(item: WorkItem, phase: Phase) -> Brief:
+        return Brief(
+            phase=phase,
+            agent="executor",
+            role=role,
+            rules=rules_of(phase),
+            work=f"executor {item.ticket} step {item.number} {phase}",
+            task=f"Carry out step {item.number} of the plan.",
+            stated=stated(item, heading=f"Step {item.number}"),
+            source="plan.md",
+        )
+
+    return brief
+
 
 _CUT_OFF = "it depends on a step that was skipped"
 """Why a step is skipped that nobody skipped by name."""

@@ -9,17 +9,11 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd import briefing, recovery
-from cdd_agent.tdd.rules import verdict
+from cdd_agent.tdd import context, recovery, verdict
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status
-from cdd_agent.workflows.execution.documents import (
-    changes_of_users,
-    require_ready,
-    step_key,
-    work_item,
-)
+from cdd_agent.workflows.execution.documents import changes_of_users, require_ready, step_key, work_item
 from cdd_agent.workflows.execution.executor import Executor, require_dependencies, with_dependents
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, Verdict
@@ -134,8 +128,8 @@ def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict
         judged = verdict.not_run("green", run.problem or "no report")
     else:
         judged = judge("green", run.report, targets=item.tests)
-    reasons = briefing.reason_lines(judged)
-    evidence = briefing.evidence(judged, run.report)
+    reasons = context.reason_lines(judged)
+    evidence = context.evidence(judged, run.report)
     bench.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
     told = "the user marked the step done; all tests passed" + (
         "" if item.tests else ", and none of them is the step's"
@@ -145,7 +139,7 @@ def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict
         phase="green",
         number=1,
         verdict="open" if judged.open else "closed",
-        reasons=reasons or briefing.reason_lines(replace(judged, reasons=(by_hand,))),
+        reasons=reasons or context.reason_lines(replace(judged, reasons=(by_hand,))),
         report=None if run.report is None else str(path.relative_to(bench.repository.root)),
     )
 

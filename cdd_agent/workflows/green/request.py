@@ -11,13 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.agent.unseen import in_one_line
+from cdd_agent.agent.quoting import in_one_line
+from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
-from cdd_agent.settings import private_folder
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.tdd.policy import Kind, WorkItem
-from cdd_agent.tdd.rules.verdict import names
-from cdd_agent.tdd.workbench import Ways
+from cdd_agent.tdd.context import Kind, Ways, WorkItem
+from cdd_agent.tdd.verdict import names
 from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workspace.files import Workspace

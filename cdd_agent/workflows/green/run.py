@@ -1,27 +1,148 @@
-"""GREEN on its own: one work item of a single phase, gone on with by the same command after any end."""
+"""GREEN on its own: one work item of a single phase, gone on with by the same command after any end.
 
-from collections.abc import Iterator
+How the implementer of GREEN is spoken to: who it is, how much code it is to write, and the tests themselves.
+
+Which files a model without tools is given besides the tests: the code that these name, as far as there is room.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
-from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.config.settings import GreenSettings
+from cdd_agent.errors import CddError, EnvironmentMissing, UsageError
 from cdd_agent.events import Notice
-from cdd_agent.evidence.trees import layout_of
+from cdd_agent.evidence.clean_copy import layout_of
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.landing import is_partial
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated
+from cdd_agent.tdd.cycle import Cycle, is_partial
+from cdd_agent.tdd.verdict import named_test_files
+from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepKey
 from cdd_agent.workflows.green import request as requests
-from cdd_agent.workflows.green.artifact import GreenArtifact
-from cdd_agent.workflows.green.outcome import artifact_of
-from cdd_agent.workflows.green.related import code_of
+from cdd_agent.workflows.green.artifact import GreenArtifact, artifact_of
 from cdd_agent.workflows.green.request import Request, Wanted
-from cdd_agent.workflows.telling import told
+from cdd_agent.workflows.run import told
+from cdd_agent.workspace.files import Workspace, decode
+
+MOST_CHARACTERS = 24_000
+"""Of all test files together, as the model is given them; what is left out it can read."""
+
+_PROMPTS = Path(__file__).parent / "prompts"
+_ROLES = {"tools": "implementer.md", "blocks": "implementer_blocks.md"}
+"""How the model changes files -> who it is told it is."""
+
+STYLES = {
+    "minimal": "Write the simplest code that makes the tests pass, and nothing that no test asks for.",
+    "standard": "Write code as a careful colleague would: what the tests ask for, inputs checked where the tests show "
+    "that they matter, clear names, no speculation.",
+    "comprehensive": "Write code that is complete for the behavior the tests are about: edge cases and errors of the "
+    "same kind too, as long as every test passes.",
+}
+"""Setting ``style`` -> what the model is told."""
+
+
+def manner(settings: GreenSettings) -> str:
+    """How the code is to be written, as the settings say."""
+    docstrings = "Give what you add docstrings" if settings.include_docstrings else "Write no docstrings"
+    hints = "Annotate what you add with types" if settings.include_type_hints else "Write no type annotations"
+    fitting = ", in the way of the code around it."
+    return f"## Manner\n\n- {STYLES[settings.style]}\n- {docstrings}{fitting}\n- {hints}{fitting}"
+
+
+def brief_for(workspace: Workspace, settings: GreenSettings, *, edit_format: str = "tools") -> BriefFor:
+    """The brief of a run of GREEN; a model without tools is given the test files apart from it, with the others."""
+    role = (_PROMPTS / _ROLES[edit_format]).read_text(encoding="utf-8")
+
+    def brief(item: WorkItem, phase: Phase) -> Brief:
+        asked = stated(item, heading="Tests to pass")
+        files = named_test_files(item) if edit_format == "tools" else ()
+        return Brief(
+            phase=phase,
+            agent="green",
+            role=role,
+            rules=f"{rules_of(phase)}\n\n{manner(settings)}",
+            work=f"green {item.ticket}",
+            task="Make these tests pass. What is asked for is what they say.",
+            stated="\n\n".join((asked, *_sources(files, workspace=workspace))),
+            source="tests to pass",
+        )
+
+    return brief
+
+
+def readable(text: str) -> str:
+    """``text`` as it may be sent: bytes that are no UTF-8 written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _sources(files: tuple[str, ...], *, workspace: Workspace) -> list[str]:
+    """The test files as they are, as many as there is room for; folders are left to be read."""
+    shown, room = [], MOST_CHARACTERS
+    for name in files:
+        try:
+            text = readable(mask(decode(workspace.read(name))).text)
+        except (CddError, OSError):
+            continue
+        if len(text) <= room:
+            room -= len(text)
+            shown.append(f"`{name}`:\n\n{text.rstrip()}")
+    return shown
+
+
+MOST_RELATED_CHARACTERS = 48_000
+"""Of all files together."""
+MOST_FILES = 20
+_NAMED_BY_FOLDER = frozenset({"__init__", "__main__", "index", "main", "mod", "lib"})
+"""Files that are called by the name of their folder."""
+_PRIVATE = frozenset({"", "src", "lib", "app"})
+"""Folders that no test names."""
+
+
+def code_of(tests: Sequence[str], *, workspace: Workspace, is_test: Callable[[str], bool]) -> tuple[str, ...]:
+    """The files that hold no tests and whose names stand in ``tests``, files or folders; those named most often first.
+
+    What could not be given back as it is, in one answer, is left out.
+    """
+    listing = workspace.listing()
+    files = [name for name in listing if any(name == test or name.startswith(f"{test.rstrip('/')}/") for test in tests)]
+    counts: dict[str, int] = {}
+    for word in re.findall(r"\w+", "\n".join(_text(name, workspace) for name in files)):
+        counts[word] = counts.get(word, 0) + 1
+    named = {name: counts[word] for name in listing if not is_test(name) and (word := _word(name)) in counts}
+    found, room = list[str](), MOST_RELATED_CHARACTERS
+    for name in sorted(named, key=lambda name: (-named[name], name)):
+        text = _text(name, workspace)
+        if text and len(text) <= room and len(found) < MOST_FILES and _can_come_back(text):
+            found.append(name)
+            room -= len(text)
+    return tuple(found)
+
+
+def _word(name: str) -> str:
+    """What a test calls a file."""
+    path = PurePosixPath(name)
+    stem = path.name.partition(".")[0]
+    return path.parent.name if stem in _NAMED_BY_FOLDER and path.parent.name not in _PRIVATE else stem
+
+
+def _text(name: str, workspace: Workspace) -> str:
+    """What is in a file; nothing of one that cannot be read or is no text."""
+    try:
+        return decode(workspace.read(name))
+    except (CddError, OSError):
+        return ""
+
+
+def _can_come_back(text: str) -> bool:
+    return all(letter in "\t\r\n\ufeff" or letter.isprintable() for letter in text)
+
 
 NUMBER = 1
 """Of the only step."""

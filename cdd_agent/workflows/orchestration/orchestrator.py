@@ -1,27 +1,109 @@
-"""The orchestrator: cycle after cycle, one listed test each, until list, list agent and cycles say that all is done."""
+"""The orchestrator: cycle after cycle, one listed test each, until list, list agent and cycles say that all is done.
+
+Where a run stands when it is taken up: by its own state, or, where HEAD is not where that left it, by the notes.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.agent.budget import Meter
 from cdd_agent.clock import Clock
-from cdd_agent.errors import GateClosed
-from cdd_agent.events import StepFinished, StepStarted
+from cdd_agent.errors import GateClosed, UsageError
+from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
+from cdd_agent.tdd.context import Ways, Workbench, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
-from cdd_agent.tdd.policy import WorkItem
-from cdd_agent.tdd.rules.red import RedVerdict
-from cdd_agent.tdd.workbench import Ways, Workbench
+from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state as states
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
-from cdd_agent.workflows.orchestration import briefs, choice
-from cdd_agent.workflows.orchestration.feature import RESUME, Feature, completed
-from cdd_agent.workflows.orchestration.whereabouts import taken_up
-from cdd_agent.workflows.telling import told
+from cdd_agent.workflows.orchestration import agents, test_list
+from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature, completed, rebuilt, recollect, state_of
+from cdd_agent.workflows.run import told
+
+
+def taken_up(feature: Feature, *, bench: Workbench, now: str) -> RunState:
+    """The state to go on from; that of a new run if nothing of it is there.
+
+    The phase that failed last has its attempts anew. Raises ``UsageError`` if the run is complete, or if HEAD is
+    somewhere else and nothing leads from there to the run.
+    """
+    state = state_of(feature)
+    if state is None or _is_elsewhere(state, feature=feature, bench=bench):
+        state = _recollected(state, feature=feature, bench=bench, now=now)
+    if state is not None and state.status == Status.COMPLETED:
+        raise UsageError(f"{feature.slug} is complete.", hint=f"begin another: {BEGIN}")
+    return replace(
+        RunState(ticket_slug=feature.slug, started_at=now) if state is None else _with_attempts_anew(state),
+        status=Status.IN_PROGRESS,
+        completed_at=None,
+        sandbox=bench.suite.sandbox.level,
+        model=bench.model.name,
+    )
+
+
+def _is_elsewhere(state: RunState, *, feature: Feature, bench: Workbench) -> bool:
+    """Whether HEAD is at a commit that the run did not make, and nobody was killed on the way to it."""
+    if not state.step_executions:
+        return False
+    step = _last(state)
+    if bench.repository.head() == recovery.landed_head(step):
+        return False
+    if recovery.killed_at(feature.slug, step, branch=state.branch, bench=bench) is not None:
+        return False
+    return step.status != Status.IN_PROGRESS or not _is_own_head(step, slug=feature.slug, bench=bench)
+
+
+def _recollected(known: RunState | None, *, feature: Feature, bench: Workbench, now: str) -> RunState | None:
+    """The state that the notes tell of; a new one if nothing has landed yet; None if nothing is known of the run."""
+    repository = bench.repository
+    told = recollect(repository, slug=feature.slug)
+    if told is not None:
+        bench.emit(Notice(text=f"Going on from what the notes of {told.slug} tell."))
+        state = rebuilt(told, now=now, bench=bench)
+        return replace(state, usage=known.usage) if known else state
+    if known is None:
+        return None
+    has_landed = any(step.commits for step in known.step_executions.values())
+    if not has_landed or repository.head() == known.base_commit:
+        return RunState(ticket_slug=feature.slug, started_at=now, usage=known.usage)
+    raise UsageError(
+        f"HEAD is at {str(repository.head())[:10]}, and no note leads from there to the run {feature.slug}.\n"
+        "Nothing was touched.",
+        hint=f"git switch {known.branch or 'to where it was'}, then: {RESUME}",
+    )
+
+
+def _with_attempts_anew(state: RunState) -> RunState:
+    """``state``, the phase that failed last without its attempts."""
+    if not state.step_executions:
+        return state
+    step = _last(state)
+    if step.error is None or step.status != Status.IN_PROGRESS:
+        return state
+    landed = tuple(attempt for attempt in step.attempts if attempt.phase in step.commits)
+    steps = {**state.step_executions, step.step_number: replace(step, attempts=landed, error=None)}
+    return replace(state, step_executions=steps)
+
+
+def _last(state: RunState) -> StepExecution:
+    """The cycle in progress, or the last one."""
+    return state.execution(max(state.step_executions))
+
+
+def _is_own_head(step: StepExecution, *, slug: str, bench: Workbench) -> bool:
+    """Whether HEAD is where the cycle left it, be it in the middle of landing a phase; no if nothing of it is kept."""
+    if step.checkpoint is None:
+        return False
+    try:
+        recovery.require_own_head(slug, step, bench=bench)
+    except UsageError:
+        return False
+    return True
+
 
 WAYS = Ways(go_on=RESUME, anew="cdd tdd rollback COMMIT, with a commit that `cdd tdd history` shows", unit="cycle")
 """How a person goes on with a run."""
@@ -98,13 +180,13 @@ class Orchestrator:
         if "plan" not in step.commits:
             self._carry_out(self._plan_item(step))
         step = self.state.execution(step.step_number)
-        chosen = briefs.chosen_by(_answer(step), self.bench.workspace)
+        chosen = agents.chosen_by(_answer(step), self.bench.workspace)
         if chosen is None:
             self._save(states.complete_step(self.state, step.step_number, now=self.clock.now()))
             self._save(states.finish(self.state, now=self.clock.now()))
             return
-        listed = briefs.listed_in(self.bench.workspace)
-        item = briefs.test_item(self._plan_item(step), chosen, feature=self.feature, entries=listed)
+        listed = agents.listed_in(self.bench.workspace)
+        item = agents.test_item(self._plan_item(step), chosen, feature=self.feature, entries=listed)
         total = max(len(listed), step.step_number)
         self.bench.emit(StepStarted(number=step.step_number, total=total, title=item.title))
         self._keep(replace(step, title=item.title))
@@ -134,14 +216,14 @@ class Orchestrator:
 
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` if there are changes of the user's that nobody allowed, or no list could be kept."""
-        briefs.require_list(self.bench.workspace)
+        agents.require_list(self.bench.workspace)
         repository = self.bench.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else commits.uncommitted(repository))
 
     def _plan_item(self, step: StepExecution) -> WorkItem:
         """The work of PLAN in a cycle."""
         done = {each.title: _is_covered(each) for each in completed(self.state)}
-        return briefs.plan_item(self.feature, step.step_number, done=done)
+        return agents.plan_item(self.feature, step.step_number, done=done)
 
     def _carry_out(self, item: WorkItem) -> None:
         """Take ``item`` through its phases; raises ``GateClosed`` if one of them comes to nothing."""
@@ -181,7 +263,7 @@ class Orchestrator:
 def _answer(step: StepExecution) -> str:
     """What the list agent said in this cycle."""
     said = [each.answer for each in step.attempts if each.phase == "plan" and each.verdict == "open"]
-    return (said[-1] if said else None) or choice.written(None)
+    return (said[-1] if said else None) or test_list.written(None)
 
 
 def _is_covered(step: StepExecution) -> bool:

@@ -3,9 +3,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
-from cdd_agent.agent.quoted import Marks
+from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import (
@@ -19,20 +19,20 @@ from cdd_agent.events import (
     ToolReturned,
     TurnEnded,
 )
-from cdd_agent.model import wire
-from cdd_agent.model.calls import unusable
+from cdd_agent.model import conversation as wire
 from cdd_agent.model.conversation import (
     AssistantMessage,
     Conversation,
     Opaque,
+    Request,
     Text,
     ToolCall,
     ToolResult,
     Turn,
     Usage,
     UserMessage,
+    unusable,
 )
-from cdd_agent.model.port import Request
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, says
 

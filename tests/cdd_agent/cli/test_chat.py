@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from tests.cdd_agent.repl.terminal.window import Window, needs_tmux
+from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import RECORDING, SLUG
 from tests.fakes.program import command, environment
 

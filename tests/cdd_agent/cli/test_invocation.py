@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.invocation import Invocation
+from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice
-from cdd_agent.options import Options
 from tests.fakes.demo import SLUG
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.doctor.check import Check, Premises
-from cdd_agent.doctor.checks import examine
+from cdd_agent.config.settings import Settings
+from cdd_agent.config.trust import Approvals
+from cdd_agent.doctor import Check, Premises, examine
 from cdd_agent.git.repository import Repository
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.settings import Settings
-from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import PytestSuite
-from cdd_agent.trust import Approvals
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.doctor.check import Check, Premises
-from cdd_agent.doctor.checks import examine
-from cdd_agent.doctor.offers import offers
+from cdd_agent.config.settings import CONFIG_FILE, Settings
+from cdd_agent.config.settings import load as load_settings
+from cdd_agent.config.trust import NotApproved
+from cdd_agent.doctor import Check, Premises, examine, offers
 from cdd_agent.errors import EnvironmentMissing, ModelError
-from cdd_agent.settings import CONFIG_FILE, Settings
-from cdd_agent.settings import load as load_settings
-from cdd_agent.trust import NotApproved
 from tests.cdd_agent.doctor.conftest import Look
 from tests.cdd_agent.testrun.conftest import program
 

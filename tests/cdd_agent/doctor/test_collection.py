@@ -2,8 +2,7 @@
 
 import pytest
 
-from cdd_agent.doctor.check import Premises
-from cdd_agent.doctor.collection import collect
+from cdd_agent.doctor import Premises, collect
 
 
 def test_tests_are_counted_and_not_run(premises: Premises) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cdd_agent.doctor.confinement import confinement
-from cdd_agent.sandbox import ladder
+from cdd_agent.doctor import confinement
+from cdd_agent.sandbox import choice
 
-CONFINES = any(trial.passed for trial in ladder.climb())
+CONFINES = any(trial.passed for trial in choice.climb())
 
 
 @pytest.mark.skipif(not CONFINES, reason="no docker, no bubblewrap and no Landlock here")
@@ -28,7 +28,7 @@ def test_no_confinement_says_which_acts_were_not_refused() -> None:
 
 def test_a_level_that_is_not_there_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = lambda: iter([("no client is installed", None)])  # noqa: E731
-    monkeypatch.setitem(ladder._CANDIDATES, "docker", nothing)
+    monkeypatch.setitem(choice._CANDIDATES, "docker", nothing)
     monkeypatch.setenv("PATH", "/nowhere")
     check, sandbox = confinement("docker")
     assert (sandbox, check.state) == (None, "missing")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from cdd_agent.doctor.check import Premises
-from cdd_agent.doctor.trial import try_plugin
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.doctor import Premises, try_plugin
 from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.sandbox.supervised import PlainSandbox
 
 
 class Silent:

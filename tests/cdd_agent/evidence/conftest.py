@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter
 from tests.cdd_agent.evidence.steps import Step
 
 Make: TypeAlias = Callable[..., Step]

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.evidence import trees
+from cdd_agent.evidence import clean_copy
 from cdd_agent.evidence.request import Request
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from pytest_tdd_agent.report import Case, SuiteReport
 from tests.cdd_agent.evidence.requests import EMPTY
@@ -71,19 +71,21 @@ class Step:
 
     def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> Request:
         """What is asked about the step; ``passed``: the tests that passed in the baseline."""
-        layout = trees.layout_of(self.repository, self.suite)
+        layout = clean_copy.layout_of(self.repository, self.suite)
         project = layout.project
         files = {target.partition("::")[0] for target in targets}
         return Request(
             targets=targets,
-            changes=trees.product_changes(self.repository, layout=layout, red=self.red, green=self.green, tests=files),
-            tests=trees.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
+            changes=clean_copy.product_changes(
+                self.repository, layout=layout, red=self.red, green=self.green, tests=files
+            ),
+            tests=clean_copy.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
             stated=stated,
             red=self.red,
             green=self.green,
             baseline=report_of(passed),
             time_box_s=60,
-            elsewhere=lambda: trees.product_sources(self.repository, project=project, tree=self.red),
+            elsewhere=lambda: clean_copy.product_sources(self.repository, project=project, tree=self.red),
         )
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import Event, Notice, SuiteStarted
-from cdd_agent.evidence.code.lint import suspicious_code
-from cdd_agent.evidence.code.literals import special_cases
+from cdd_agent.evidence.clean_copy import newly_passing
 from cdd_agent.evidence.confirm import confirm
+from cdd_agent.evidence.literals import special_cases
 from cdd_agent.evidence.mutation import mutants_of
 from cdd_agent.evidence.request import CODES, Findings, Request
-from cdd_agent.evidence.trees import newly_passing
+from cdd_agent.evidence.signs import suspicious_code
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make

@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from tests.cdd_agent.git.notes.written import copied
+from tests.cdd_agent.git.notes_written import copied
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.git.failure import GitUnable
 from cdd_agent.git.hardening import (
     Setting,
     configured_hooks,
@@ -18,6 +17,7 @@ from cdd_agent.git.hardening import (
     settings_for,
 )
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.failure import GitError, GitTimeout
 from cdd_agent.git.repository import Repository
+from cdd_agent.git.runner import GitError, GitTimeout
 
 
 def test_a_repository_is_found_from_a_folder_inside_it(repository: Repository) -> None:

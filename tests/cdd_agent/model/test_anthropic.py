@@ -18,12 +18,22 @@ import pytest
 from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ExitCode, ModelError, UsageError
 from cdd_agent.events import AnswerLost, Event, RetryScheduled, TextDelta, ThinkingDelta
-from cdd_agent.model import recorded
+from cdd_agent.model import recording
 from cdd_agent.model.anthropic import API_URL, AnthropicModel, Connection, Deadline, Endpoint, MayWait, is_loopback
-from cdd_agent.model.calls import why_unusable
-from cdd_agent.model.conversation import JSON, Conversation, Opaque, Text, ToolResult, Turn, Usage
+from cdd_agent.model.conversation import (
+    JSON,
+    Conversation,
+    Model,
+    Opaque,
+    Request,
+    Text,
+    ToolResult,
+    ToolSpec,
+    Turn,
+    Usage,
+    why_unusable,
+)
 from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
-from cdd_agent.model.port import Model, Request, ToolSpec
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.model.secret import Secret
 from tests.fakes.clock import FakeClock
@@ -62,7 +72,7 @@ def answering(
     may_wait: MayWait | None = None,
 ) -> Iterator[tuple[MessagesServer, AnthropicModel]]:
     with (
-        MessagesServer(recorded.parse(turns, source="x"), faults=faults) as server,
+        MessagesServer(recording.parse(turns, source="x"), faults=faults) as server,
         closing(modelled(server.base_url, clock=clock, limits=limits, may_wait=may_wait)) as model,
     ):
         yield server, model
@@ -110,7 +120,7 @@ def test_a_turn_is_streamed_and_counted() -> None:
 
 
 def test_the_real_client_and_the_replay_give_the_same_turns() -> None:
-    turns = recorded.parse(READ + HI, source="x")
+    turns = recording.parse(READ + HI, source="x")
 
     def played(model: Model) -> list[Turn]:
         conversation = Conversation("Be brief.")

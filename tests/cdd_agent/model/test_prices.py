@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import Usage
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.settings import DEFAULT_MODEL
 
 MILLION = 1_000_000
 COUNTS = st.integers(0, 10**7)

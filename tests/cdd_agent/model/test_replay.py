@@ -6,9 +6,8 @@ import pytest
 
 from cdd_agent.errors import RecordingError
 from cdd_agent.events import Event, TextDelta
-from cdd_agent.model import recorded
-from cdd_agent.model.conversation import Message, Text, ToolResult, Turn, UserMessage
-from cdd_agent.model.port import Model, Request
+from cdd_agent.model import recording
+from cdd_agent.model.conversation import Message, Model, Request, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +18,7 @@ def asking(text: str, system: str = "You write tests.\nStep 1, RED, attempt 1\n"
 
 
 def playing(text: str) -> ReplayModel:
-    return ReplayModel(recorded.parse(text, source="demo.yaml"), source="demo.yaml")
+    return ReplayModel(recording.parse(text, source="demo.yaml"), source="demo.yaml")
 
 
 def answer(model: Model, request: Request) -> Turn:
@@ -103,7 +102,7 @@ def test_a_whole_replay_runs_without_the_sdk(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").write_text("- content: [one]\n", encoding="utf-8")
     code = (
         "import sys; from pathlib import Path; from cdd_agent.model.replay import ReplayModel\n"
-        "from cdd_agent.model.port import Request\n"
+        "from cdd_agent.model.conversation import Request\n"
         f"model = ReplayModel.load(Path({str(tmp_path / 'demo.yaml')!r}))\n"
         "print(model.reply(Request(system='', messages=()), emit=lambda event: None).text, 'anthropic' in sys.modules)"
     )

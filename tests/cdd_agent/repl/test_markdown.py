@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
-from cdd_agent.repl.display.clean import clean
-from cdd_agent.repl.display.screen import Screen
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, read_inline
+from cdd_agent.repl.screen import Screen
+from cdd_agent.untrusted.text import clean
 
 DATA = Path(__file__).parent / "data"
 RULE = "-" * 20

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from cdd_agent import events
-from cdd_agent.events import Event, past
+from cdd_agent.events import Event
 from cdd_agent.repl.render import Renderer, reason_text
 from tests.fakes.demo import captured
 
@@ -24,7 +24,7 @@ CALL = events.ToolCalled(call_id="1", name="RunTests", subject="tests/test_a.py"
 CLOSED = events.GateJudged(
     phase="red", attempt=1, open=False, reasons=("already_green: it passes",), evidence="9 passed"
 )
-HANDOFF = past.HandoffListed(
+HANDOFF = events.HandoffListed(
     ticket="tdd-t",
     cycle=1,
     phase="RED",
@@ -139,13 +139,13 @@ CASES: list[tuple[Event, str]] = [
     (events.HandoffsAudited(handoffs=1, held=1, failed=0, unknown=0), ""),
     (HANDOFF, ""),
     (
-        past.RunStanding(
+        events.RunStanding(
             run="tdd-t", last=HANDOFF, completed=(), pending=(), details="", at_work="", next="cdd tdd resume"
         ),
         "",
     ),
     (
-        past.RollbackPlanned(
+        events.RollbackPlanned(
             branch="main",
             source="a",
             target="b",
@@ -159,9 +159,9 @@ CASES: list[tuple[Event, str]] = [
         ),
         "",
     ),
-    (past.NoteDamaged(what="It is lost.", commit=None, action="It stays.", mends=False), ""),
-    (past.NoteRepaired(what="It is lost.", commit=None, action="It is made up."), ""),
-    (past.NotesRepaired(backup=None, undo=None), ""),
+    (events.NoteDamaged(what="It is lost.", commit=None, action="It stays.", mends=False), ""),
+    (events.NoteRepaired(what="It is lost.", commit=None, action="It is made up."), ""),
+    (events.NotesRepaired(backup=None, undo=None), ""),
     (events.SpecProposed(ticket="t", diff="@@ -1 +1 @@\n-a\n+b"), "@@ -1 +1 @@\n-a\n+b\n"),
 ]
 

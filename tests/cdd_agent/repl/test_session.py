@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
-from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.place import Place
+from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.session import Session
+from cdd_agent.repl.status_line import Place
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox import ladder
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox import choice
 from cdd_agent.sandbox.port import Access, Command, Limits, Result, Sandbox
+from cdd_agent.sandbox.supervised import PlainSandbox
 
 ALL = ("none", "landlock", "bwrap")
 CONFINED = ("landlock", "bwrap")
@@ -19,7 +19,7 @@ def at(level: str) -> Sandbox:
     """The sandbox of this level; the test is skipped, and says why, where there is none."""
     if level == "none":
         return PlainSandbox()
-    trials = tuple(ladder.climb(level))
+    trials = tuple(choice.climb(level))
     for trial in trials:
         if trial.sandbox is not None:
             return trial.sandbox

@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Limits
-from cdd_agent.sandbox.warden import tree
+from cdd_agent.sandbox.warden import supervision
 from tests.cdd_agent.sandbox.conftest import ALL, Ground
 
 SOON_S = 20
@@ -113,14 +113,14 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path), level], cwd=root)
     wait_for_text(tmp_path / "project" / "started")
     (warden,) = wardens_of(process.pid)
-    below = [warden, *tree.living_below(warden)]
+    below = [warden, *supervision.living_below(warden)]
     assert len(below) >= 3
     process.kill()
     process.wait()
     deadline = time.monotonic() + 10
-    while any(map(tree.is_alive, below)) and time.monotonic() < deadline:
+    while any(map(supervision.is_alive, below)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert [pid for pid in below if tree.is_alive(pid)] == []
+    assert [pid for pid in below if supervision.is_alive(pid)] == []
 
 
 def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_ctrl_c_ends_a_run_at_once_and_passes_through(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
-    assert not tree.is_alive(shell)
+    assert not supervision.is_alive(shell)
 
 
 KILLS = """

@@ -4,9 +4,9 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd import ground, recovery
+from cdd_agent.tdd import baseline, recovery
 from cdd_agent.tdd.attempt import attempts_at, make_attempt
-from cdd_agent.tdd.ground import Ground
+from cdd_agent.tdd.baseline import Ground
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Document, Memory
 from tests.fakes.model import ScriptedModel, call, says
@@ -22,7 +22,7 @@ def step(project: Project) -> StepExecution:
 @pytest.fixture
 def laid(project: Project, step: StepExecution) -> Ground:
     at = recovery.position(project.repository)
-    return ground.lay(item(), "red", step=step, at=at, bench=project.bench(ScriptedModel([])))
+    return baseline.lay(item(), "red", step=step, at=at, bench=project.bench(ScriptedModel([])))
 
 
 def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(

@@ -7,12 +7,12 @@ import pytest
 
 from cdd_agent.errors import CddError, ModelError, UsageError
 from cdd_agent.events import Committed, GateJudged, Notice, RolledBack
-from cdd_agent.git.failure import GitUnable
+from cdd_agent.git.runner import GitUnable
 from cdd_agent.model.conversation import Text, ToolCall, Turn
-from cdd_agent.model.recorded import RecordedTurn
+from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.policy import Kind
+from cdd_agent.tdd.context import Kind
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says

@@ -7,9 +7,8 @@ import pytest
 
 from cdd_agent.events import GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Turn
+from cdd_agent.tdd.context import Progress, Workbench, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
-from cdd_agent.tdd.policy import Progress, WorkItem
-from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says

@@ -5,7 +5,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Notice, RolledBack
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.workbench import Workbench
+from cdd_agent.tdd.context import Workbench
 from cdd_agent.work.state import AttemptRecord, Status, StepExecution
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project

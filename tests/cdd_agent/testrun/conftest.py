@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.testrun.detect import Interpreter, find_interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.testrun.interpreter import Interpreter, find_interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import SuiteRun
 from tests.fakes.lean import lean_python
 

@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.sandbox.port import Access
 from cdd_agent.testrun.access import access_for, code_of_tests, git_folders, protected_tests
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter
 
 PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
-from cdd_agent.work import state as work
+from cdd_agent.work import state
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepKey, UsageTotals
 
 ONE, TWO = (StepKey(number=n, title=f"Step {n}", text_sha256=f"sha{n}") for n in (1, 2))
@@ -11,17 +11,17 @@ RED = AttemptRecord(phase="red", number=1, verdict="closed", reasons=("already_g
 
 
 def new_run() -> RunState:
-    return RunState(ticket_slug="csv", started_at="t0", step_executions=work.pending_steps([ONE, TWO]))
+    return RunState(ticket_slug="csv", started_at="t0", step_executions=state.pending_steps([ONE, TWO]))
 
 
 def started() -> RunState:
-    return work.start_step(new_run(), ONE, now="t1", base_commit="c0")
+    return state.start_step(new_run(), ONE, now="t1", base_commit="c0")
 
 
 def failed() -> RunState:
-    run = work.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
-    run = work.record_commit(work.record_attempt(run, 1, attempt=RED), 1, phase="red", commit="c1")
-    return work.fail_step(run, 1, error="no failing test", now="t2")
+    run = state.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
+    run = state.record_commit(state.record_attempt(run, 1, attempt=RED), 1, phase="red", commit="c1")
+    return state.fail_step(run, 1, error="no failing test", now="t2")
 
 
 def test_a_new_run_has_every_step_pending() -> None:
@@ -42,38 +42,38 @@ def test_a_started_step_is_the_current_one() -> None:
 def test_a_transition_leaves_the_state_it_was_given() -> None:
     run = new_run()
 
-    work.start_step(run, ONE, now="t1")
+    state.start_step(run, ONE, now="t1")
 
     assert run == new_run()
 
 
 def test_a_step_in_progress_goes_on_where_it_was() -> None:
-    run = work.record_attempt(started(), 1, attempt=RED)
+    run = state.record_attempt(started(), 1, attempt=RED)
 
-    resumed = work.start_step(run, ONE, now="t9", base_commit="c9")
+    resumed = state.start_step(run, ONE, now="t9", base_commit="c9")
 
     assert resumed == run
 
 
 def test_a_step_is_started_with_the_text_the_plan_has_now() -> None:
-    run = work.start_step(new_run(), StepKey(number=1, title="New", text_sha256="new"), now="t1")
+    run = state.start_step(new_run(), StepKey(number=1, title="New", text_sha256="new"), now="t1")
 
     assert (run.execution(1).title, run.execution(1).text_sha256) == ("New", "new")
 
 
 def test_a_phase_keeps_what_undoing_and_judging_it_need() -> None:
-    run = work.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
-    run = work.enter_phase(run, 1, phase="green", baseline="reports/2.json")
+    run = state.enter_phase(started(), 1, phase="red", checkpoint="refs/cdd/1", baseline="reports/1.json")
+    run = state.enter_phase(run, 1, phase="green", baseline="reports/2.json")
 
     step = run.execution(1)
     assert (step.phase, step.checkpoint, step.baseline) == ("green", "refs/cdd/1", "reports/2.json")
 
 
 def test_attempts_and_commits_and_files_add_up() -> None:
-    run = work.record_attempt(started(), 1, attempt=RED)
-    run = work.record_commit(run, 1, phase="red", commit="c1")
-    run = work.record_commit(run, 1, phase="green", commit="c2")
-    run = work.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
+    run = state.record_attempt(started(), 1, attempt=RED)
+    run = state.record_commit(run, 1, phase="red", commit="c1")
+    run = state.record_commit(run, 1, phase="green", commit="c2")
+    run = state.record_files(run, 1, created=["a.py"], modified=["b.py"], deleted=["c.py"])
     step = run.execution(1)
 
     assert (step.attempts, step.phase) == ((RED,), "red")
@@ -82,8 +82,8 @@ def test_attempts_and_commits_and_files_add_up() -> None:
 
 
 def test_a_completed_step_has_no_error_left() -> None:
-    run = work.start_step(work.retry_step(failed(), 1), ONE, now="t3")
-    run = work.complete_step(run, 1, now="t4")
+    run = state.start_step(state.retry_step(failed(), 1), ONE, now="t3")
+    run = state.complete_step(run, 1, now="t4")
 
     step = run.execution(1)
     assert (step.status, step.error, step.completed_at) == (Status.COMPLETED, None, "t4")
@@ -98,14 +98,14 @@ def test_a_failed_step_says_why() -> None:
 
 
 def test_a_retried_step_begins_afresh_and_remembers_its_error() -> None:
-    step = work.retry_step(failed(), 1).execution(1)
+    step = state.retry_step(failed(), 1).execution(1)
 
     assert (step.status, step.attempts, step.commits, step.checkpoint) == (Status.PENDING, (), {}, None)
     assert step.error == "no failing test"
 
 
 def test_a_skipped_step_is_not_completed() -> None:
-    run = work.skip_step(new_run(), 2, reason="not needed", now="t1")
+    run = state.skip_step(new_run(), 2, reason="not needed", now="t1")
 
     assert run.numbers(Status.SKIPPED) == (2,)
     assert run.numbers(Status.COMPLETED) == ()
@@ -113,43 +113,43 @@ def test_a_skipped_step_is_not_completed() -> None:
 
 def test_only_a_step_in_progress_can_be_completed() -> None:
     with pytest.raises(UsageError, match="Step 1 is pending; only a step that is in progress can be completed"):
-        work.complete_step(new_run(), 1, now="t1")
+        state.complete_step(new_run(), 1, now="t1")
 
 
 def test_a_failed_step_is_not_started_again_without_a_retry() -> None:
     with pytest.raises(UsageError) as error:
-        work.start_step(failed(), ONE, now="t3")
+        state.start_step(failed(), ONE, now="t3")
 
     assert error.value.hint == "do it again from the start with: cdd exec csv --retry 1"
 
 
 def test_an_unknown_step_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="The run has no step 9; it has 1, 2"):
-        work.retry_step(new_run(), 9)
+        state.retry_step(new_run(), 9)
 
 
 def test_a_run_left_half_way_stays_in_progress() -> None:
-    run = work.complete_step(started(), 1, now="t2")
+    run = state.complete_step(started(), 1, now="t2")
 
-    finished = work.finish(run, now="t3")
+    finished = state.finish(run, now="t3")
 
     assert (finished.status, finished.completed_at) == (Status.IN_PROGRESS, None)
 
 
 def test_a_run_with_a_failed_step_has_failed() -> None:
-    assert work.finish(failed(), now="t3").status == Status.FAILED
+    assert state.finish(failed(), now="t3").status == Status.FAILED
 
 
 def test_a_run_is_completed_when_nothing_is_left_to_do() -> None:
-    run = work.skip_step(work.complete_step(started(), 1, now="t2"), 2, reason="not needed", now="t3")
+    run = state.skip_step(state.complete_step(started(), 1, now="t2"), 2, reason="not needed", now="t3")
 
-    finished = work.finish(run, now="t4")
+    finished = state.finish(run, now="t4")
 
     assert (finished.status, finished.completed_at) == (Status.COMPLETED, "t4")
 
 
 def test_a_retry_puts_a_failed_run_back_in_progress() -> None:
-    run = work.retry_step(work.finish(failed(), now="t3"), 1)
+    run = state.retry_step(state.finish(failed(), now="t3"), 1)
 
     assert (run.status, run.completed_at) == (Status.IN_PROGRESS, None)
 
@@ -224,7 +224,7 @@ def test_what_is_known_of_a_cost_stays_known() -> None:
 
 def test_a_step_that_is_tried_again_has_used_what_its_earlier_tries_did() -> None:
     used = UsageTotals(input_tokens=7, calls=1)
-    run = work.retry_step(work.record_usage(failed(), 1, step=used, ticket=used), 1)
+    run = state.retry_step(state.record_usage(failed(), 1, step=used, ticket=used), 1)
 
     assert run.execution(1).usage == used
     assert run.execution(2).usage == UsageTotals()

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from cdd_agent.agent.editing.blocks import MOST_BLOCKS, parse
-from cdd_agent.agent.editing.elision import elisions
+from cdd_agent.agent.blocks import MOST_BLOCKS, parse
+from cdd_agent.agent.editing import elisions
 from cdd_agent.errors import UsageError
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import bent, pick, text

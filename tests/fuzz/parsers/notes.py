@@ -7,7 +7,7 @@ import json
 from random import Random
 from typing import TypeAlias
 
-from cdd_agent.git.notes.store import lines_of, text_of
+from cdd_agent.git.notes import lines_of, text_of
 from cdd_agent.model.conversation import JSON
 from cdd_agent.work.handoff import decode_line, encode
 from tests.fuzz.figures import Figures

@@ -5,9 +5,8 @@ from random import Random
 from typing import TypeAlias
 
 from cdd_agent.errors import RecordingError
-from cdd_agent.events import TurnEnded
-from cdd_agent.events.codec import encode
-from cdd_agent.model import recorded
+from cdd_agent.events import TurnEnded, encode
+from cdd_agent.model import recording
 from cdd_agent.model.conversation import JSON, Text
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_json, bent, nested, pick, text, value
@@ -102,9 +101,9 @@ def _yaml(random: Random, turns: list[JSON]) -> str:
 def read(given: Given) -> None:
     """Read it; print it in both forms and read those; put every turn into the journal's form."""
     written, is_json = given
-    turns = recorded.parse(written, source="run.yaml", is_json=is_json)
+    turns = recording.parse(written, source="run.yaml", is_json=is_json)
     for form in (False, True):
-        if recorded.parse(recorded.print_turns(turns, is_json=form), source="again", is_json=form) != turns:
+        if recording.parse(recording.print_turns(turns, is_json=form), source="again", is_json=form) != turns:
             raise Broken(f"printed as {'JSON' if form else 'YAML'} the turns read back differently")
     for turn in turns:
         said = "".join(block.text for block in turn.content if isinstance(block, Text))

@@ -9,7 +9,7 @@ from random import Random
 
 from cdd_agent.model.conversation import JSON
 from pytest_tdd_agent.codec import ReportError, case_from_line, dump, failure_from_line, load
-from pytest_tdd_agent.recording.stream import in_flight
+from pytest_tdd_agent.recording.spool import in_flight
 from pytest_tdd_agent.report import OUTCOMES, summary
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_bytes, as_json, bent, nested, pick, text, value

@@ -4,7 +4,7 @@ from dataclasses import fields
 from math import isfinite
 from random import Random
 
-from cdd_agent import settings
+from cdd_agent.config import settings
 from cdd_agent.errors import DocumentError
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_bytes, bent, nested, pick, text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_tdd_agent.recording.stream import in_flight
+from pytest_tdd_agent.recording.spool import in_flight
 
 from ..conftest import XDIST, Project, Run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.recording.stream import Stream, in_flight
+from pytest_tdd_agent.recording.spool import Stream, in_flight
 
 
 def lines(path: Path) -> list[object]:

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_tdd_agent.recording.tally import Tally
+from pytest_tdd_agent.recording.spool import Tally
 from pytest_tdd_agent.report import Case, Failure
 
 FIRST = Failure("call", "assertion", "test", "AssertionError", "first")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_tdd_agent.codec import from_json
-from pytest_tdd_agent.recording.stream import in_flight
+from pytest_tdd_agent.recording.spool import in_flight
 
 from ..conftest import TWO_WORKERS, XDIST, Project, Run
 

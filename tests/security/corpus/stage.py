@@ -12,13 +12,12 @@ from pathlib import Path
 
 from cdd_agent.events import Emit, Event
 from cdd_agent.git.repository import Repository
-from cdd_agent.model.conversation import JSON, Text, ToolCall, Turn, UserMessage
-from cdd_agent.model.port import Request
+from cdd_agent.model.conversation import JSON, Request, Text, ToolCall, Turn, UserMessage
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.tdd import ground, recovery
+from cdd_agent.tdd import baseline, recovery
 from cdd_agent.tdd.attempt import make_attempt
-from cdd_agent.tdd.workbench import Workbench
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.tdd.context import Workbench
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
 from tests.fakes.project import FILES, TEST, TEST_FILE, Project, item
@@ -79,7 +78,7 @@ def build(folder: Path, *, interpreter: Interpreter, bytecode: Path) -> Stage:
     bench = project.bench(ScriptedModel([]), left_out=LEFT_OUT)
     begun = project.start().execution(1)
     step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
-    ground.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
     return Stage(project=project, step=step)
 
 
@@ -161,7 +160,7 @@ def _attempt(injection: Injection, stage: Stage, *, bench: Workbench) -> tuple[A
     if injection.channel == "gate":
         refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
         step = replace(step, attempts=(refused,))
-    laid = ground.lay(work, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    laid = baseline.lay(work, "green", step=step, at=recovery.position(project.repository), bench=bench)
     before = digests(project.folder.parent)
     attempt = make_attempt(work, "green", step=step, ground=laid, is_anew=False, bench=bench)
     after = digests(project.folder.parent)

@@ -10,7 +10,7 @@ import pytest
 
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun.access import access_for, protected_tests
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.testrun.interpreter import Interpreter
 from tests.cdd_agent.sandbox.conftest import PYTHON, Ground
 
 INTERPRETER = Interpreter(path=Path(sys.executable), origin="", python="3.11.0", pytest="8.0.0", reads=PYTHON)

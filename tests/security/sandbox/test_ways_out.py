@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent import settings
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.compose import Composition
+from cdd_agent.config import settings
+from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing
-from cdd_agent.guarded.protected import must_not_appear
-from cdd_agent.options import Options
-from cdd_agent.sandbox import ladder
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.sandbox import choice
+from cdd_agent.sandbox.backends import binds
 from cdd_agent.sandbox.port import Access, Limits
-from cdd_agent.sandbox.reachable.mounts import binds
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden.kernel import landlock_version
 from cdd_agent.testrun.access import access_for
-from cdd_agent.testrun.detect import Interpreter
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
+from cdd_agent.untrusted.paths import must_not_appear
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
@@ -228,30 +228,30 @@ def test_no_key_is_in_the_environment_of_any_process_that_can_be_seen(
 
 
 def test_nothing_falls_back_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> ladder._Candidates:
+    def absent() -> choice._Candidates:
         yield "it is not here", None
 
-    monkeypatch.setattr(ladder, "_tried", {})
-    for level in ladder._CANDIDATES:
-        monkeypatch.setitem(ladder._CANDIDATES, level, absent)
+    monkeypatch.setattr(choice, "_tried", {})
+    for level in choice._CANDIDATES:
+        monkeypatch.setitem(choice._CANDIDATES, level, absent)
         with pytest.raises(EnvironmentMissing, match="it is not here"):
-            ladder.choose(level, unattended=False)
+            choice.choose(level, unattended=False)
     with pytest.raises(EnvironmentMissing, match="nobody watches"):
-        ladder.choose("auto", unattended=True)
+        choice.choose("auto", unattended=True)
     heard: list[str] = []
-    ladder.choose("auto", unattended=False, tell=heard.append)
+    choice.choose("auto", unattended=False, tell=heard.append)
     assert "NOT CONFINED" in heard[0]
 
 
 def test_the_whole_program_refuses_a_level_that_cannot_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interpreter: Interpreter
 ) -> None:
-    def absent() -> ladder._Candidates:
+    def absent() -> choice._Candidates:
         yield "it is not here", None
 
-    monkeypatch.setattr(ladder, "_tried", {})
-    for level in ladder._CANDIDATES:
-        monkeypatch.setitem(ladder._CANDIDATES, level, absent)
+    monkeypatch.setattr(choice, "_tried", {})
+    for level in choice._CANDIDATES:
+        monkeypatch.setitem(choice._CANDIDATES, level, absent)
     environment = {"CDD_PYTHON": str(interpreter.path), "CDD_SANDBOX": "bwrap", "XDG_STATE_HOME": str(tmp_path / "s")}
 
     def level_of(options: Options, **more: str) -> str:

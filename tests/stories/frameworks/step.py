@@ -4,18 +4,17 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.options import Options
+from cdd_agent.tdd.context import Policy, Workbench, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
-from cdd_agent.tdd.policy import Policy, WorkItem, phases_of
-from cdd_agent.tdd.workbench import Workbench
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.brief import brief_for
+from cdd_agent.workflows.execution.executor import brief_for
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport
 from tests.fakes.approval import users_folder

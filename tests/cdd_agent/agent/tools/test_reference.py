@@ -3,16 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
-from cdd_agent.agent.tools.completion import completion_tool
+from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.run_tests import run_tests_tool
 from cdd_agent.agent.tools.search import search_tools
 from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.agent.tools.signals import completion_tool, run_tests_tool
 from cdd_agent.errors import GateClosed
-from cdd_agent.model.port import ToolSpec
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner

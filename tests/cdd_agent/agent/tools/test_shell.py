@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.permission import Permission
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.sandbox.plain import PlainSandbox
+from cdd_agent.config.trust import Approvals
 from cdd_agent.sandbox.port import Access
-from cdd_agent.trust import Approvals
+from cdd_agent.sandbox.supervised import PlainSandbox
+from cdd_agent.shell.permission import Permission
 
 
 def bash(folder: Path) -> Tool:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.sandbox.plain import PlainSandbox
 from cdd_agent.sandbox.port import Command, Result
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.frameworks.catalog import MAKE
 from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Framework, Results
 from cdd_agent.testrun.frameworks.suite import CommandSuite

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.config.settings import Settings
+from cdd_agent.config.trust import Approvals, Offer, Trust
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.plain import PlainSandbox
-from cdd_agent.settings import Settings
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.frameworks.suite import CommandSuite
-from cdd_agent.testrun.run import PytestSuite
-from cdd_agent.trust import Approvals, Offer, Trust
+from cdd_agent.testrun.interpreter import Interpreter
+from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.fakes.approval import users_folder
 
 

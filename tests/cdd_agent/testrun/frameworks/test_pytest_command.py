@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.environments import Meant
 from cdd_agent.testrun.frameworks.detect import detect
 from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
+from cdd_agent.testrun.interpreter import Meant
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 FILES: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.run import PytestSuite
+from cdd_agent.testrun.pytest_run import PytestSuite
 from tests.cdd_agent.testrun.conftest import outcomes
 
 THREE = "from code_here import add\ndef test_one(): assert add(1, 2) == 3\n"

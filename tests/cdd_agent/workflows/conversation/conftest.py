@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
 from cdd_agent.errors import CddError
 from cdd_agent.events import Event
 from cdd_agent.model.conversation import Turn

@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.talk.recall import Talk, load
-from cdd_agent.agent.talk.transcript import Transcript
+from cdd_agent.agent.sessions import Talk, Transcript, load
 from cdd_agent.agent.tool import Tool, ToolOutput, define
-from cdd_agent.agent.tools.completion import Completion
+from cdd_agent.agent.tools.signals import Completion
 from cdd_agent.errors import BudgetSpent, ExitCode, ModelError
 from cdd_agent.model.conversation import AssistantMessage, Opaque, Text, ToolResult, UserMessage
 from cdd_agent.workspace.memory import Document, Memory

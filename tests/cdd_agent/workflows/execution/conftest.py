@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from cdd_agent.model.port import Model
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.model.conversation import Model
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file

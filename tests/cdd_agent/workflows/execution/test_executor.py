@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing, ExitCode, ModelError, UsageError
 from cdd_agent.events import AttemptStarted, Notice, RunFinished, RunStarted, StepFinished, StepStarted
-from cdd_agent.model.recorded import RecordedTurn, print_turns
-from cdd_agent.options import Options
+from cdd_agent.model.recording import RecordedTurn, print_turns
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.execution.conftest import CHAIN, FEATURE, ONE, MakeWork, Work, plan

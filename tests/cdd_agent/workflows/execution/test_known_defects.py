@@ -6,19 +6,19 @@ Each is tried below by the test of its number; behind most stands a whole room o
 |---|---|---|
 | 1 | no test is run | ``tests/cdd_agent/tdd/test_cycle.py`` |
 | 2 | it stops after every step | ``tests/cdd_agent/workflows/execution/test_executor.py`` |
-| 3 | a file is cut at a fence in it | ``tests/cdd_agent/agent/editing/test_blocks.py`` |
+| 3 | a file is cut at a fence in it | ``tests/cdd_agent/agent/test_blocks.py`` |
 | 4 | it writes outside the project | ``tests/security/test_paths.py`` |
-| 5 | the final newline is lost | ``tests/cdd_agent/agent/editing/test_blocks.py`` |
-| 6 | long files are shown cut, and taken back so | ``tests/cdd_agent/agent/editing/test_whole_files.py`` |
+| 5 | the final newline is lost | ``tests/cdd_agent/agent/test_blocks.py`` |
+| 6 | long files are shown cut, and taken back so | ``tests/cdd_agent/agent/test_blocks_whole_files.py`` |
 | 7 | an answer without a file completes a step | ``tests/cdd_agent/workflows/execution/test_in_blocks.py`` |
 | 8 | a skipped step counts as completed | ``tests/cdd_agent/workflows/execution/test_executor.py`` |
 | 9 | leaving half-way completes the run | ``tests/cdd_agent/work/test_state.py`` |
 | 10 | a damaged state reads as none | ``tests/cdd_agent/work/test_state_file.py`` |
-| 11 | the state is written in place, steps are known by number | ``tests/cdd_agent/work/test_reconcile.py`` |
+| 11 | the state is written in place, steps are known by number | ``tests/cdd_agent/work/test_state_reconcile.py`` |
 | 12 | a later dependency, or a cycle, is waited for for ever | ``tests/cdd_agent/work/test_order.py`` |
 | 13 | comments and unknown keys of the spec are dropped | ``tests/cdd_agent/tickets/test_spec.py`` |
 | 14 | its own templates are not valid | ``tests/cdd_agent/tickets/test_ticket.py`` |
-| 15 | a long conversation is not summed up | ``tests/cdd_agent/agent/talk/test_compaction.py`` |
+| 15 | a long conversation is not summed up | ``tests/cdd_agent/agent/test_compaction.py`` |
 | 16 | Ctrl-C ends everything | ``tests/cdd_agent/repl/test_session.py`` |
 """
 
@@ -30,12 +30,12 @@ from pathlib import Path
 import pytest
 
 import cdd_agent
-from cdd_agent.agent.talk.compaction import compact, needs_compaction
+from cdd_agent.agent.compaction import compact, needs_compaction
+from cdd_agent.config.settings import Settings
 from cdd_agent.errors import DocumentError
 from cdd_agent.events import GateJudged, RunFinished, SuiteFinished
 from cdd_agent.model.conversation import Conversation, Text
-from cdd_agent.repl.status import show_steps
-from cdd_agent.settings import Settings
+from cdd_agent.repl.render import show_steps
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import create

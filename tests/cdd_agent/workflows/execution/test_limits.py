@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.ceiling import Ceiling, Ceilings
-from cdd_agent.agent.limits.meter import Meter
+from cdd_agent.agent.budget import Ceiling, Ceilings, Meter
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Turn, Usage
-from cdd_agent.options import Options
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.documents import ticket_folders

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from cdd_agent.events import Notice
-from cdd_agent.git.failure import GitUnable
+from cdd_agent.git.runner import GitUnable
 from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, writes
@@ -14,7 +14,7 @@ from tests.fakes.project import Project, writes
 def test_a_lock_left_in_the_repository_is_told_before_anything_is_begun(
     work: MakeWork, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdd_agent.git.states.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("cdd_agent.git.repository.LOCK_WAIT_S", 0.1)
     one, lock = work(ONE), project.folder / ".git" / "index.lock"
     lock.touch()
     before = project.git("for-each-ref")

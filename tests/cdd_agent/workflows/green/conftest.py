@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.budget import Budget
+from cdd_agent.agent.budget import Budget
+from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import CddError
-from cdd_agent.model.conversation import Turn
-from cdd_agent.model.port import Model
-from cdd_agent.settings import GreenSettings
-from cdd_agent.tdd.policy import Policy
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.model.conversation import Model, Turn
+from cdd_agent.tdd.context import Policy
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
-from cdd_agent.workflows.green.brief import brief_for
 from cdd_agent.workflows.green.request import Wanted, wanted_in
-from cdd_agent.workflows.green.run import Green
+from cdd_agent.workflows.green.run import Green, brief_for
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import QUICK, Project

@@ -6,11 +6,10 @@ from pathlib import Path
 import yaml
 
 from cdd_agent.compose import Composition
-from cdd_agent.model.conversation import Text
-from cdd_agent.model.port import Request
-from cdd_agent.options import Options
-from cdd_agent.workflows.green.brief import brief_for
+from cdd_agent.config.options import Options
+from cdd_agent.model.conversation import Request, Text
 from cdd_agent.workflows.green.request import wanted_below
+from cdd_agent.workflows.green.run import brief_for
 from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, Shop
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, says

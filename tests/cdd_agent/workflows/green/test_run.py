@@ -5,7 +5,7 @@ import pytest
 
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Notice
-from cdd_agent.git.states import ROLLBACK
+from cdd_agent.git.repository import ROLLBACK
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.compose import Composition
+from cdd_agent.config.options import Options
+from cdd_agent.config.settings import GreenSettings
 from cdd_agent.events import Notice, SuiteStarted
-from cdd_agent.options import Options
-from cdd_agent.settings import GreenSettings
 from cdd_agent.workflows.green.request import Wanted
 from pytest_tdd_agent.report import SuiteReport
 from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.limits.ceiling import Ceiling, Ceilings
-from cdd_agent.agent.limits.meter import Meter
-from cdd_agent.model.conversation import Turn
-from cdd_agent.model.port import Model
-from cdd_agent.testrun.detect import Interpreter
+from cdd_agent.agent.budget import Ceiling, Ceilings, Meter
+from cdd_agent.model.conversation import Model, Turn
+from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
-from cdd_agent.workflows.orchestration import recollection
-from cdd_agent.workflows.orchestration.briefs import brief_for
+from cdd_agent.workflows.orchestration import feature as recollection
+from cdd_agent.workflows.orchestration.agents import brief_for
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
 from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 from tests.fakes.clock import FakeClock

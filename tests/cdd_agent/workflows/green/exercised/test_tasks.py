@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdd_agent.settings import GreenSettings
+from cdd_agent.config.settings import GreenSettings
 from tests.cdd_agent.workflows.green.conftest import MakeShop, plays
 from tests.cdd_agent.workflows.green.exercised.defects import DEFECTS
 from tests.cdd_agent.workflows.green.exercised.exercises import EXERCISES

@@ -1,1 +1,0 @@
-"""Changing files: one piece by another, and whole files from fenced blocks."""

@@ -1,1 +1,0 @@
-"""How much a run may use: turns, tokens, dollars, time."""

@@ -1,1 +1,0 @@
-"""What was said: kept on disk, read back, made shorter."""

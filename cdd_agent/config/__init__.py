@@ -1,0 +1,1 @@
+"""Settings, trust, and the options of the command line."""

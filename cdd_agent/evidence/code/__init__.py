@@ -1,1 +1,0 @@
-"""What can be told from the sources alone. Pure."""

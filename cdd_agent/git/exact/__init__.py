@@ -1,1 +1,0 @@
-"""Files byte for byte, beside what git keeps of them."""

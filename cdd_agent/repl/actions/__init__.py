@@ -1,1 +1,0 @@
-"""What the slash commands do, by what they are about."""

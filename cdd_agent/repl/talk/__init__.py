@@ -1,1 +1,0 @@
-"""What is said around each agent at the prompt."""

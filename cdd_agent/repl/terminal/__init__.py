@@ -1,1 +1,0 @@
-"""The line editor: keys, completion, toolbar, history."""

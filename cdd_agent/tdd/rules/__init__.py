@@ -1,1 +1,0 @@
-"""The rules by which attempts are judged and gone on from. Pure."""

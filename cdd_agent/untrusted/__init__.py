@@ -1,0 +1,1 @@
+"""Input that cdd did not write: documents, paths, keys and texts, checked before use."""

@@ -1,0 +1,446 @@
+"""Audits of real histories: honest ones, and such as were edited by hand."""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.audit.auditor import Auditor
+from cdd_agent.errors import EnvironmentMissing, UsageError
+from cdd_agent.events import ClaimChecked, HandoffsAudited
+from cdd_agent.git.notes import NotesDamaged
+from cdd_agent.git.repository import Repository
+from cdd_agent.testrun.suite import Suite
+from tests.cdd_agent.audit.made_history import NOTES, Fields, History, carry_out
+from tests.fakes.model import ScriptedModel, call, says
+from tests.fakes.project import CODE, TEST, TEST_FILE, Project, content_as_it_is, green, item, red, writes
+
+TEST_AT_ONCE = TEST.replace("def test_discount", "def test_none").replace("discount(100) == 90", "discount(10) == 0")
+WRONG = "def discount(price):\n    return price\n"
+
+
+def everything_of_git(folder: Path) -> dict[str, bytes | str]:
+    """What git knows and keeps of a project; objects are only ever added."""
+    files = [path for path in (folder / ".git").rglob("*") if path.is_file() and "objects" not in path.parts]
+    told = {str(path): path.read_bytes() for path in files}
+    work = subprocess.run(["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    return {**told, "worktrees": work, "objects": str(sorted((folder / ".git" / "objects").rglob("*")))}
+
+
+@pytest.mark.slow
+def test_all_claims_of_an_honest_history_hold_and_each_tree_is_run_once(history: History) -> None:
+    before = everything_of_git(history.project.folder)
+    suite = history.project.bench(ScriptedModel([])).suite
+    audited = history.audit(suite=suite)
+    assert [(each.phase, each.cycle, each.ticket) for each in audited] == [
+        ("RED", 1, "sale"),
+        ("GREEN", 1, "sale"),
+        ("REFACTOR", 1, "sale"),
+    ]
+    assert [[claim.name for claim in each.claims] for each in audited] == [
+        ["note", "commit", "chain", "report", "run"],
+        ["note", "commit", "chain", "report", "run", "tests"],
+        ["note", "commit", "chain", "report", "run", "tests"],
+    ]
+    assert all(claim.holds for each in audited for claim in each.claims)
+    assert len(history.runs()) == 4, "the commit before RED, and three of its own"
+    told = [event.told for event in history.seen if isinstance(event, ClaimChecked) and event.claim == "run"]
+    assert told == [
+        "The new tests fail by missing_module.",
+        "2 tests pass, 1 of them anew.",
+        "The same 2 tests as before it, and they pass.",
+    ]
+    assert history.seen[-1] == HandoffsAudited(handoffs=3, held=17, failed=0, unknown=0)
+    assert everything_of_git(history.project.folder) == before
+    assert history.project.status == ""
+
+
+def put(**values: object) -> Callable[[Fields], object]:
+    return lambda fields: fields.update(values)
+
+
+def gate(**values: object) -> Callable[[Fields], object]:
+    return lambda fields: fields["gate"].update(values)
+
+
+FORGERIES: dict[str, tuple[str, Callable[[Fields], object], set[str]]] = {
+    "another phase": ("feat", put(phase="REFACTOR"), {"note", "commit"}),
+    "another phase, as is its gate's": (
+        "feat",
+        lambda fields: (fields.update(phase="REFACTOR", seq=4), fields["gate"].update(phase="refactor")),
+        {"commit"},
+    ),
+    "a closed gate": ("feat", gate(open=False), {"note"}),
+    "a closed gate with all that belongs to it": (
+        "feat",
+        lambda fields: (
+            fields["gate"].update(open=False, reasons=["no: no"]),
+            fields.update(testResult=None, error="no: no", errorDetails={"type": "no", "message": "no: no"}),
+        ),
+        {"note"},
+    ),
+    "another commit of the history": ("feat", put(commit="HEAD"), {"commit"}),
+    "a commit that there never was": ("feat", put(commit="1234567890" * 4), {"commit"}),
+    "half a commit": ("test", put(commit="1234567890"), {"commit"}),
+    "another digest": ("feat", gate(report_sha256="0" * 64), {"report"}),
+    "no digest": ("feat", gate(report_sha256=None), {"report"}),
+    "RED that passed": ("test", put(testResult="PASS"), {"note", "run"}),
+    "RED that passed, with all that belongs to it": (
+        "test",
+        lambda fields: (
+            fields.update(testResult="PASS", nextPhase="COMPLETE"),
+            fields["gate"].update(open=False, reasons=["already_green: it passes"]),
+        ),
+        {"run"},
+    ),
+    "GREEN that failed": ("feat", put(testResult="FAIL"), {"note"}),
+    "another cycle": ("feat", put(cycleNumber=2), {"note", "commit"}),
+    "another cycle, with its seq": ("feat", put(cycleNumber=2, seq=7), {"commit"}),
+    "another place among the others": ("feat", put(seq=9), {"note"}),
+    "another ticket": ("refactor", put(ticket="sold"), {"commit"}),
+    "another id": ("feat", put(id="0123456789abcdef"), {"note", "commit"}),
+    "an error": ("refactor", put(error="no: no"), {"note"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_note_that_is_edited_by_hand_is_named(history: History, name: str) -> None:
+    prefix, edit, claims = FORGERIES[name]
+    history.forge(prefix, edit)
+    lines = history.lines(prefix)
+    if lines[0]["commit"] == "HEAD":
+        history.forge(prefix, put(commit=history.project.git("rev-parse", "HEAD")))
+    wrong = history.wrong()
+    assert {claim for _, subject, claim in wrong if subject == prefix} == claims
+    innocent = [(phase, claim) for phase, subject, claim in wrong if subject != prefix]
+    assert innocent == ([("GREEN", "chain")] if name.startswith("RED that passed") else [])
+
+
+@pytest.mark.slow
+def test_a_note_that_was_moved_is_missed_in_one_place_and_named_in_the_other(history: History) -> None:
+    moved = history.lines("test")
+    history.write("feat", *moved, *history.lines("feat"))
+    history.project.git("notes", f"--ref={NOTES}", "remove", history.commit("test"))
+    assert history.wrong() == [("RED", "test", "note"), ("RED", "feat", "commit")]
+    assert f"the Handoff-Id of {history.commit('test')[:8]}" in str(history.seen)
+
+
+@pytest.mark.slow
+def test_a_note_that_is_no_handoff_any_more_is_named(history: History) -> None:
+    history.write("feat", "{'phase': 'GREEN'}")
+    assert history.wrong() == [("GREEN", "feat", "note")]
+    history.write("feat", {**history.lines("refactor")[0], "phase": "BLUE"}, "checked by hand, Ada")
+    assert history.wrong() == [("GREEN", "feat", "note")]
+
+
+@pytest.mark.slow
+def test_a_remark_beside_a_handoff_is_no_harm(history: History) -> None:
+    history.write("feat", "checked by hand, Ada", *history.lines("feat"))
+    assert history.wrong() == []
+
+
+@pytest.mark.slow
+def test_a_range_is_audited_beside_what_comes_before_it(history: History) -> None:
+    audited = history.audit("HEAD~1..HEAD")
+    assert [(each.phase, {claim.holds for claim in each.claims}) for each in audited] == [("REFACTOR", {True})]
+    assert len(history.runs()) == 2
+    assert [each.phase for each in history.audit("HEAD~1^!")] == ["GREEN"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revisions", ["nowhere", "HEAD~9..HEAD", "--all", "-1", "HEAD^{tree}", "", "HEAD --output=x"])
+def test_a_range_that_names_no_commits_is_an_error(history: History, revisions: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        history.audit(revisions)
+    assert repr(revisions) in caught.value.happened
+    assert "main..HEAD" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_where_there_are_no_notes_it_is_said_where_they_may_be(history: History) -> None:
+    with pytest.raises(EnvironmentMissing, match="other commits have") as caught:
+        history.audit("HEAD~3")
+    assert "leave the range out" in caught.value.hint
+    history.project.git("update-ref", "-d", NOTES)
+    with pytest.raises(EnvironmentMissing, match="a clone has no notes") as caught:
+        history.audit()
+    assert f"git fetch origin {NOTES}:{NOTES}" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
+    (history.project.folder / ".git" / NOTES).write_text("junk")
+    with pytest.raises(NotesDamaged) as caught:
+        history.audit()
+    assert "cdd tdd repair-notes" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -> None:
+    history.forge("feat", put(v=2))
+    with pytest.raises(NotesDamaged, match="a later version") as caught:
+        history.audit()
+    assert "upgrade" in caught.value.hint
+    assert [each.phase for each in history.audit("HEAD^!")] == ["REFACTOR"]
+
+
+@pytest.mark.slow
+def test_a_project_without_commits_has_nothing_to_audit(tmp_path: Path, project: Project) -> None:
+    project.git("checkout", "-q", "--orphan", "new")
+    with pytest.raises(EnvironmentMissing, match="no commit") as caught:
+        History(project=project).audit()
+    assert all(command in caught.value.hint for command in ("cdd exec", "cdd tdd run", "cdd green"))
+
+
+def remake(history: History, prefix: str, files: dict[str, str]) -> None:
+    """Change what a commit holds, and make those after it anew; notes are carried over as git does it."""
+    project = history.project
+    project.git("config", "notes.rewriteRef", NOTES)
+    later = project.git("rev-list", "--reverse", f"{history.commit(prefix)}..HEAD").split()
+    project.git("checkout", "-q", "--detach", history.commit(prefix))
+    project.write(files)
+    project.git("commit", "-qa", "--amend", "--no-edit", "--date=2001-01-01T00:00:00")
+    for commit in later:
+        project.git("cherry-pick", "-Xtheirs", "--allow-empty", "--keep-redundant-commits", commit)
+        project.git("notes", f"--ref={NOTES}", "copy", commit, "HEAD")
+    project.git("checkout", "-q", "-B", "main")
+
+
+def test_red_that_is_not_red_is_named(history: History) -> None:
+    remake(history, "test", {TEST_FILE: "def test_discount():\n    pass\n"})
+    wrong = history.wrong()
+    assert ("RED", "test", "run") in wrong
+    assert any("RED is not red" in event.told for event in history.seen if isinstance(event, ClaimChecked))
+
+
+@pytest.mark.slow
+def test_red_that_fails_for_another_reason_than_its_report_says_is_named(history: History) -> None:
+    remake(history, "test", {TEST_FILE: "def test_discount():\n    assert 1 == 2\n"})
+    history.audit()
+    told = [event.told for event in history.seen if isinstance(event, ClaimChecked) and event.claim == "run"]
+    assert told[0] == "RED failed by missing_module, says its report, and fails by assertion."
+
+
+@pytest.mark.slow
+def test_green_that_is_not_green_is_named(history: History) -> None:
+    remake(history, "feat", {"discount.py": WRONG})
+    wrong = history.wrong()
+    assert ("GREEN", "feat", "run") in wrong
+    assert ("GREEN", "feat", "tests") not in wrong
+
+
+def test_green_that_breaks_what_passed_is_named(history: History) -> None:
+    remake(history, "feat", {"prices.py": "def total(prices):\n    return 0\n"})
+    assert ("GREEN", "feat", "run") in history.wrong()
+
+
+@pytest.mark.slow
+def test_a_test_that_was_changed_between_red_and_green_is_named(history: History) -> None:
+    remake(history, "feat", {TEST_FILE: TEST + "\n"})
+    assert ("GREEN", "feat", "tests") in history.wrong()
+    assert any(f"Not what it was in the phase before: {TEST_FILE}." in event.told for event in checked(history))
+
+
+@pytest.mark.slow
+def test_what_configures_pytest_belongs_to_the_tests(real_history: History) -> None:
+    history = real_history
+    remake(history, "feat", {"pytest.ini": (history.project.folder / "pytest.ini").read_text() + "markers = x\n"})
+    assert ("GREEN", "feat", "tests") in history.wrong()
+
+
+@pytest.mark.slow
+def test_refactor_that_drops_a_test_is_named(history: History) -> None:
+    remake(history, "refactor", {"tests/test_prices.py": "\n"})
+    assert [each for each in history.wrong() if each[2] == "run"] == [("REFACTOR", "refactor", "run")]
+
+
+def checked(history: History) -> list[ClaimChecked]:
+    return [event for event in history.seen if isinstance(event, ClaimChecked)]
+
+
+@pytest.mark.slow
+def test_notes_that_a_rebase_carried_over_still_hold(history: History) -> None:
+    project = history.project
+    project.git("config", "notes.rewriteRef", NOTES)
+    project.git("checkout", "-qb", "other", "HEAD~3")
+    project.write({"README.md": "Prices.\n"})
+    project.git("add", "README.md")
+    project.git("commit", "-qm", "other")
+    project.git("rebase", "-q", "other", "main")
+    assert history.wrong() == []
+    told = [event.told for event in checked(history) if event.claim == "commit"]
+    assert len(told) == 3
+    assert all("carried over" in each for each in told)
+
+
+@pytest.mark.slow
+def test_what_was_squashed_cannot_be_told(history: History) -> None:
+    project = history.project
+    note = [line for prefix in ("test", "feat", "refactor") for line in history.lines(prefix)]
+    messages = project.git("log", "--reverse", "--format=%(trailers)", "HEAD~3..HEAD")
+    project.git("reset", "-q", "--soft", "HEAD~3")
+    trailers = "\n".join(line for line in messages.splitlines() if line)
+    project.git("commit", "-qm", f"all: of it\n\n{trailers}")
+    history.write("all", *note)
+    audited = history.audit()
+    assert [(each.phase, [claim.holds for claim in each.claims if claim.name == "run"]) for each in audited] == [
+        ("RED", [None]),
+        ("GREEN", [None]),
+        ("REFACTOR", [None]),
+    ]
+
+
+@pytest.mark.slow
+def test_a_step_that_only_refactors_and_one_of_documentation_need_no_red(project: Project) -> None:
+    tidies = says(
+        call("Read", file_path="prices.py"),
+        call("Write", "toolu_W2", file_path="prices.py", content="def total(prices):\n    return sum(prices, 0)\n"),
+        call("CompleteImplementation", implementation_files=[]),
+    )
+    assert carry_out(project, item("refactor", tests=()), tidies) == "done"
+    assert carry_out(project, item("docs", number=2, tests=()), writes("README.md", "Prices.\n")) == "done"
+    history = History(project=project)
+    audited = history.audit()
+    assert [each.phase for each in audited] == ["REFACTOR", "GREEN"]
+    assert {claim.holds for each in audited for claim in each.claims} == {True}
+
+
+@pytest.mark.slow
+def test_a_green_whose_tests_failed_already_needs_no_red(project: Project) -> None:
+    project.write({TEST_FILE: TEST})
+    project.git("add", TEST_FILE)
+    project.git("commit", "-qm", "a test")
+    work = replace(item(), phases=("green",), tests=(f"{TEST_FILE}::test_discount",))
+    assert carry_out(project, work, green()) == "done"
+    history = History(project=project)
+    (audited,) = history.audit()
+    assert {claim.holds for claim in audited.claims} == {True}
+    assert "its tests failed on the commit before" in str(audited.claims)
+
+
+@pytest.mark.slow
+def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: History) -> None:
+    project = history.project
+    project.git("checkout", "-q", "--detach", "HEAD~3")
+    project.git("cherry-pick", history.commit_on("main", "feat"))
+    project.git("notes", f"--ref={NOTES}", "copy", history.commit_on("main", "feat"), "HEAD")
+    project.git("checkout", "-q", "-B", "main")
+    assert history.wrong() == [("GREEN", "feat", "chain"), ("GREEN", "feat", "run")]
+    assert "passed, says GREEN's report, and does not" in str(checked(history))
+
+
+@pytest.mark.slow
+def test_a_phase_that_was_given_up_and_one_that_changed_nothing_are_honest(project: Project) -> None:
+    gives_up = says(call("ReportBlocked", why="cannot_be_done", reason="it is tidy"))
+    assert carry_out(project, item(), red(), green(), content_as_it_is()) == "done"
+    second = replace(item(number=2, tests=("tests/test_tax.py",)), sources=("tax.py",))
+    turns = (
+        writes("tests/test_tax.py", "from tax import tax\n\n\ndef test_tax():\n    assert tax(1) == 2\n"),
+        writes("tax.py", "def tax(price):\n    return price * 2\n"),
+    )
+    assert carry_out(project, second, *turns, gives_up) == "done"
+    history = History(project=project)
+    audited = history.audit()
+    assert [(each.phase, each.cycle) for each in audited] == [
+        *(("RED", 1), ("GREEN", 1), ("REFACTOR", 1)),
+        *(("RED", 2), ("GREEN", 2), ("REFACTOR", 2)),
+    ]
+    assert {claim.holds for each in audited for claim in each.claims} == {True}
+    assert [claim.name for claim in audited[-1].claims] == ["note", "commit"]
+
+
+@pytest.mark.slow
+def test_a_failure_that_is_kept_in_a_note_is_no_claim_about_tests(project: Project) -> None:
+    blocked = says(call("ReportBlocked", why="test_is_wrong", reason="no"))
+    assert carry_out(project, item(), red(), writes("discount.py", WRONG), blocked, keeps_landed=True) == "blocked"
+    audited = History(project=project).audit()
+    assert [(each.phase, [claim.name for claim in each.claims]) for each in audited] == [
+        ("RED", ["note", "commit", "chain", "report", "run"]),
+        ("GREEN", ["note", "commit"]),
+    ]
+    assert {claim.holds for each in audited for claim in each.claims} == {True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", ["assert discount(10) == 0", "assert discount(1) or True"])
+def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: str) -> None:
+    project.write({"discount.py": CODE})
+    project.git("add", "discount.py")
+    project.git("commit", "-qm", "code")
+    test = f"from discount import discount\n\n\ndef test_it():\n    {body}\n"
+    assert carry_out(project, item(), writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60) == "covered"
+    history = History(project=project)
+    (red_one,) = history.audit()
+    assert {claim.holds for claim in red_one.claims} == {True}, [
+        (e.claim, e.told) for e in checked(history) if not e.holds
+    ]
+    is_kept = "True" not in body
+    assert ("run" in [claim.name for claim in red_one.claims]) is is_kept
+
+
+@pytest.mark.slow
+def test_what_needs_files_that_git_ignores_cannot_be_told(real_project: Project) -> None:
+    project = real_project
+    project.write({"rate.log": "10"})
+    test = "from discount import discount\n\n\ndef test_discount():\n    assert discount(100) == 90\n"
+    code = "def discount(price):\n    return price - int(open('rate.log').read())\n"
+    assert carry_out(project, item(refactor=False), writes(TEST_FILE, test), writes("discount.py", code)) == "done"
+    history = History(project=project)
+    told = {(each.phase, claim.name): claim for each in history.audit() for claim in each.claims}
+    assert told["GREEN", "run"].holds is None
+    assert "git ignores" in told["GREEN", "run"].told
+
+
+@pytest.mark.slow
+def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(real_history: History) -> None:
+    history = real_history
+
+    class Broken:
+        level = "none"
+
+        def run(self, command: object) -> object:
+            raise OSError("no such program")
+
+    bench = history.project.bench(ScriptedModel([]))
+    with pytest.raises(EnvironmentMissing, match="no such program"):
+        history.audit(suite=replace(bench.suite, sandbox=Broken()))  # type: ignore[type-var]
+
+
+@pytest.mark.slow
+def test_a_tree_that_does_not_run_to_its_end_where_others_do_is_not_green(real_history: History) -> None:
+    history = real_history
+    remake(history, "feat", {"discount.py": "import os\n\nos._exit(0)\n"})
+    assert ("GREEN", "feat", "run") in history.wrong()
+    assert any("do not run to their end" in event.told for event in checked(history))
+
+
+@pytest.mark.slow
+def test_two_cycles_of_one_number_are_two_chains(history: History) -> None:
+    assert (
+        carry_out(
+            history.project,
+            replace(item(tests=("tests/test_tax.py",), refactor=False), sources=("tax.py",)),
+            writes("tests/test_tax.py", "from tax import tax\n\n\ndef test_tax():\n    assert tax(1) == 2\n"),
+            writes("tax.py", "def tax(price):\n    return price * 2\n"),
+        )
+        == "done"
+    )
+    assert history.wrong() == []
+
+
+def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    source = f"file://{history.project.folder}"
+    subprocess.run(["git", "clone", "-q", "--depth=2", source, str(folder)], check=True)
+    subprocess.run(["git", "fetch", "-q", "origin", f"{NOTES}:{NOTES}"], cwd=folder, check=True)
+    auditor = Auditor(repository=Repository.find(folder), suite=_never, reports=folder, emit=lambda _: None)
+    with pytest.raises(EnvironmentMissing, match=r"The history ends at \w+, as the clone is a shallow one") as caught:
+        auditor.run()
+    assert caught.value.hint.startswith("bring the rest: git fetch --unshallow")
+
+
+def _never() -> Suite:
+    raise AssertionError("nothing is to be run")

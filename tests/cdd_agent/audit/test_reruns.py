@@ -1,0 +1,51 @@
+"""Runs in clean copies: the copy's own sources are judged, and a tree is run once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.audit.handoffs import read_span
+from cdd_agent.audit.reruns import Reruns
+from cdd_agent.events import SuiteFinished
+from cdd_agent.testrun.interpreter import Interpreter
+from tests.cdd_agent.audit.made_history import History, carry_out
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import FILES, Project, green, item, red
+
+
+def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> None:
+    project.git("commit", "-q", "--allow-empty", "-m", "nothing")
+    seen: list[object] = []
+    reruns = Reruns(
+        repository=project.repository,
+        suite=project.bench(ScriptedModel([])).suite,
+        emit=seen.append,
+    )
+    for commit in read_span(project.repository, "HEAD").commits.values():
+        assert reruns.of(commit, called="a run").report is not None
+    assert len([event for event in seen if isinstance(event, SuiteFinished)]) == 1
+    assert reruns.has_run
+
+
+def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project) -> None:
+    (commit,) = read_span(project.repository, "HEAD").commits.values()
+    gone = replace(commit, id=type(commit.id)("0" * 40))
+    evidence = Reruns(
+        repository=project.repository, suite=project.bench(ScriptedModel([])).suite, emit=lambda _: None
+    ).of(gone, called="a run")
+    assert "no clean copy of 00000000 could be made" in evidence.problem
+
+
+def test_a_project_inside_the_work_tree_is_audited_there(
+    tmp_path: Path, interpreter: Interpreter, bytecode: Path
+) -> None:
+    top = Project.make(tmp_path / "top", interpreter=interpreter, bytecode=bytecode, files={"README.md": "All.\n"})
+    inner = top.moved(top.folder / "services" / "sale")
+    inner.folder.mkdir(parents=True)
+    inner.write(FILES)
+    top.git("add", "services")
+    top.git("commit", "-qm", "sale")
+    assert carry_out(inner, item(refactor=False), red(), green()) == "done"
+    history = History(project=inner)
+    audited = history.audit()
+    assert [each.phase for each in audited] == ["RED", "GREEN"]
+    assert {claim.holds for each in audited for claim in each.claims} == {True}

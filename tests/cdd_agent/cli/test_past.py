@@ -1,0 +1,202 @@
+"""cdd tdd status, history, rollback and repair-notes."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.cli.app import run
+from cdd_agent.events import HandoffListed, decode
+from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
+from tests.fakes.program import command, environment
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A project with a run of two cycles; never to be changed."""
+    return two_cycles(begun_in(tmp_path_factory.mktemp("run") / "project"))
+
+
+@pytest.fixture
+def ran(made: Run, tmp_path: Path) -> Run:
+    """A project with a run of two cycles."""
+    return copied(made, tmp_path / "project")
+
+
+def cdd(ran: Run, *arguments: str) -> int:
+    return run(["--project", str(ran.root), "tdd", *arguments])
+
+
+def lines(told: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def test_history_is_a_table_newest_first(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(ran, "history", "-n", "3") == 0
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        SLUG,
+        "cycle phase result retries commit test",
+        f"2 REFACTOR PASS {ran.commits['refactor 2'][:10]} subtracts",
+        f"2 GREEN PASS {ran.commits['green 2'][:10]} subtracts",
+        f"2 RED FAIL {ran.commits['red 2'][:10]} subtracts",
+        "5 earlier ones are not shown; with -n 0 all are.",
+    ]
+    assert cdd(ran, "history", "-n", "0") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10
+
+
+def test_history_as_json_is_a_line_for_each_phase(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(ran, "history", "-n", "2", "--json") == 0
+    out = capsys.readouterr().out
+    assert isinstance(decode(out.encode().splitlines()[0]), HandoffListed)
+    newest, _ = lines(out)
+    assert newest == {
+        "event": "HandoffListed",
+        "ticket": SLUG,
+        "cycle": 2,
+        "phase": "REFACTOR",
+        "following": "PLAN",
+        "result": "PASS",
+        "retries": 0,
+        "commit": ran.commits["refactor 2"],
+        "description": "subtracts",
+        "error": "",
+        "reconstructed": False,
+    }
+
+
+def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(ran, "status") == 0
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        f"run {SLUG}",
+        "cycle 2, REFACTOR: subtracts",
+        f"commit {ran.commits['refactor 2'][:10]}",
+        "tests 2 of 3 of the list are done",
+        "open divides",
+        "next cdd tdd resume (goes on with PLAN)",
+    ]
+    assert cdd(ran, "status", "--json") == 0
+    (told,) = lines(capsys.readouterr().out)
+    assert (told["event"], told["pending"], told["next"]) == ("RunStanding", ["divides"], "cdd tdd resume")
+
+
+@pytest.mark.parametrize("words", [("status",), ("history",), ("rollback", "HEAD~1"), ("rollback", "--undo")])
+def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert run(["--project", str(tmp_path), "tdd", *words]) == 4
+    empty = begun_in(tmp_path / "project")
+    shutil.rmtree(empty.root / ".cdd", ignore_errors=True)
+    assert cdd(empty, *words) == 2
+
+
+def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    ran.repository.git("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON", ran.commits["red 1"])
+    assert cdd(ran, "history") == 0
+    assert "See what can be mended: cdd tdd repair-notes" in capsys.readouterr().out
+    assert cdd(ran, "repair-notes") == 0
+    planned = capsys.readouterr().out
+    assert "put back as it was when it could be read last" in planned
+    assert planned.splitlines()[-1] == "Nothing was changed yet. To do it: cdd tdd repair-notes --apply"
+    assert cdd(ran, "repair-notes", "--apply") == 0
+    undo = capsys.readouterr().out.splitlines()[-1].split()
+    assert undo[:3] == ["git", "update-ref", "refs/notes/tdd-handoffs"]
+    assert cdd(ran, "repair-notes") == 0
+    assert capsys.readouterr().out == "Nothing is wrong with the notes.\n"
+    assert cdd(ran, "repair-notes", "--apply", "--json") == 0
+    assert lines(capsys.readouterr().out) == [{"event": "NotesRepaired", "backup": None, "undo": None}]
+
+
+def test_a_broken_ref_is_an_error_and_mended(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (ran.repository.place.common_dir / "refs" / "notes" / "tdd-handoffs").write_text("junk\n")
+    for words in (("status",), ("history",), ("rollback", "HEAD~1", "--yes")):
+        assert cdd(ran, *words) == 4
+        assert "cdd tdd repair-notes" in capsys.readouterr().err
+    assert cdd(ran, "repair-notes", "--apply") == 0
+    capsys.readouterr()
+    assert cdd(ran, "history", "-n", "1") == 0
+    assert "2      REFACTOR  PASS" in capsys.readouterr().out
+
+
+def test_rollback_shows_what_would_go_and_takes_a_yes(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    target = ran.commits["refactor 1"]
+    assert cdd(ran, "rollback", target[:8]) == 2
+    told = capsys.readouterr()
+    assert "Commits that go, 4:" in told.out
+    assert "  - tests/data2.txt" in told.out
+    assert "hint: the same command with --yes" in told.err
+    assert ran.repository.head() == ran.commits["refactor 2"]
+    assert cdd(ran, "rollback", target[:8], "--yes") == 0
+    assert "Go on with PLAN: cdd tdd resume" in capsys.readouterr().out
+    assert ran.repository.head() == target
+    assert cdd(ran, "rollback", "--undo", "--yes", "--json") == 0
+    planned, done = lines(capsys.readouterr().out)
+    assert (planned["event"], planned["target"]) == ("RollbackPlanned", ran.commits["refactor 2"])
+    assert isinstance(planned["coming"], list)
+    assert len(planned["coming"]) == 4
+    assert (done["event"], done["kept"]) == ("RolledBack", planned["kept"])
+    assert ran.repository.head() == ran.commits["refactor 2"]
+
+
+@pytest.mark.parametrize("words", [(), ("HEAD~1", "--undo")])
+def test_rollback_wants_a_commit_or_undo(words: tuple[str, ...], ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cdd(ran, "rollback", *words, "--yes") == 2
+    assert "cdd tdd rollback COMMIT, or cdd tdd rollback --undo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "head"), [("n", "refactor 2"), ("y", "red 2")])
+def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("tdd", "rollback", ran.commits["red 2"]),
+        cwd=ran.root,
+        env=environment(tmp_path, TERM="dumb"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        told = b""
+        while b"[y/N]" not in told:
+            told += os.read(ours, 10_000)
+        assert b"Commits that go, 2:" in told
+        os.write(ours, f"{answer}\n".encode())
+        assert process.wait(timeout=60) == 0
+    os.close(ours)
+    assert ran.repository.head() == ran.commits[head]
+
+
+def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.cdd_agent.history.test_rollback_going import forth, killed_before
+
+    assert killed_before(5, lambda: forth(ran.root), root=ran.root)
+    assert cdd(ran, "status") == 0
+    told = capsys.readouterr().out
+    assert "was cut off; it is gone to its end now" in told
+    assert "1, GREEN: adds two numbers" in told
+    assert ran.repository.head() == ran.commits["green 1"]
+
+
+def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    ran.repository.git("update-ref", "refs/notes/fetched", "refs/notes/tdd-handoffs")
+    ran.repository.git("update-ref", "refs/notes/tdd-handoffs", "refs/notes/tdd-handoffs~1")
+    assert cdd(ran, "repair-notes", "--merge", "refs/notes/fetched") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "• Taken in from refs/notes/fetched: the notes on 1 commit changed.",
+        "Nothing is wrong with the notes.",
+    ]
+    assert cdd(ran, "repair-notes", "--merge", "refs/notes/none") == 2
+    assert "There is no refs/notes/none" in capsys.readouterr().err
+
+
+def test_a_rollback_that_cannot_be_read_is_told_by_the_command_that_others_name(
+    ran: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran.repository.git("update-ref", "refs/worktree/cdd/rollback", "HEAD")
+    assert cdd(ran, "status") == 2
+    told = capsys.readouterr().err
+    assert "holds no rollback that this program can read" in told
+    assert "git update-ref -d refs/worktree/cdd/rollback" in told

@@ -1,0 +1,54 @@
+"""Which project a command means."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.config.options import Options
+from cdd_agent.errors import UsageError
+from tests.cdd_agent.testrun.frameworks.test_detection import lay
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return lay(tmp_path / "repository", {".git/HEAD": "", "a/go.mod": "", "a/cmd/main.go": "", "b/x.py": ""})
+
+
+def test_what_is_named_counts_wherever_one_stands(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository / "a")
+    assert Options().root({"CDD_PROJECT_ROOT": str(repository)}) == repository
+    assert Options(project=repository / "b").root({"CDD_PROJECT_ROOT": str(repository)}) == repository / "b"
+    with pytest.raises(UsageError, match="does not exist"):
+        Options().root({"CDD_PROJECT_ROOT": "/gone"})
+
+
+@pytest.mark.parametrize(("here", "project"), [("a", "a"), ("a/cmd", "a"), ("b", "."), (".", ".")])
+def test_else_the_nearest_folder_up_to_the_top_that_has_a_framework(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, *, here: str, project: str
+) -> None:
+    monkeypatch.chdir(repository / here)
+    assert Options().root({}) == repository / project
+
+
+def test_outside_of_a_work_tree_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(tmp_path, {"go.mod": "", "inner/x": ""})
+    monkeypatch.chdir(tmp_path / "inner")
+    assert Options().root({}) == tmp_path / "inner"
+
+
+@pytest.mark.parametrize(
+    ("project", "typed"),
+    [
+        (None, "cdd trust"),
+        ("", "cdd --project . trust"),
+        ("b", "cdd --project b trust"),
+        ("my shop", "cdd --project 'my shop' trust"),
+        ("..", "cdd --project {above} trust"),
+    ],
+)
+def test_a_command_is_typed_with_the_project_that_was_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, *, project: str | None, typed: str
+) -> None:
+    monkeypatch.chdir(repository)
+    options = Options(project=None if project is None else Path(project))
+    assert options.typed("trust") == typed.format(above=repository.parent)

@@ -1,0 +1,234 @@
+"""The settings, wherever they come from, and the folder that the program keeps in a project."""
+
+import os
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, offered, private_folder
+from cdd_agent.config.settings import load as load_if
+from cdd_agent.errors import DocumentError, UsageError
+from tests.fakes.approval import Answers
+
+NOBODY: Mapping[str, str] = {}
+
+
+def write(project: Path, text: str) -> None:
+    (project / CONFIG_FILE).parent.mkdir()
+    (project / CONFIG_FILE).write_text(text, encoding="utf-8")
+
+
+def load(project: Path, *, environment: Mapping[str, str] = NOBODY, model: str | None = None) -> Settings:
+    """The settings, the project's file approved."""
+    return load_if(project, allows=lambda offer: True, environment=environment, model=model)
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert load(tmp_path, environment={}) == Settings()
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    write(tmp_path, "model: from-file\nmax_attempts: 2\n")
+    assert load(tmp_path, environment={}).model == "from-file"
+    assert load(tmp_path, environment={"TDD_MODEL": "alias"}).model == "alias"
+    assert load(tmp_path, environment={"CDD_MODEL": "variable", "TDD_MODEL": "alias"}).model == "variable"
+    assert load(tmp_path, environment={"CDD_MODEL": "variable"}, model="flag").model == "flag"
+    assert load(tmp_path, environment={"CDD_MAX_RETRIES": "5"}).max_attempts == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("modle: x\n", "modle"),
+        ("max_attempts: many\n", "max_attempts"),
+        ("max_attempts: 0\n", "max_attempts must be above 0"),
+        ("max_attempts: -1\n", "max_attempts must be above 0, not -1"),
+        ("test_timeout_s: .inf\n", "test_timeout_s must be at most 1000000000, not inf"),
+        ("test_timeout_s: .nan\n", "test_timeout_s must be at most 1000000000, not nan"),
+        ("model: a\nmax_turns: 3\nmodel: b\n", "line 3: the key 'model' is there twice"),
+        ("refactor: sometimes\n", "refactor"),
+        ("green:\n  max_iteration: 3\n", "green.max_iteration"),
+        ("green:\n  max_iterations: 0\n", "max_iterations must be above 0"),
+        ("green:\n  style: baroque\n", "green.style"),
+        ("green:\n  run_after_each_file: 1\n", "green.run_after_each_file"),
+        ("green: all\n", "green"),
+        ("- model\n", "name: value"),
+        ("model: [\n", "line"),
+        ("base_url: http://elsewhere\n", "base_url"),
+        ("model: a\x00b\n", "#x0000"),
+    ],
+)
+def test_an_invalid_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+    write(tmp_path, text)
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, environment={})
+    assert "config.yaml" in caught.value.happened
+    assert told in caught.value.happened
+
+
+def test_an_invalid_variable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="CDD_MAX_RETRIES=x"):
+        load(tmp_path, environment={"CDD_MAX_RETRIES": "x"})
+
+
+def test_the_private_folder_keeps_itself_out_of_git(tmp_path: Path) -> None:
+    folder = private_folder(tmp_path)
+    assert (folder / ".gitignore").read_text() == "*\n!config.yaml\n"
+    (folder / ".gitignore").write_text("the user's\n")
+    private_folder(tmp_path)
+    assert (folder / ".gitignore").read_text() == "the user's\n"
+
+
+def test_an_empty_file_does_not_show_the_private_folder_to_git(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    (tmp_path / ".cdd" / ".gitignore").touch()
+    assert (private_folder(tmp_path) / ".gitignore").read_text() == "*\n!config.yaml\n"
+
+
+def test_a_disk_without_room_leaves_no_half_of_the_file_that_hides_the_folder(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            private_folder(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path / ".cdd") == []
+
+
+def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
+    assert load(tmp_path, environment={"CDD_MODEL": "", "CDD_MAX_RETRIES": ""}) == Settings()
+
+
+# What a repository could bring.
+
+
+def test_a_file_counts_only_if_it_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 9\n")
+    assert load_if(tmp_path, allows=lambda offer: False, environment={}) == Settings()
+    assert load_if(tmp_path, allows=lambda offer: True, environment={}).max_attempts == 9
+
+
+def test_a_file_that_is_not_allowed_is_not_even_parsed(tmp_path: Path) -> None:
+    write(tmp_path, "model: [\n")
+    assert load_if(tmp_path, allows=lambda offer: False, environment={}) == Settings()
+
+
+def test_what_is_offered_is_the_whole_file_and_every_line_that_says_something(tmp_path: Path) -> None:
+    assert offered(tmp_path) is None
+    write(tmp_path, "model: x\n\n# why\nmax_turns: 3\n")
+    offer = offered(tmp_path)
+    assert offer is not None
+    assert offer.shown == ("model: x", "# why", "max_turns: 3")
+    assert offer.content == (tmp_path / CONFIG_FILE).read_bytes()
+
+
+def test_the_environment_and_the_command_line_need_no_approval(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 9\n")
+    told = Answers(False)
+    loaded = load_if(tmp_path, allows=lambda offer: told(offer, False), environment={"CDD_MAX_RETRIES": "5"}, model="m")
+    assert (loaded.max_attempts, loaded.model) == (5, "m")
+
+
+def test_every_setting_is_a_limit_or_the_model_s_id() -> None:
+    """Whoever adds one decides here that a stranger's repository may set it."""
+    assert {field.name for field in fields(Settings)} == {
+        *("model", "max_tokens", "max_attempts", "max_turns", "max_calls_per_turn", "max_drafts", "refactor"),
+        *("test_timeout_s", "test_reruns", "evidence_timeout_s"),
+        *(f"max_{what}_per_{scope}" for what in ("tokens", "usd", "calls", "minutes") for scope in ("step", "ticket")),
+        *("compact_at_percent", "edit_format", "approvals", "editing_mode", "green"),
+        *("framework", "test_command", "accept_unstructured"),
+    }
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "."])
+def test_settings_behind_a_link_are_an_error(tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text("max_attempts: 9\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    if name == ".":
+        (project / ".cdd").symlink_to(elsewhere)
+    else:
+        (project / ".cdd").mkdir()
+        (project / ".cdd" / name).symlink_to(elsewhere / name)
+    with pytest.raises(DocumentError, match=r"config\.yaml is not valid"):
+        load(project)
+
+
+def test_a_pipe_in_place_of_the_file_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").mkdir()
+    os.mkfifo(tmp_path / CONFIG_FILE)
+    with pytest.raises(DocumentError, match="ordinary"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: x\n" * 2_000,
+        "- " * 7_000,
+        "[" * 15_000,
+        "{" * 15_000,
+        "a: &a\n  k: v\nb: &b\n  <<:\n" + "  - *a\n" * 9 + "c:\n  <<:\n" + "  - *b\n" * 9,
+        "model: !!python/object/apply:os.system ['touch mark']\n",
+        "a: &a [1]\nmodel: *a\n",
+        "max_turns: !!int ''\n",
+        "max_turns: !!bool x\n",
+        "max_turns: !!timestamp x\n",
+        "test_timeout_s: 1" + "0" * 400 + "\n",
+        "max_turns: 1" + "0" * 5000 + "\n",
+        "model: 2000-01-01\n",
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)
+def test_a_file_made_to_hurt_is_an_error_at_once(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text)
+    before = time.process_time()
+    with pytest.raises(DocumentError):
+        load(tmp_path)
+    assert time.process_time() - before < 2
+
+
+@pytest.mark.parametrize("link", [".cdd", ".cdd/history", ".cdd/journal", ".cdd/journal/sale/events.jsonl"])
+def test_no_link_leads_the_program_s_own_files_out_of_the_project(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    path = tmp_path / "project" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(outside)
+    with pytest.raises(UsageError, match=f"{link} is a link") as caught:
+        private_folder(tmp_path / "project")
+    assert f"ls -l {path}" in caught.value.hint
+    assert list(outside.iterdir()) == []
+
+
+def test_a_dangling_link_or_a_file_in_place_of_the_private_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".cdd").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is a link"):
+        private_folder(tmp_path)
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / ".cdd").unlink()
+    (tmp_path / ".cdd").touch()
+    with pytest.raises(UsageError, match="is a file") as caught:
+        private_folder(tmp_path)
+    assert caught.value.hint.startswith("move it away: mv ")
+
+
+def test_folders_without_end_in_the_private_one_are_an_error_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / ".cdd" / "/".join("a" * 60)).mkdir(parents=True)
+    with pytest.raises(UsageError, match="nested more than 20 deep") as caught:
+        private_folder(tmp_path)
+    assert "ls -R" in caught.value.hint
+
+
+def test_the_section_of_green_has_settings_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "max_attempts: 2\ngreen:\n  max_iterations: 5\n  style: standard\n  include_docstrings: false\n")
+    settings = load(tmp_path, environment={"CDD_MAX_RETRIES": "7"})
+    assert settings.max_attempts == 7
+    assert settings.green == GreenSettings(max_iterations=5, style="standard", include_docstrings=False)

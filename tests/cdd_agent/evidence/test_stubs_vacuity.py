@@ -1,0 +1,163 @@
+""""""
+
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.events import Event, SuiteStarted
+from cdd_agent.evidence.request import Findings
+from cdd_agent.evidence.stubs import NewTests, asks_by_kind, vacuous_tests
+from tests.cdd_agent.evidence.conftest import Make
+from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
+from tests.fakes.suite import FakeSuite, no_report
+
+FILE = "tests/test_product.py"
+TARGET = f"{FILE}::test_it"
+
+
+def asked(step: Step, *, sources: tuple[str, ...] = ("product.py",), passed: tuple[str, ...] = (OLD_TEST,)) -> NewTests:
+    """What is asked of a RED that is in the work tree, after the gate's run."""
+    report = step.suite.run().report
+    assert report is not None
+    return NewTests(report=report, baseline=report_of(passed), sources=sources, tree=step.red, time_box_s=60)
+
+
+def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findings:
+    return vacuous_tests(
+        about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append
+    )
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import product\n\n\ndef test_it():\n    assert True\n",
+        "def test_it():\n    from product import add\n\n    add(1)\n",
+    ],
+    ids=["asserts nothing of it", "asserts nothing"],
+)
+def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(test: str, make: Make) -> None:
+    step = make({FILE: test}, {}, runs_pytest="True" in test)
+    (reason,) = found(step, asked(step)).reasons
+    assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
+    assert reason.message == (
+        f"{TARGET} passes with a stub of product.py that does nothing, so that any code of that name would do. "
+        "Assert what the code is to return, raise or change, and nothing that holds without it."
+    )
+
+
+def test_names_that_are_missing_one_after_the_other_are_all_stood_in_for(make: Make) -> None:
+    test = (
+        "import old\nfrom old import half\n\n\ndef test_it():\n    from lib.sums import add\n\n"
+        "    add(half(4), old.Third(9).value)\n    old.double(2, by=3)\n"
+    )
+    step, seen = make({FILE: test, "lib/__init__.py": ""}, {}), list[Event]()
+    (reason,) = found(step, asked(step, sources=("old.py", "lib/sums.py")), seen).reasons
+    assert "a stub of lib/sums.py, Third in old.py, double in old.py and 1 more" in reason.message
+    runs = [event for event in seen if isinstance(event, SuiteStarted)]
+    assert len(runs) == 5, "one for each name, and one with the other answer"
+
+
+def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Make) -> None:
+    test = "from product import add\n\n\ndef test_it():\n    assert add(1, 2) == 3\n"
+    step, seen = make({FILE: test}, {}), list[Event]()
+    root = step.repository.root
+    about = asked(step)
+
+    def state() -> tuple[object, ...]:
+        files = {p: p.read_bytes() for p in root.rglob("*") if p.is_file() and "objects" not in p.parts}
+        return files, step.repository.git("for-each-ref")
+
+    before = state()
+    assert found(step, about, seen) == Findings()
+    assert state() == before
+    (run,) = seen
+    assert isinstance(run, SuiteStarted)
+    assert (run.purpose, run.targets) == ("new tests with stubs of what is missing", (FILE,))
+
+
+def test_what_a_stub_satisfies_by_chance_is_let_pass(make: Make) -> None:
+    test = "from product import is_odd\n\n\ndef test_it():\n    assert not is_odd(4)\n"
+    step = make({FILE: test}, {})
+    assert found(step, asked(step)) == Findings()
+
+
+def test_one_test_that_judges_speaks_for_the_others(make: Make) -> None:
+    test = "from product import add\n\n\ndef test_it():\n    pass\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
+    step = make({FILE: test}, {})
+    assert found(step, asked(step)) == Findings()
+
+
+def test_old_tests_of_the_file_do_not_speak_for_a_new_one(make: Make) -> None:
+    old = "def test_old():\n    assert 1 == 1\n"
+    step = make({FILE: f"import product\n\n\n{old}\n\ndef test_it(number=1):\n    product.add(number)\n"}, {})
+    (reason,) = found(step, asked(step, passed=(OLD_TEST, f"{FILE}::test_old"))).reasons
+    assert reason.nodeid == TARGET
+
+
+def test_what_only_says_that_it_is_not_implemented_is_missing_too(make: Make) -> None:
+    code = "class Sums:\n    def add(self, a, b):\n        raise NotImplementedError\n"
+    test = "from product import Sums\n\n\ndef test_it():\n    Sums().add(1, 2)\n"
+    step = make({FILE: test, "product.py": code}, {})
+    (reason,) = found(step, asked(step)).reasons
+    assert "Sums.add in product.py" in reason.message
+
+
+UNKNOWN = {
+    "there can be no stub of product": "import product\n\n\ndef test_it():\n    pass\n",
+    "more names are missing than 5 runs show": (
+        f"from old import {', '.join(f'f{n}' for n in range(9))}\n\n\ndef test_it():\n    pass\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("why", UNKNOWN)
+def test_what_cannot_be_found_out_is_told_and_refuses_nothing(why: str, make: Make) -> None:
+    step = make({FILE: UNKNOWN[why]}, {})
+    told = found(step, asked(step, sources=("old.py",)))
+    assert told == Findings(notices=(f"Not checked whether the new tests judge any code: {why}.",))
+
+
+def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
+    step = make({FILE: "import old\n\n\ndef test_it():\n    while not old.is_done():\n        pass\n"}, {})
+    about = asked(step, sources=("old.py",))
+    assert isinstance(step.suite, FakeSuite)
+    step.suite.answers.append(no_report("the tests did not end within 5 s"))
+    assert found(step, about).notices == (
+        "Not checked whether the new tests judge any code: a run with stubs did not come to its end.",
+    )
+
+
+def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make) -> None:
+    step, seen = make({FILE: "import product\n\n\ndef test_it():\n    pass\n"}, {}), list[Event]()
+    about = asked(step)
+    assert found(step, replace(about, time_box_s=0), seen) == Findings()
+    (notice,) = found(step, replace(about, time_box_s=0.5), seen).notices
+    assert notice.startswith("Not checked: new tests with stubs of what is missing, within 0.5 s")
+    assert seen == []
+
+
+def test_tests_that_fail_for_another_reason_are_not_run_again(make: Make) -> None:
+    step, seen = make({FILE: "def test_it():\n    assert False\n"}, {}), list[Event]()
+    assert found(step, asked(step), seen) == Findings()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("assert add(0, 0) is not None", True),
+        ("self.assertIsNotNone(add())", True),
+        ("assert not isinstance(add(), str)", True),
+        ("assert add() is None", False),
+        ("add()", False),
+    ],
+)
+def test_a_test_that_asks_what_kind_of_thing_it_got_may_pass_by_chance(body: str, *, expected: bool) -> None:
+    source = (
+        f"x = 1 is not None\n\n\nclass T:\n    def test_it(self):\n        {body}\n\n"
+        "    def test_other(self):\n        pass\n"
+    )
+    assert asks_by_kind(source, f"{FILE}::T::test_it[a-b]") == expected
+    assert not asks_by_kind(source, f"{FILE}::T::test_other")
+    assert not asks_by_kind(None, TARGET)

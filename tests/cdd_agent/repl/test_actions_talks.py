@@ -1,0 +1,217 @@
+"""Conversations outlive the program, can be shortened, and begun anew."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.agent.sessions import earlier_sessions
+from cdd_agent.errors import CddError, ExitCode, ModelError
+from cdd_agent.model.conversation import Text, Turn, Usage
+from tests.cdd_agent.repl.typed_prompt import Prompt
+from tests.fakes.demo import SLUG
+from tests.fakes.model import ScriptedModel, call, says
+
+ASKS = says(call("AskDeveloper", question="What should 1h90 be?", options=["150 minutes", "An error"]))
+CRITERIA = says(
+    call(
+        "UpdateSpec",
+        acceptance_criteria=['WHEN minutes("1h30") is called THE SYSTEM SHALL return 90'],
+    )
+)
+
+
+def scripted(*turns: Turn | CddError | KeyboardInterrupt, name: str = "some-model") -> ScriptedModel:
+    model = ScriptedModel(turns)
+    model.name = name
+    return model
+
+
+def texts(model: ScriptedModel) -> list[str]:
+    """What the last request says, message by message."""
+    return [
+        "".join(block.text for block in message.content if isinstance(block, Text))
+        for message in model.requests[-1].messages
+    ]
+
+
+def last_words(model: ScriptedModel) -> str:
+    """What the model was told last."""
+    return texts(model)[-1]
+
+
+def test_a_killed_session_is_gone_on_with_to_a_complete_spec(project: Path) -> None:
+    first = Prompt(project, model=scripted(ASKS))
+    first.says("/spec")
+    first.die()
+    model = scripted(CRITERIA, says("That can be tested."))
+    second = Prompt(project, model=model)
+    told = second.says("/resume")
+    assert "Going on with the session of " in told
+    assert f"/spec {SLUG}" in told
+    assert "What should 1h90 be?\n  1  150 minutes\n  2  An error\n" in told
+    assert model.requests == []
+    answered = second.says("2")
+    assert "The spec of minutes-lost is complete" in answered
+    assert "AskDeveloper" in str(model.requests[0].messages[1])
+    assert str(model.requests[0].messages[3]).endswith("An error'),))")
+
+
+def test_what_was_resumed_can_be_resumed_again(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.says("")
+    first.die()
+    second = Prompt(project, model=scripted(says("And for whom?")))
+    second.says("/resume")
+    second.says("For trains.")
+    second.die()
+    (only,) = earlier_sessions(project)
+    assert only.first_words == "For trains."
+    third = Prompt(project, model=scripted())
+    told = third.says("/resume")
+    assert "you  For trains.\nAnd for whom?" in told
+    assert third.where == ("spec", SLUG)
+
+
+def test_a_normal_exit_can_be_resumed_by_its_id(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.says("/exit")
+    first.die()
+    name = first.crew.transcript.id
+    second = Prompt(project, model=scripted())
+    assert "What is it for?" in second.says(f"/resume {name}")
+
+
+def test_an_answer_that_was_cut_off_is_told(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?"), ModelError("Gone.", hint="wait")))
+    first.says("/spec")
+    first.says("For trains.")
+    first.die()
+    second = Prompt(project, model=scripted(says("Trains, then.")))
+    told = second.says("/resume")
+    assert told.index("What is it for?") < told.index("you  For trains.") < told.index("That has no answer yet")
+    second.says("For trains, I said.")
+    assert second.code == ExitCode.DONE
+
+
+def test_all_conversations_of_the_session_come_back(finished: Path) -> None:
+    first = Prompt(finished, model=scripted(says("Which part?"), says("Nothing to change.")))
+    first.says("/spec")
+    first.says("It is wrong.")
+    first.says("/plan")
+    first.die()
+    model = scripted(says("Yes, that part."))
+    second = Prompt(finished, model=model)
+    second.says("/resume")
+    assert second.where == ("plan", SLUG)
+    second.says("/spec")
+    second.says("The first.")
+    assert "Which part?" in texts(model)
+
+
+def test_the_executor_is_opened_where_its_state_is(finished: Path) -> None:
+    first = Prompt(finished)
+    first.says("/exec")
+    first.die()
+    told = Prompt(finished).says("/resume")
+    assert f"/exec {SLUG}" in told
+    assert "nothing is left to do" in told
+
+
+def test_another_model_goes_on_and_that_is_said(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.die()
+    second = Prompt(project, model=scripted(name="other-model"))
+    assert "It was held with some-model; other-model goes on with it." in second.says("/resume")
+
+
+def test_nothing_to_resume_is_told(project: Path) -> None:
+    prompt = Prompt(project)
+    assert "There is no earlier session to resume." in prompt.says("/resume")
+    assert prompt.code == ExitCode.USAGE
+    assert "There is no session 20260101-120000-bcd." in prompt.says("/resume 20260101-120000-bcd")
+
+
+def test_a_ticket_that_is_gone_is_told(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.die()
+    shutil.rmtree(project / "tickets" / SLUG)
+    second = Prompt(project)
+    assert f"There is no ticket '{SLUG}'" in second.says("/resume")
+    assert second.where == ("cdd", "")
+
+
+def test_a_summary_takes_the_conversation_s_place(project: Path) -> None:
+    model = scripted(says("What is it for?"), says("They asked what it is for."), says("Trains, then."))
+    prompt = Prompt(project, model=model)
+    prompt.says("/spec")
+    assert "goes on from a summary of" in prompt.says("/compact")
+    prompt.says("For trains.")
+    first, last = texts(model)
+    assert "They asked what it is for." in first
+    assert last.endswith("For trains.")
+    prompt.die()
+    again = Prompt(project, model=scripted())
+    again.says("/resume")
+    assert len(again.crew.transcript.id) > 0
+
+
+def test_a_long_conversation_is_shortened_by_itself(project: Path) -> None:
+    model = scripted(
+        replace(says("What is it for?"), usage=Usage(input_tokens=810_000)),
+        says("They asked what it is for."),
+        says("Trains, then."),
+        name="claude-haiku-5-5",
+    )
+    prompt = Prompt(project, model=model)
+    prompt.says("/spec")
+    told = prompt.says("For trains.")
+    assert "(810,000 tokens) goes on from a summary" in told
+    assert last_words(model).endswith("For trains.")
+
+
+def test_a_summary_that_fails_leaves_the_conversation(project: Path) -> None:
+    model = scripted(says("What is it for?"), ModelError("Gone.", hint="wait"), says("Trains, then."))
+    prompt = Prompt(project, model=model)
+    prompt.says("/spec")
+    assert "Gone." in prompt.says("/compact")
+    prompt.says("For trains.")
+    assert "What is it for?" in texts(model)
+
+
+def test_a_new_conversation_knows_nothing_of_the_old_one(project: Path) -> None:
+    model = scripted(says("What is it for?"), says("Hello."))
+    prompt = Prompt(project, model=model)
+    prompt.says("/spec")
+    assert "A new conversation" in prompt.says("/clear")
+    prompt.says("Hello?")
+    assert "What is it for?" not in str(texts(model))
+    assert "spec.yaml of the ticket" in texts(model)[0]
+
+
+def test_without_a_conversation_the_commands_say_why(finished: Path) -> None:
+    prompt = Prompt(finished, model=scripted())
+    assert "No agent is listening." in prompt.says("/clear")
+    prompt.says("/plan")
+    assert "Nothing was said yet" in prompt.says("/compact")
+
+
+def test_the_executor_has_nothing_to_clear_or_shorten(planned: Path) -> None:
+    prompt = Prompt(planned, model=scripted())
+    prompt.says("/exec")
+    assert "Each attempt of the Executor is a conversation of its own" in prompt.says("/clear")
+    assert "there is nothing to shorten" in prompt.says("/compact")
+    assert prompt.code == ExitCode.DONE
+
+
+def test_the_next_session_resumes_the_new_conversation_though_nothing_was_said_in_it(project: Path) -> None:
+    first = Prompt(project, model=scripted(says("What is it for?")))
+    first.says("/spec")
+    first.says("/clear")
+    first.die()
+    told = Prompt(project, model=scripted()).says("/resume")
+    assert "Nothing was said yet" in told
+    assert "What is it for?" not in told

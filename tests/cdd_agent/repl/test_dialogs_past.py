@@ -1,0 +1,129 @@
+"""What lies behind a run, at the prompt and on a narrow screen."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import ExitCode
+from cdd_agent.events import HandoffListed, RunStanding
+from cdd_agent.git.repository import CommitId
+from cdd_agent.repl.dialogs import show_history, show_standing
+from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
+from tests.cdd_agent.repl.typed_prompt import Prompt
+from tests.fakes.demo import captured
+
+ROW = HandoffListed(
+    ticket=SLUG,
+    cycle=3,
+    phase="GREEN",
+    following="GREEN",
+    result="CLOSED",
+    retries=2,
+    commit=CommitId("8ab2c01d11" * 4),
+    description="divides\x1b[2J two numbers",
+    error="assertion: 1 == 2\nand more",
+    reconstructed=True,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A project with a run of two cycles; never to be changed."""
+    return two_cycles(begun_in(tmp_path_factory.mktemp("run") / "project"))
+
+
+@pytest.fixture
+def ran(made: Run, tmp_path: Path) -> Run:
+    return copied(made, tmp_path / "project")
+
+
+def rows(told: str) -> list[str]:
+    return [" ".join(line.split()) for line in told.splitlines() if line.strip()]
+
+
+def test_a_failed_phase_has_its_error_in_the_row_and_nothing_that_acts_on_a_terminal() -> None:
+    with captured(width=120) as (screen, stream):
+        show_history([ROW], left_out=0, screen=screen)
+    assert rows(stream.getvalue()) == [
+        SLUG,
+        "cycle phase result retries commit test error",
+        "3 GREEN CLOSED 2 8ab2c01d11 divides two numbers (made up from the commit) assertion: 1 == 2",
+    ]
+
+
+def test_a_long_history_is_lines_with_the_same_words() -> None:
+    with captured(width=80) as (screen, stream):
+        show_history([ROW] * 1_000, left_out=0, screen=screen)
+    told = stream.getvalue().splitlines()
+    assert len(told) == 1_002
+    assert "\x1b" not in stream.getvalue()
+    assert told[-1].split()[:5] == ["3", "GREEN", "CLOSED", "2", "8ab2c01d11"]
+    assert told[-1].endswith("assertion: 1 == 2")
+
+
+def test_standing_tells_the_last_error_and_who_is_at_work() -> None:
+    stands = RunStanding(
+        run=ROW.ticket,
+        last=ROW,
+        completed=("a",),
+        pending=tuple("bcdefg"),
+        details=ROW.error,
+        at_work="pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
+        next="wait: it goes on by itself",
+    )
+    with captured(width=200) as (screen, stream):
+        show_standing(stands, screen=screen)
+    assert rows(stream.getvalue())[3:] == [
+        "tests 1 of 7 of the list are done",
+        "open b; c; d; and 3 more",
+        "error GREEN failed after 3 attempts: assertion: 1 == 2",
+        "and more",
+        "at work pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
+        "next wait: it goes on by itself",
+    ]
+
+
+def test_a_run_that_has_not_landed_anything_is_told_too() -> None:
+    stands = RunStanding(
+        run="tdd-add", last=None, completed=(), pending=(), details="no answer", at_work="", next="cdd tdd resume"
+    )
+    with captured(width=80) as (screen, stream):
+        show_standing(stands, screen=screen)
+    assert rows(stream.getvalue()) == [
+        "run tdd-add",
+        "cycle 1, PLAN: nothing has landed yet",
+        "error no answer",
+        "next cdd tdd resume (goes on with PLAN)",
+    ]
+
+
+def test_at_the_prompt_commands_are_told_as_they_are_typed_there(ran: Run) -> None:
+    prompt = Prompt(ran.root)
+    assert rows(prompt.says("/tdd"))[-1] == "next /tdd resume (goes on with PLAN)"
+    assert rows(prompt.says("/tdd status")) == rows(prompt.says("/tdd"))
+    assert len(rows(prompt.says("/tdd history -n 2"))) == 5
+    assert len(rows(prompt.says("/tdd history"))) == 10
+    assert "/tdd history -n 50" in prompt.says("/tdd history -n many")
+    assert "did you mean: /tdd history" in prompt.says("/tdd histroy")
+    assert "/tdd rollback COMMIT" in prompt.says("/tdd rollback")
+    assert "Nothing is wrong" in prompt.says("/tdd repair-notes")
+    assert "means nothing here" in prompt.says("/tdd repair-notes now")
+
+
+def test_at_the_prompt_a_rollback_is_asked_about(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = Prompt(ran.root)
+    monkeypatch.setattr("sys.stdin", io.StringIO("what?\nn\n"))
+    told = prompt.says(f"/tdd rollback {ran.commits['red 2']}")
+    assert told.count("[y/N]") == 2
+    assert "Nothing was changed." in told
+    assert ran.repository.head() == ran.commits["refactor 2"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    told = prompt.says(f"/tdd rollback {ran.commits['red 2']}")
+    assert "Go on with GREEN: /tdd resume" in told
+    assert "/tdd rollback --undo" in told
+    assert ran.repository.head() == ran.commits["red 2"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    prompt.says("/tdd rollback --undo")
+    assert prompt.code == ExitCode.DONE
+    assert ran.repository.head() == ran.commits["refactor 2"]

@@ -1,0 +1,131 @@
+"""The words of a review, over steps that really landed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.git.repository import Repository
+from cdd_agent.repl import dialogs
+from cdd_agent.repl.commands import at_prompt
+from cdd_agent.review.decision import Review
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work import state_file
+from tests.fakes.demo import SLUG, captured
+
+
+class Talk:
+    """A review, and what is printed of what is said to it."""
+
+    def __init__(self, folder: Path) -> None:
+        with captured(width=100) as (self.screen, self._shown):
+            self.review = Review(find(folder, SLUG), repository=Repository.find(folder), project=folder)
+        self.is_listening = True
+
+    def greets(self) -> str:
+        self.is_listening = dialogs.greet(self.review, screen=self.screen)
+        return self._shown.getvalue()
+
+    def says(self, words: str) -> str:
+        before = len(self._shown.getvalue())
+        self.is_listening = dialogs.say(self.review, words, screen=self.screen)
+        return self._shown.getvalue()[before:]
+
+
+def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
+    shown = Talk(finished).greets()
+    assert shown.startswith("Step 1/1  ")
+    assert "RED: gate open; its report is kept and unchanged" in shown
+    assert "GREEN: gate open at try 2; its report is kept and unchanged" in shown
+    assert "M durations/reading.py" in shown
+    assert "\n@@ -" in shown
+    assert shown.endswith("approve (a), next (n), previous (p), diff (d) [FILE] or exit; 1 left to review\n")
+
+
+def test_approving_the_last_open_step_ends_the_review(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    assert "Step 1 approved." in talk.says("a")
+    assert not talk.is_listening
+    again = Talk(finished)
+    assert "are approved." in again.greets()
+    assert not again.is_listening
+
+
+def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    path = talk.review.ticket.state_path
+    state = state_file.load(path)
+    assert state is not None
+    step = state.execution(1)
+    again = replace(step, commits={**step.commits, "refactor": step.base_commit or ""})
+    state_file.save(path, replace(state, step_executions={1: again}))
+    with pytest.raises(UsageError, match="Step 1 is not what was shown any more") as refused:
+        talk.says("a")
+    assert at_prompt(refused.value.hint) == f"look at it as it is now: /review {SLUG}"
+    assert talk.review.left == 1
+    path.unlink()
+    with pytest.raises(UsageError, match="not what was shown"):
+        talk.says("a")
+
+
+def test_a_step_that_is_not_completed_is_named_so(finished: Path) -> None:
+    with pytest.raises(UsageError, match="Step 7 is not completed") as refused:
+        Talk(finished).says("7")
+    assert refused.value.hint == "completed: 1"
+
+
+def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    shown = talk.says("diff durations/reading.py")
+    assert shown.count("M durations/reading.py") == 1
+    assert "tests/" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("aprove", "did you mean approve?"),
+        ("diff durations/readng.py", "did you mean: diff durations/reading.py"),
+        ("seven", "It knows: approve"),
+        ("approve everything", "did you mean approve?"),
+    ],
+)
+def test_what_is_not_known_names_the_nearest(finished: Path, words: str, hint: str) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    with pytest.raises(UsageError) as refused:
+        talk.says(words)
+    assert hint in refused.value.hint
+
+
+def test_exit_leaves_and_decides_nothing(finished: Path) -> None:
+    talk = Talk(finished)
+    talk.greets()
+    talk.says("exit")
+    assert not talk.is_listening
+    assert talk.review.left == 1
+
+
+def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
+    with pytest.raises(UsageError, match="so there is nothing to review") as refused:
+        Talk(project)
+    assert refused.value.hint == f"cdd exec {SLUG}"
+
+
+def test_a_commit_that_was_replaced_since_is_told(finished: Path) -> None:
+    assert "not in the history" not in Talk(finished).greets()
+    repository = Repository.find(finished)
+    repository.git("update-ref", "HEAD", repository.git("rev-parse", "HEAD~1").strip())
+    shown = Talk(finished).greets()
+    assert shown.count("not in the history of HEAD any more") == 1
+
+
+def test_a_step_without_a_commit_says_so(finished: Path) -> None:
+    talk = Talk(finished)
+    by_hand = replace(talk.review.step, commits=(), files=())
+    talk.review.steps = (by_hand,)
+    assert "no commit: it was marked as done by hand" in talk.greets()

@@ -1,0 +1,91 @@
+"""The words that move the Executor, over a real plan whose only step failed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.repl import executor_view
+from cdd_agent.tickets.ticket import find
+from cdd_agent.work.state import Status
+from cdd_agent.workflows.execution.executor import Executor
+from tests.fakes.demo import SLUG, ProjectCrew, captured
+
+
+class Talk:
+    """The Executor, and what is printed of what is said to it."""
+
+    def __init__(self, project: Path) -> None:
+        with captured(width=200) as (self.screen, self._shown):
+            crew = ProjectCrew(project, screen=self.screen)
+        self.executor: Executor = crew.executor(find(project, SLUG))
+        self.is_listening = True
+
+    def greets(self) -> str:
+        self.is_listening = executor_view.greet(self.executor, screen=self.screen)
+        return self._shown.getvalue()
+
+    def says(self, words: str) -> str:
+        before = len(self._shown.getvalue())
+        self.is_listening = executor_view.say(self.executor, words, screen=self.screen)
+        return self._shown.getvalue()[before:]
+
+
+@pytest.fixture
+def failed(finished: Path) -> Talk:
+    path = find(finished, SLUG).state_path
+    state = json.loads(path.read_text(encoding="utf-8"))
+    state["step_executions"]["1"] |= {"status": "failed", "error": "GREEN was refused 3 times"}
+    path.write_text(json.dumps(state | {"status": "failed"}), encoding="utf-8")
+    return Talk(finished)
+
+
+def test_a_finished_plan_is_shown_and_nobody_listens(finished: Path) -> None:
+    talk = Talk(finished)
+    assert "1 of 1 steps are completed; nothing is left to do." in talk.greets()
+    assert not talk.is_listening
+    assert executor_view.step_in_work(talk.executor) == ""
+
+
+def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
+    greeting = failed.greets()
+    assert "Step 1 failed: GREEN was refused 3 times" in greeting
+    assert greeting.endswith("Step 1/1 failed and was rolled back. Type: retry, skip, status, exit\n")
+    assert failed.is_listening
+    assert executor_view.step_in_work(failed.executor) == "1/1"
+
+
+def test_a_failed_step_is_not_passed_over(failed: Talk) -> None:
+    with pytest.raises(UsageError) as refused:
+        failed.says("")
+    assert refused.value.hint == "retry, skip or exit"
+
+
+def test_an_unknown_word_names_the_nearest(failed: Talk) -> None:
+    with pytest.raises(UsageError) as refused:
+        failed.says("statsu")
+    assert "did you mean status?" in refused.value.hint
+
+
+def test_status_shows_the_steps_again(failed: Talk) -> None:
+    assert "✘ failed" in failed.says("st")
+
+
+def test_exit_leaves_the_executor(failed: Talk) -> None:
+    assert "/exec comes back" in failed.says("exit")
+    assert not failed.is_listening
+
+
+def test_skip_leaves_the_failed_step_out(failed: Talk) -> None:
+    assert "• Step 1 skipped: skipped by the user" in failed.says("skip")
+    assert failed.executor.state.execution(1).status == Status.SKIPPED
+
+
+def test_after_the_last_step_was_skipped_it_can_still_be_tried(failed: Talk) -> None:
+    failed.greets()
+    assert failed.says("skip").endswith("Nothing is left but what was skipped, step 1. Type: retry 1, done 1, exit\n")
+    assert failed.is_listening
+    again = Talk(failed.executor.ticket.folder.parent.parent)
+    again.greets()
+    assert again.is_listening

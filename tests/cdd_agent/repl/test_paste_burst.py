@@ -1,0 +1,52 @@
+"""What arrives at once is a paste; what is typed is not."""
+
+import pytest
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+
+from cdd_agent.repl.paste import as_pastes, as_sent_by_a_line
+
+
+def pressed(text: str) -> list[KeyPress]:
+    keys: list[KeyPress] = []
+    parser = Vt100Parser(keys.append)
+    parser.feed(text)
+    parser.flush()
+    return keys
+
+
+def told(keys: list[KeyPress]) -> list[str]:
+    """The keys, a paste as its text in angle brackets."""
+    return [f"<{key.data}>" if key.key == "<bracketed-paste>" else key.key for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("burst", "read"),
+    [
+        ("ab\r", ["a", "b", "c-m"]),
+        ("\r\r", ["c-m", "c-m"]),
+        ("a\r\r", ["a", "c-m", "c-m"]),
+        ("a\nb\r", ["<a\nb>", "c-m"]),
+        ("a\rb\r", ["<a\nb>", "c-m"]),
+        ("a\r\nb\r\n", ["<a\nb>", "c-j"]),
+        ("a\rb", ["<a\nb>"]),
+        ("if x:\r\ty\r", ["<if x:\n\ty>", "c-m"]),
+        ("/st\t\r", ["/", "s", "t", "c-i", "c-m"]),
+        ("\x1b[A\r", ["up", "c-m"]),
+        ("a\x1b\rb", ["<a\nb>"]),
+        ("\x1b\r", ["c-j"]),
+        ("x" * 40, [f"<{'x' * 40}>"]),
+        ("\x1b[200~a\rb\x1b[201~\r", ["<a\rb>", "c-m"]),
+        ("日本\r語\r", ["<日本\n語>", "c-m"]),
+        ("a\rb\x03", ["<a\nb>", "c-c"]),
+    ],
+)
+def test_text_that_nobody_has_typed_is_one_paste(burst: str, read: list[str]) -> None:
+    assert told(as_pastes(pressed(burst))) == read
+
+
+@pytest.mark.parametrize(
+    ("waiting", "read"), [("a\n", ["a", "c-m"]), ("a\nb\n", ["a", "c-j", "b", "c-m"]), ("ab", ["a", "b"])]
+)
+def test_an_enter_pressed_before_the_prompt_was_there_is_one(waiting: str, read: list[str]) -> None:
+    assert told(as_sent_by_a_line(pressed(waiting))) == read

@@ -1,0 +1,80 @@
+"""What a person is asked, and what counts as yes."""
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.config.settings import CONFIG_FILE, DEFAULT_MODEL
+from cdd_agent.config.trust import Offer
+from cdd_agent.repl.question import MOST_LINES, may_take_effect
+from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
+from tests.fakes.demo import captured
+
+OFFER = Offer(subject="settings", source=".cdd/config.yaml", shown=("model: x", "max_turns: 3"), content=b"")
+
+
+def asked(offer: Offer, typed: str, *, monkeypatch: pytest.MonkeyPatch, changed: bool = False) -> tuple[bool, str]:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    with captured() as (screen, stream):
+        answer = may_take_effect(offer, changed, screen=screen)
+    return answer, stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("what?\ny\n", True), ("yse\n\n", False)],
+)
+def test_only_yes_is_yes(typed: str, answer: bool, *, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(OFFER, typed, monkeypatch=monkeypatch)[0] is answer
+
+
+def test_no_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        asked(OFFER, "", monkeypatch=monkeypatch)
+
+
+def test_what_would_take_effect_is_shown_and_what_happens_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, shown = asked(OFFER, "n\n", monkeypatch=monkeypatch)
+    assert shown.startswith("This repository brings settings for cdd, in .cdd/config.yaml:\n  │ model: x\n")
+    assert "If you say no, the defaults are used" in shown
+    assert "changed" not in shown
+
+
+def test_a_change_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "It has changed since you decided" in asked(OFFER, "n\n", monkeypatch=monkeypatch, changed=True)[1]
+
+
+def test_nothing_that_is_shown_can_hide_or_forge_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    tricks = ("\x1b[2J\x1b[1;1Hmodel: safe", "a" * 500 + "rm -rf", "x\u202ey", "[bold]model[/bold]", "a\rb")
+    _, shown = asked(replace(OFFER, shown=tricks), "n\n", monkeypatch=monkeypatch)
+    assert "\x1b" not in shown
+    assert "\r" not in shown
+    assert "x<U+202E>y" in shown
+    assert "[bold]model[/bold]" in shown
+    assert "a…\n" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_is_too_long_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = tuple(f"line {number}" for number in range(MOST_LINES + 4))
+    _, shown = asked(replace(OFFER, shown=lines), "n\n", monkeypatch=monkeypatch)
+    assert f"line {MOST_LINES - 1}\n" in shown
+    assert f"line {MOST_LINES}\n" not in shown
+    assert "and 4 more lines; read all of .cdd/config.yaml" in shown
+
+
+@needs_tmux
+@pytest.mark.parametrize(("key", "model"), [("y", "some-model"), ("n", DEFAULT_MODEL)])
+def test_a_question_at_a_real_terminal(project: Path, tmp_path: Path, *, key: str, model: str) -> None:
+    (project / CONFIG_FILE).parent.mkdir()
+    (project / CONFIG_FILE).write_text("model: some-model\n")
+    window = Window(tmp_path / "tmux", project)
+    try:
+        window.screen_with("│ model: some-model", "Let it take effect? [y/N]")
+        window.type(key, "Enter")
+        window.screen_with(f" cdd | {model}", "/help  Ctrl-D leaves")
+    finally:
+        window.close()

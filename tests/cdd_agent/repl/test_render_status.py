@@ -1,0 +1,96 @@
+"""Where tickets and steps stand."""
+
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.errors import DocumentError
+from cdd_agent.repl.render import show_steps, show_ticket, show_tickets
+from cdd_agent.tickets.ticket import all_tickets, create, find
+from cdd_agent.work.state import (
+    AttemptRecord,
+    RunState,
+    Status,
+    StepKey,
+    fail_step,
+    pending_steps,
+    record_attempt,
+    start_step,
+)
+from tests.fakes.demo import SLUG, captured
+
+KEYS = (StepKey(number=1, title="One", text_sha256="a"), StepKey(number=2, title="Two", text_sha256="b"))
+NEW = RunState(ticket_slug="t", started_at="2026-01-31T12:00:00Z", step_executions=pending_steps(KEYS))
+
+
+def told(project: Path, slug: str, *, width: int = 100) -> str:
+    with captured(width) as (screen, shown):
+        show_ticket(find(project, slug), screen=screen)
+    return shown.getvalue()
+
+
+def test_a_finished_ticket_shows_its_gates_and_commits(finished: Path) -> None:
+    text = told(finished, SLUG)
+    assert text.splitlines()[0] == "minutes-lost  Minutes without a unit are lost"
+    assert text.splitlines()[1].split() == ["step", "title", "status", "red", "green", "refactor"]
+    row = text.splitlines()[2].split()
+    assert row[:7] == ["1", "Minutes", "after", "hours", "need", "no", "unit"]
+    assert row[7:11] == ["✔", "completed", "1✔", row[10]]
+    assert [part for part in row[9:] if "✔" in part] == ["1✔", "2✔", "1✔"]
+    assert "13,425 tokens read, 706 written" in text
+
+
+def test_a_narrow_terminal_shows_the_gates_without_commits(finished: Path) -> None:
+    row = told(finished, SLUG, width=60).splitlines()[2].split()
+    assert row[-5:] == ["✔", "completed", "1✔", "2✔", "1✔"]
+
+
+def test_each_stage_names_the_next_command(project: Path, finished: Path) -> None:
+    create(project, "new-one", title="New one", type="feature")
+    assert "cdd spec new-one" in told(project, "new-one")
+    ticket = find(finished, SLUG)
+    ticket.state_path.unlink()
+    assert "next   cdd exec minutes-lost" in told(finished, SLUG)
+    assert "Minutes after hours need no unit" in told(finished, SLUG)
+    ticket.plan_path.unlink()
+    assert "next   cdd plan minutes-lost" in told(finished, SLUG)
+
+
+def test_all_tickets_are_listed_with_how_far_they_are(finished: Path) -> None:
+    create(finished, "new-one", title="New one", type="feature")
+    with captured() as (screen, shown):
+        show_tickets(all_tickets(finished), screen=screen)
+    _, first, second = shown.getvalue().splitlines()
+    assert first.split()[-4:] == ["yes", "1", "of", "1"]
+    assert second.split()[:3] == ["new-one", "New", "one"]
+    assert "missing" in second
+
+
+def test_a_ticket_that_is_not_valid_hides_no_other(finished: Path) -> None:
+    create(finished, "a-broken-one", title="Broken", type="bug").spec_path.write_text("x = [", encoding="utf-8")
+    with captured(width=120) as (screen, shown):
+        show_tickets(all_tickets(finished), screen=screen)
+    text = " ".join(shown.getvalue().split())
+    assert "a-broken-one not valid; cdd status a-broken-one" in text
+    assert "minutes-lost Minutes without a unit" in text
+    with pytest.raises(DocumentError):
+        told(finished, "a-broken-one")
+
+
+def test_a_project_without_tickets_says_how_to_make_one() -> None:
+    with captured() as (screen, shown):
+        show_tickets((), screen=screen)
+    assert "cdd new SLUG" in shown.getvalue()
+
+
+def test_a_failed_step_shows_why_and_which_gate_stayed_closed() -> None:
+    state = start_step(NEW, KEYS[0], now="2026-01-31T12:00:00Z")
+    state = record_attempt(state, 1, attempt=AttemptRecord(phase="red", number=1, verdict="closed"))
+    state = fail_step(state, 1, error="RED was \x1b[31mrefused", now="2026-01-31T12:00:00Z")
+    with captured() as (screen, shown):
+        show_steps(state, screen=screen)
+    lines = shown.getvalue().splitlines()
+    assert lines[1].split() == ["1", "One", "✘", "failed", "1✘"]
+    assert lines[2].split() == ["2", "Two", "○", "pending"]
+    assert lines[3] == "Step 1 failed: RED was refused"
+    assert state.execution(1).status == Status.FAILED

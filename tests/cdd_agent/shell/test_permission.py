@@ -1,0 +1,321 @@
+"""What runs without a question, what a person is asked, what is remembered, and what happens where nobody is there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.config.trust import Approvals, Offer
+from cdd_agent.errors import UsageError
+from cdd_agent.shell.permission import Answer, Permission, Question
+from tests.fakes.approval import users_folder
+
+YES, ONCE, NO = Answer(verdict="always"), Answer(verdict="once"), Answer(verdict="no")
+
+
+class Person:
+    """Gives one answer to every question, and keeps the questions."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[Question] = []
+
+    def __call__(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return self.answer
+
+    @property
+    def parts(self) -> list[str]:
+        """What was asked about."""
+        return [question.line[question.start : question.end] for question in self.asked]
+
+
+Make = Callable[..., Permission]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "a.py").write_text("x = 1\n")
+    return made
+
+
+@pytest.fixture
+def make(folder: Path, tmp_path: Path) -> Make:
+    def make(person: Person | None = None, *, level: str = "none", asks_all: bool = False) -> Permission:
+        return Permission(
+            root=folder,
+            level=level,
+            approvals=Approvals(folder, environment=users_folder(tmp_path)),
+            ask=person,
+            tell=lambda text: None,
+            asks_all=asks_all,
+        )
+
+    return make
+
+
+# Somebody is there.
+
+
+@pytest.mark.parametrize("line", ["ls -la | head", "pytest -q", "mkdir new && echo x > new/x", "git status"])
+def test_reading_testing_and_writing_in_the_project_need_no_question(line: str, make: Make) -> None:
+    person = Person(NO)
+    assert make(person).refusal_of_command(line) is None
+    assert person.asked == []
+
+
+def test_another_command_is_asked_about_once_and_kept_for_the_project(make: Make) -> None:
+    first, later = Person(YES), Person(NO)
+    assert make(first).refusal_of_command("npm test") is None
+    assert first.parts == ["npm test"]
+    assert make(later).refusal_of_command("npm   'test'") is None
+    assert later.asked == []
+
+
+def test_once_is_not_kept(make: Make) -> None:
+    person = Person(ONCE)
+    permission = make(person)
+    assert permission.refusal_of_command("npm test") is None
+    assert permission.refusal_of_command("npm test") is None
+    assert len(person.asked) == 2
+
+
+def test_each_part_of_a_line_is_asked_about_by_itself_and_those_that_are_kept_are_not(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    assert permission.refusal_of_command("npm ci && ls && npm test; npm ci") is None
+    assert person.parts == ["npm ci", "npm test"]
+    assert permission.refusal_of_command("npm test || npm ci") is None
+    assert permission.refusal_of_command("npm test && make") is None
+    assert person.parts == ["npm ci", "npm test", "make"]
+
+
+@pytest.mark.parametrize("other", ["npm test --force", "cd src && npm test", "npm test > out", "CI=1 npm test"])
+def test_a_variant_is_another_command(other: str, make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    permission.refusal_of_command("npm test")
+    permission.refusal_of_command(other)
+    assert len(person.asked) == 2
+
+
+def test_what_a_variable_holds_is_part_of_what_was_allowed(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    permission.refusal_of_command("x=one; npm $x")
+    permission.refusal_of_command("x=one; npm $x")
+    assert len(person.asked) == 1
+    permission.refusal_of_command("x=two; npm $x")
+    assert len(person.asked) == 2
+
+
+def test_a_no_is_told_to_the_model_with_its_reason_and_asked_again_the_next_time(make: Make) -> None:
+    person = Person(Answer(verdict="no", reason="use pytest instead"))
+    permission = make(person)
+    refusal = permission.refusal_of_command("ls && npm test")
+    assert refusal is not None
+    assert refusal.startswith(
+        "Refused, and nothing of the command was run: `npm test`: the developer said no: use pytest"
+    )
+    permission.refusal_of_command("npm test")
+    assert len(person.asked) == 2
+
+
+def test_after_a_no_nothing_more_of_the_line_is_asked_about(make: Make) -> None:
+    person = Person(NO)
+    make(person).refusal_of_command("npm ci && npm test")
+    assert person.parts == ["npm ci"]
+
+
+@pytest.mark.parametrize("line", ["git reset --hard", "rm -rf src", "echo x > a.py", "git stash", "bash -c 'rm a.py'"])
+def test_what_loses_work_is_asked_about_every_time(line: str, make: Make) -> None:
+    person = Person(YES)
+    permission = make(person)
+    assert permission.refusal_of_command(line) is None
+    assert permission.refusal_of_command(line) is None
+    assert len(person.asked) == 2
+    assert person.asked[0].loses
+
+
+def test_a_new_or_an_empty_file_loses_nothing(folder: Path, make: Make) -> None:
+    person = Person(NO)
+    (folder / "empty.py").touch()
+    assert make(person).refusal_of_command("echo x > empty.py; echo x > new.py") is None
+    assert make(person).refusal_of_command("echo x > a.py") is not None
+
+
+@pytest.mark.parametrize("line", ["echo x > /etc/passwd", "npm ci && touch ../x", "echo x > .git/config"])
+def test_what_reaches_outside_is_refused_and_nobody_is_asked(line: str, make: Make) -> None:
+    person = Person(YES)
+    assert make(person).refusal_of_command(line) is not None
+    assert make(None, level="bwrap").refusal_of_command(line) is not None
+    assert person.asked == []
+
+
+def test_a_question_that_is_broken_off_goes_through(make: Make) -> None:
+    def breaks_off(_: Question) -> Answer:
+        raise KeyboardInterrupt
+
+    permission = make()
+    permission.ask = breaks_off
+    with pytest.raises(KeyboardInterrupt):
+        permission.refusal_of_command("npm test")
+
+
+def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
+    told: list[str] = []
+    person = Person(YES)
+    inside = Approvals(folder, environment={"XDG_STATE_HOME": str(folder / "state")})
+    permission = Permission(root=folder, level="none", approvals=inside, ask=person, tell=told.append)
+    assert permission.refusal_of_command("npm test") is None
+    assert permission.refusal_of_command("npm test") is None
+    assert len(person.asked) == 2
+    assert "not remembered" in told[0]
+
+
+def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(folder: Path, tmp_path: Path) -> None:
+    class Busy(Approvals):
+        def record(self, offer: Offer, *, approved: bool) -> None:
+            raise UsageError("Another decision is already going on.", hint="wait for it to end")
+
+    told: list[str] = []
+    approvals = Busy(folder, environment={"XDG_STATE_HOME": str(tmp_path / "state")})
+    permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), tell=told.append)
+    assert permission.refusal_of_command("npm test") is None
+    assert "Another decision is already going on" in told[0]
+
+
+# The user wants to be asked about everything.
+
+
+def test_writing_and_testing_can_be_asked_about_once_for_the_project(make: Make) -> None:
+    person = Person(YES)
+    permission = make(person, asks_all=True)
+    assert permission.refusal_of("write") is None
+    assert permission.refusal_of("tests") is None
+    assert permission.refusal_of_command("touch x && pytest -q") is None
+    assert [question.kind for question in person.asked] == ["write", "tests"]
+    later = Person(NO)
+    assert make(later, asks_all=True).refusal_of("write") is None
+    assert later.asked == []
+
+
+def test_once_is_for_the_session_there(make: Make) -> None:
+    person = Person(ONCE)
+    permission = make(person, asks_all=True)
+    assert permission.refusal_of("write") is None
+    assert permission.refusal_of("write") is None
+    assert len(person.asked) == 1
+    assert make(Person(NO), asks_all=True).refusal_of("write") == (
+        "The developer does not let you write and change files of this project."
+    )
+
+
+def test_another_test_command_is_asked_about_again(make: Make) -> None:
+    make(Person(YES), asks_all=True).refusal_of("tests")
+    person = Person(YES)
+    permission = make(person, asks_all=True)
+    permission.test_command = "/other/python -m pytest"
+    permission.refusal_of("tests")
+    assert len(person.asked) == 1
+
+
+# Nobody is there.
+
+
+@pytest.mark.parametrize("level", ["none", "landlock", "bwrap", "docker"])
+@pytest.mark.parametrize(
+    "line", ["git reset --hard", "rm -rf src", "ls; git clean -fd", "echo x > a.py", "git push -f"]
+)
+def test_what_loses_work_never_runs(line: str, level: str, *, make: Make) -> None:
+    refusal = make(level=level).refusal_of_command(line)
+    assert refusal is not None
+    assert "nobody is there to ask" in refusal
+
+
+@pytest.mark.parametrize("level", ["none", "landlock", "bwrap"])
+def test_reading_testing_and_writing_go_on(level: str, make: Make) -> None:
+    assert make(level=level, asks_all=True).refusal_of_command("ls && pytest -q; mkdir new") is None
+    assert make(level=level, asks_all=True).refusal_of("write") is None
+
+
+@pytest.mark.parametrize(("level", "runs"), [("docker", True), ("bwrap", True), ("landlock", False), ("none", False)])
+def test_another_command_runs_only_where_it_is_shut_in(level: str, runs: bool, *, make: Make) -> None:
+    refusal = make(level=level).refusal_of_command("npm test")
+    assert (refusal is None) is runs
+    if refusal is not None:
+        assert "--sandbox bwrap" in refusal
+
+
+def test_what_was_allowed_at_the_prompt_runs_unattended(make: Make) -> None:
+    make(Person(YES)).refusal_of_command("npm test")
+    assert make(level="none").refusal_of_command("npm test") is None
+    assert make(level="none").refusal_of_command("npm test --force") is not None
+
+
+# Links that lead out of the project.
+
+
+@pytest.fixture
+def outside(folder: Path, tmp_path: Path) -> Path:
+    made = tmp_path / "elsewhere"
+    made.mkdir()
+    (made / "kept.txt").write_text("kept\n")
+    (folder / "link").symlink_to(made)
+    (folder / "src").mkdir()
+    (folder / "inner").symlink_to("src")
+    return made
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm link/kept.txt",
+        "rm -rf link/",
+        "rm link/../elsewhere/kept.txt",
+        "echo x > link/new.txt",
+        "echo x >> link/kept.txt",
+        "cp a.py link",
+        "mv a.py link/",
+        "sed -i s/a/b/ link/kept.txt",
+        "touch link/new",
+        "cd link && rm kept.txt",
+        "tee link/new.txt",
+    ],
+)
+def test_what_a_link_leads_out_of_the_project_is_not_written(line: str, make: Make, outside: Path) -> None:
+    person = Person(YES)
+    assert "leads out of the project" in (make(person).refusal_of_command(line) or "")
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("line", ["cat link/kept.txt", "ls link", "cd link", "grep -r x link/"])
+def test_what_a_link_leads_out_of_the_project_is_read_only_after_a_question(
+    line: str, make: Make, outside: Path
+) -> None:
+    person = Person(NO)
+    assert make(person).refusal_of_command(line)
+    assert person.parts == [line]
+
+
+def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
+    person = Person(ONCE)
+    assert make(person).refusal_of_command("rm link") is None
+    assert [question.loses for question in person.asked] == ["what it names would be removed"]
+
+
+@pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
+def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, outside: Path) -> None:
+    assert make(None).refusal_of_command(line) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x\nYou have allowed this.\n" * 200])
+def test_a_name_in_the_question_is_one_short_line(name: str, make: Make) -> None:
+    person = Person(NO)
+    make(person).refusal_of_command(f'cat "/{name}"')
+    (question,) = person.asked
+    assert len(question.why) < 300
+    assert "\n" not in question.why
+    assert question.why.endswith("is not known to lie in the project")

@@ -1,0 +1,146 @@
+""""""
+
+from dataclasses import replace
+
+import pytest
+
+from cdd_agent.errors import EnvironmentMissing, ExitCode
+from cdd_agent.tdd import baseline, recovery
+from cdd_agent.tdd.baseline import Ground
+from cdd_agent.tdd.context import Kind, Phase, WorkItem
+from cdd_agent.tdd.verdict import of_run
+from cdd_agent.work.state import AttemptRecord, StepExecution
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project, item
+
+
+def begun(project: Project) -> StepExecution:
+    step = project.start().execution(1)
+    return replace(step, checkpoint=recovery.begin("sale", step, bench=project.bench(ScriptedModel([]))))
+
+
+def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Ground:
+    at = recovery.position(project.repository)
+    return baseline.lay(work, phase, step=step, at=at, bench=project.bench(ScriptedModel([])))
+
+
+def without_tests(project: Project) -> None:
+    project.git("rm", "--quiet", "-r", "tests")
+    project.git("commit", "--quiet", "-m", "no tests")
+
+
+@pytest.mark.parametrize(("kind", "phase"), [("docs", "green"), ("refactor", "refactor")])
+def test_a_step_that_adds_no_test_needs_some(project: Project, *, kind: Kind, phase: Phase) -> None:
+    without_tests(project)
+    with pytest.raises(EnvironmentMissing, match="No tests found") as missing:
+        lay(project, phase, step=begun(project), work=item(kind))
+    assert missing.value.exit_code == ExitCode.ENVIRONMENT
+    assert str(project.folder) in missing.value.happened
+    assert "test_*.py" in missing.value.happened
+    assert "--collect-only" in missing.value.hint
+
+
+def test_the_first_test_of_a_project_may_be_written_in_red(project: Project) -> None:
+    without_tests(project)
+    laid = lay(project, "red", step=begun(project), work=item())
+    assert laid.baseline.tests == ()
+
+
+def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Project) -> None:
+    project.write({"conftest.py": "raise SystemExit('no database')\n"})
+    with pytest.raises(EnvironmentMissing, match=r"cannot be run: (.|\n)*no database") as missing:
+        lay(project, "red", step=begun(project), work=item())
+    assert "-m pytest" in missing.value.hint
+
+
+def test_the_ground_is_the_same_after_the_work_has_begun(project: Project) -> None:
+    project.write({"mine.txt": "mine\n"})
+    step = begun(project)
+    first = lay(project, "red", step=step, work=item())
+    assert first.off_limits == {"mine.txt"}
+    project.write({"prices.py": "changed\n"})
+    runs = len(project.seen)
+    assert lay(project, "red", step=step, work=item()) == first
+    assert len(project.seen) == runs, "the tests are not run again"
+
+
+def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(project: Project) -> None:
+    step, bench = begun(project), project.bench(ScriptedModel([]))
+    first = lay(project, "red", step=step, work=item())
+    project.write({"tests/test_prices.py": "def test_total():\n    assert 1 == 2\n"})
+    step = replace(
+        step, checkpoint=bench.snapshots.take(recovery.checkpoint_ref("sale", step, name="x"), message="x").ref
+    )
+    (project.folder / first.baseline_path).write_text("{")
+    again = lay(project, "red", step=step, work=item())
+    assert [case.outcome for case in again.baseline.tests] == ["passed"]
+    assert "1 == 2" in (project.folder / "tests/test_prices.py").read_text()
+
+
+NOT_THERE = Failure("collect", "import_error", "test", "ImportError", "cannot import name 'mean'")
+
+
+def report(*cases: tuple[str, str], uncollected: tuple[str, ...] = ()) -> SuiteReport:
+    return SuiteReport(
+        complete=True,
+        exit_status=1,
+        nonce="",
+        python="3.11.7",
+        pytest="9.2.0",
+        rootdir="/p",
+        started_at="",
+        duration_s=1.0,
+        tests=tuple(Case(nodeid, outcome, nodeid.split("::", maxsplit=1)[0], 1, 0.1) for nodeid, outcome in cases),
+        collect_errors=tuple(CollectError(nodeid, NOT_THERE) for nodeid in uncollected),
+    )
+
+
+def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() -> None:
+    first = report(
+        ("tests/a.py::one", "passed"),
+        ("tests/a.py::old", "failed"),
+        ("tests/b.py::two", "failed"),
+        ("tests/b.py::gone", "passed"),
+        ("tests/sub/c.py::three", "skipped"),
+        uncollected=("tests/d.py",),
+    )
+    red = report(("tests/b.py::two", "error"), uncollected=("tests/a.py", "tests/sub/__init__.py"))
+    merged = baseline.with_tests_before(red, first=first)
+    assert [(case.nodeid, case.outcome) for case in merged.tests] == [
+        ("tests/b.py::two", "error"),
+        ("tests/a.py::one", "passed"),
+        ("tests/a.py::old", "failed"),
+        ("tests/sub/c.py::three", "skipped"),
+    ]
+    assert merged.old_failures == ("tests/a.py::old", "tests/b.py::two", "tests/d.py")
+    assert merged.collect_errors == red.collect_errors
+
+
+def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project) -> None:
+    old = "\n\ndef test_old():\n    assert total([1]) == 7\n"
+    tests = (project.folder / "tests/test_prices.py").read_text() + old
+    project.write({"tests/test_prices.py": tests})
+    step, bench, work = begun(project), project.bench(ScriptedModel([])), item(tests=("tests/test_prices.py",))
+    lay(project, "red", step=step, work=work)
+
+    new = "from prices import mean\n" + tests + "\n\ndef test_mean():\n    assert mean([1, 3]) == 2\n"
+    project.write({"tests/test_prices.py": new})
+    kept = recovery.report_path(step, "red-1", bench=bench)
+    bench.run_suite("all tests", keep=kept)
+    landed = AttemptRecord(
+        phase="red",
+        number=1,
+        verdict="open",
+        reasons=(),
+        report=str(kept.relative_to(project.folder)),
+        checkpoint=step.checkpoint or "",
+    )
+    step = replace(step, attempts=(landed,), commits={"red": "1"})
+    laid = lay(project, "green", step=step, work=work)
+
+    project.write({"prices.py": (project.folder / "prices.py").read_text() + "\n\ndef mean(prices):\n    return 2\n"})
+    run = bench.run_suite("all tests")
+    assert run.report is not None
+    judged = of_run(work, "green", report=run.report, baseline=laid.baseline)
+    assert judged.open, judged.reasons

@@ -1,0 +1,71 @@
+""""""
+
+import pytest
+
+from cdd_agent.tdd.cycle import Course, Trial, course, trial_of
+from pytest_tdd_agent.report import Case, Failure, SuiteReport
+
+
+def trial(*failing: str, codes: tuple[str, ...] = ("target_failed",), how: str = "1 != 2") -> Trial:
+    return Trial(
+        codes=frozenset(codes), failing=frozenset(failing), symptoms=frozenset((nodeid, how) for nodeid in failing)
+    )
+
+
+def after(*trials: Trial, failing_before: int = 1, most_alike: int = 3, is_strict: bool = False) -> Course:
+    return course(trials, failing_before=failing_before, most_alike=most_alike, is_strict=is_strict)
+
+
+def test_an_attempt_that_only_falls_short_is_gone_on_from() -> None:
+    assert after(trial("t")) is Course.REPAIR
+    assert after(trial("t"), trial("t", how="2 != 3")) is Course.REPAIR
+
+
+def test_the_same_failure_again_goes_back_to_the_beginning_and_once_more_is_no_progress() -> None:
+    assert after(trial("t"), trial("t")) is Course.ROLL_BACK
+    assert after(trial("t"), trial("t"), trial("t")) is Course.STOP
+    assert after(trial("t"), trial("t"), most_alike=2) is Course.STOP
+    assert after(trial("t"), trial("u"), trial("t"), most_alike=2) is Course.REPAIR, "not in a row"
+
+
+BROKE = ("target_failed", "broke_others")
+
+
+def test_what_breaks_more_than_it_mends_is_taken_back() -> None:
+    assert after(trial("t", "old", codes=BROKE)) is Course.ROLL_BACK
+    assert after(trial("old", codes=BROKE)) is Course.REPAIR, "as many fail as before"
+    assert after(trial("old", codes=BROKE), is_strict=True) is Course.ROLL_BACK
+    assert after(trial("t", "u", codes=("target_failed",))) is Course.REPAIR, "nothing that passed is broken"
+
+
+@pytest.mark.parametrize("code", ["tampered", "suspicious_code", "canary_failed", "special_cased"])
+def test_of_an_attempt_that_bends_the_tests_nothing_stays(code: str) -> None:
+    assert after(trial("t", codes=(code,))) is Course.ROLL_BACK
+
+
+def report(message: str) -> SuiteReport:
+    failure = Failure(phase="call", kind="assertion", origin="test", exception="AssertionError", message=message)
+    case = Case(nodeid="t", outcome="failed", file="t.py", line=1, duration_s=0, failure=failure)
+    return SuiteReport(
+        complete=True,
+        exit_status=1,
+        nonce="",
+        python="",
+        pytest="",
+        rootdir="",
+        started_at="",
+        duration_s=0,
+        tests=(case,),
+    )
+
+
+def test_the_same_error_is_known_whatever_its_addresses_and_times_are() -> None:
+    one = trial_of((), report("<A object at 0x7f01> took 0.31 s, not 2"))
+    assert one.symptoms == trial_of((), report("<A object at 0x7fff> took 12 s, not 2")).symptoms
+    assert one.symptoms != trial_of((), report("<A object at 0x7f01> took 0.31 s, not 3")).symptoms
+    assert one.failing == {"t"}
+
+
+def test_where_no_test_was_run_the_reasons_are_what_is_compared() -> None:
+    assert trial_of(("no_change: nothing",), None).symptoms == trial_of(("no_change: nothing",), None).symptoms
+    assert trial_of(("no_change: nothing",), None).codes == {"no_change"}

@@ -1,0 +1,168 @@
+""""""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cdd_agent.untrusted.paths import (
+    ENVIRONMENT_FOLDERS,
+    ENVIRONMENT_MARKS,
+    PRIVATE_FOLDERS,
+    SETTINGS_ENDINGS,
+    SETTINGS_FILES,
+    SETTINGS_FOLDERS,
+    must_not_appear,
+    private_part,
+    protected_by,
+    protected_paths,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (".git/config", ".git"),
+        ("sub/.GIT/hooks/x", ".GIT"),
+        (".cdd", ".cdd"),
+        ("a/GIT~1/config", "GIT~1"),
+        (".gitignore", None),
+        ("src/git/x.py", None),
+    ],
+)
+def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | None) -> None:
+    assert private_part(path) == part
+
+
+NEVER_OURS = (
+    *("lefthook.yml", "lefthook.yaml", "lefthook.toml", "lefthook.json", ".lefthook.yml", ".Lefthook.toml"),
+    *("lefthook-local.yml", ".lefthook-local.json", ".config/lefthook.yml", ".config/lefthook-local.toml"),
+    *(".overcommit.yml", ".husky/_/h", ".githooks/pre-commit", ".git-hooks/pre_commit/x.rb", "sub/.HUSKY/pre-push"),
+    *("project.code-workspace", "sub/Other.Code-Workspace", ".vs/tasks.vs.json", ".fleet/run.json"),
+    *(".gitea/workflows/a.yml", ".forgejo/workflows/a.yml", ".buildkite/pipeline.yml", ".drone.yml"),
+    *(".woodpecker.yml", ".woodpecker/a.yml", "bitbucket-pipelines.yml"),
+    *(".kiro/settings/mcp.json", ".amazonq/mcp.json", ".junie/mcp/mcp.json", "opencode.json", ".opencode/x"),
+    *("mise.toml", ".mise.toml", ".config/mise.toml", "sub/.config/mise/config.toml", ".mise/config.toml"),
+    *(".exrc", ".nvim.lua", ".nvimrc", ".pdbrc", ".dir-locals.el"),
+)
+"""Of other programs: what each of them starts, it is told in such a file."""
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("tickets/one/execution-state.json", "state of a ticket"),
+        ("tickets/one/Execution-State.json.bak", "state of a ticket"),
+        (".vscode/settings.json", "settings"),
+        ("packages/a/.VSCode/tasks.json", "settings"),
+        (".claude/settings.local.json", "settings"),
+        (".mcp.json", "settings"),
+        (".github/workflows/ci.yml", "settings"),
+        (".GitHub/Workflows/ci.yml", "settings"),
+        (".gitmodules", "settings"),
+        (".gitattributes", "settings"),
+        ("docs/.envrc", "settings"),
+        ("Jenkinsfile", "settings"),
+        ("src/evil.pth", "every Python"),
+        ("sitecustomize.py", "every Python"),
+        ("src/usercustomize/__init__.py", "every Python"),
+        ("sitecustomize.cpython-311-x86_64-linux-gnu.so", "every Python"),
+        (".venv/lib/python3.11/site-packages/pytest/__init__.py", "interpreter"),
+        ("tests/pyvenv.cfg", "interpreter"),
+        ("src/__pycache__/sale.cpython-311.pyc", "compiled code"),
+        (".pixi/envs/default/lib/python3.11/site-packages/_pytest/runner.py", "interpreter"),
+        (".Conda/bin/python", "interpreter"),
+        ("__pypackages__/3.11/lib/pytest/__init__.py", "interpreter"),
+        (".hatch/tests/bin/python", "interpreter"),
+        ("tools/conda-meta/history", "interpreter"),
+        *((name, "settings") for name in NEVER_OURS),
+    ],
+)
+def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> None:
+    reason = protected_by(path)
+    assert reason is not None
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "CLAUDE.md",
+        "AGENTS.md",
+        ".gitignore",
+        ".github/CODEOWNERS",
+        ".github/dependabot.yml",
+        "src/workflows/ci.py",
+        "conftest.py",
+        "pyproject.toml",
+        "src/venv_tools.py",
+        "src/sites.py",
+        ".gitea/issue_template.md",
+        ".config/app.toml",
+        "config/mise.toml.md",
+        "src/lefthook.py",
+        "src/env/settings.py",
+        "code-workspace",
+        "hooks/pre.py",
+    ],
+)
+def test_the_files_of_the_project_may_be_written(path: str) -> None:
+    assert protected_by(path) is None
+
+
+def test_the_reference_names_every_protected_name() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
+    names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *ENVIRONMENT_FOLDERS, *ENVIRONMENT_MARKS}
+    names |= {f"*{ending}" for ending in SETTINGS_ENDINGS}
+    names = {name for name in names if "lefthook" not in name} | {".lefthook", ".lefthook-local", "lefthook.yml"}
+    assert not [name for name in sorted(names) if f"`{name}`" not in reference]
+
+
+def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path: Path) -> None:
+    for name in (
+        ".git/config",
+        ".vscode/settings.json",
+        ".github/workflows/ci.yml",
+        "env/pyvenv.cfg",
+        "env/lib/.vscode/x",
+        "src/a.pth",
+        "src/sale.py",
+        "tickets/one/execution-state.json",
+        "vendor/lib/.git/config",
+        "node_modules/x/.vscode/y",
+        "src/__pycache__/a.pyc",
+        "conda/conda-meta/history",
+        ".pixi/envs/default/bin/python",
+        ".tox/py311/pyvenv.cfg",
+        "my.code-workspace",
+        "sub/.config/lefthook.yml",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".idea").symlink_to("src")
+    expected = (
+        ".git",
+        ".github/workflows",
+        ".idea",
+        ".pixi",
+        ".tox",
+        ".vscode",
+        "conda",
+        "env",
+        "my.code-workspace",
+        "src/a.pth",
+        "sub/.config/lefthook.yml",
+        "tickets/one/execution-state.json",
+        "vendor/lib/.git",
+    )
+    assert protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
+    absent = must_not_appear(tmp_path)
+    assert not [path for path in absent if os.path.lexists(path)]
+    usual = f"{tmp_path.name}.code-workspace"
+    for name in (".cdd", ".claude", "sitecustomize.py", ".config/lefthook.yml", "conda-meta", usual):
+        assert tmp_path / name in absent
+    assert not set(absent) & {tmp_path / ".git", tmp_path / ".idea"}
+
+
+def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
+    assert protected_paths(tmp_path / "gone") == ()

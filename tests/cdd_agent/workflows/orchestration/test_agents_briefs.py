@@ -1,0 +1,92 @@
+""""""
+
+import pytest
+
+from cdd_agent.errors import UsageError
+from cdd_agent.tdd.context import Progress
+from cdd_agent.workflows.orchestration import agents, test_list
+from cdd_agent.workflows.orchestration.feature import new
+from cdd_agent.workflows.orchestration.test_list import Choice
+from tests.fakes.project import Project
+
+LIST = test_list.parse("- [x] adds two\n- [x] adds zero (covered)\n- [ ] **Subtracts** two.\n- [ ] divides\n")
+CHOICE = Choice(description="subtracts two", test_file="tests/test_sum.py", impl_file="src/sum.py")
+
+
+def test_the_list_agent_knows_request_list_and_what_is_completed(project: Project) -> None:
+    feature = new(project.folder, "A calculator")
+    project.write({"test-list.md": "- [ ] adds zero\n"})
+    bench = project.bench(None)  # type: ignore[arg-type]
+    item = agents.plan_item(feature, 3, done={"adds two": False, "adds zero": True})
+    brief = agents.brief_for(bench.repository, bench.workspace)(item, "plan")
+    assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
+    assert "# The request\n\nA calculator" in brief.stated
+    assert "- adds two\n- adds zero (covered)\n" in brief.stated
+    assert brief.stated.endswith("# test-list.md\n\n- [ ] adds zero")
+    assert "## This phase: PLAN" in brief.rules
+    assert "## This phase" not in brief.role
+    assert brief.judge is not None
+
+
+def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Project) -> None:
+    feature = new(project.folder, "A calculator")
+    bench = project.bench(None)  # type: ignore[arg-type]
+    plan = agents.plan_item(feature, 3, done={"adds two": False})
+    item = agents.test_item(plan, CHOICE, feature=feature, entries=LIST)
+    assert (item.phases, item.tests, item.sources) == (
+        ("red", "green", "refactor"),
+        ("tests/test_sum.py",),
+        ("src/sum.py",),
+    )
+    assert item.title == "**Subtracts** two.", "as the list has it"
+    assert item.progress == Progress(
+        completed=("adds two",), pending=("**Subtracts** two.", "divides"), following="PLAN"
+    )
+    brief_for = agents.brief_for(bench.repository, bench.workspace)
+    assert [brief_for(item, phase).agent for phase in item.phases] == ["tester", "implementer", "refactorer"]
+    red = brief_for(item, "red")
+    assert (red.judge, red.settled) == (None, None)
+    assert "A calculator" in red.stated
+    assert "tests/test_sum.py" in red.stated
+    assert "## This phase: RED" in red.rules
+
+
+def test_an_answer_settles_what_the_commit_of_plan_is_about(project: Project) -> None:
+    plan = agents.plan_item(new(project.folder, "Fix the sum"), 1, done={"adds two": False, "adds zero": True})
+    assert (plan.kind, plan.told, plan.sources) == ("bug", "Fix the sum", ("test-list.md",))
+    chosen = agents.settled_by(plan, CHOICE, entries=LIST)
+    assert chosen.progress is not None
+    assert (chosen.tests, chosen.progress.following) == (("tests/test_sum.py",), "RED")
+    over = agents.settled_by(plan, None, entries=LIST)
+    assert (over.title, over.tests) == ("complete, 4 of 4 tests", ())
+    assert over.progress == Progress(completed=("adds two", "adds zero"), following="COMPLETE")
+
+
+def test_only_the_first_plan_tells_the_request(project: Project) -> None:
+    assert agents.plan_item(new(project.folder, "A sum"), 2, done={}).told == ""
+
+
+def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) -> None:
+    project.write({"inner/test-list.md": "- [ ] inner\n", "test-list.md": "- [ ] outer\n"})
+    project.git("add", ".")
+    project.git("commit", "-qm", "lists")
+    bench = project.bench(None)  # type: ignore[arg-type]
+    inner = type(bench.workspace)(project.folder / "inner")
+    assert [entry.text for entry in agents.committed_in(bench.repository, inner)] == ["inner"]
+    assert [entry.text for entry in agents.listed_in(bench.workspace)] == ["outer"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "too long"])
+def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(project: Project, kind: str) -> None:
+    workspace = project.bench(None).workspace  # type: ignore[arg-type]
+    agents.require_list(workspace)
+    path = project.folder / "test-list.md"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("README.md")
+        case _:
+            path.write_text("- [ ] x\n" * 100_000)
+    with pytest.raises(UsageError, match=r"test-list\.md, where the list of tests is kept, cannot be read: "):
+        agents.require_list(workspace)

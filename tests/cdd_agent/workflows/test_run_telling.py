@@ -1,0 +1,59 @@
+"""What is told of a run, whatever ends it."""
+
+import pytest
+
+from cdd_agent.events import Event, Notice, RunFinished, RunStarted
+from cdd_agent.work.state import RunState, Status
+from cdd_agent.workflows.run import told
+from tests.fakes.clock import FakeClock
+from tests.fakes.model import ScriptedModel
+from tests.fakes.project import Project
+
+
+def state(status: Status) -> RunState:
+    return RunState(ticket_slug="sale", started_at="2026-01-31T12:00:00Z", status=status)
+
+
+def names(seen: list[Event]) -> list[str]:
+    return [event.status if isinstance(event, RunFinished) else type(event).__name__ for event in seen]
+
+
+def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(project: Project) -> None:
+    bench, clock = project.bench(ScriptedModel(())), FakeClock()
+    settle = lambda: state(Status.COMPLETED)  # noqa: E731
+    with told("tdd", "sale", bench=bench, clock=clock, remarks=("mind the hooks",), settle=settle):
+        clock.sleep(7.0)
+    started, remark, finished = project.seen
+    assert isinstance(started, RunStarted)
+    assert isinstance(remark, Notice)
+    assert isinstance(finished, RunFinished)
+    assert (started.workflow, remark.text, finished.status, finished.duration_s) == (
+        "tdd",
+        "mind the hooks",
+        "completed",
+        7.0,
+    )
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_run_that_an_error_ends_is_finished_too(project: Project, error: type[BaseException]) -> None:
+    bench = project.bench(ScriptedModel(()))
+    with (
+        pytest.raises(error),
+        told("exec", "sale", bench=bench, clock=FakeClock(), remarks=(), settle=lambda: state(Status.FAILED)),
+    ):
+        raise error
+    assert names(project.seen) == ["RunStarted", "failed"]
+
+
+def test_a_state_that_cannot_be_kept_leaves_the_run_in_progress(project: Project) -> None:
+    def full() -> RunState:
+        raise OSError("No space left on device")
+
+    bench = project.bench(ScriptedModel(()))
+    with (
+        pytest.raises(OSError, match="No space"),
+        told("green", "sale", bench=bench, clock=FakeClock(), remarks=(), settle=full),
+    ):
+        pass
+    assert names(project.seen) == ["RunStarted", "in_progress"]
