@@ -206,15 +206,15 @@ class Written:
 _NAMES = ("open", "closed", "tool", "commit", "back", "note", "todo", "cut", "bar")
 
 SYMBOLS: Mapping[str, str] = dict(zip(_NAMES, "✔✘→●↶•○…│", strict=True))
-ASCII: Mapping[str, str] = dict(zip(_NAMES, "+x>*<-o~|", strict=True))
+ASCII_SYMBOLS: Mapping[str, str] = dict(zip(_NAMES, "+x>*<-o~|", strict=True))
 
 
 def symbols_for(encoding: str | None, *, besides: str = "") -> Mapping[str, str]:
-    """``SYMBOLS`` where a terminal of that encoding can show them, and what is shown ``besides``; else ``ASCII``."""
+    """Return ``SYMBOLS`` if the encoding has them and what is shown ``besides``, else ``ASCII_SYMBOLS``."""
     try:
         ("".join(SYMBOLS.values()) + besides).encode(encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
-        return ASCII
+        return ASCII_SYMBOLS
     return SYMBOLS
 
 

@@ -35,7 +35,7 @@ from cdd_agent.testrun.access import fit
 
 TIMEOUT_S = 30.0
 SCHEMA = 3
-MAX_SIZE_BYTES = 1_000_000
+MAX_ANSWERS_BYTES = 1_000_000
 """Of the file of answers."""
 MOST_KEPT = 100
 """Answers, one for a project; the oldest go first."""
@@ -155,7 +155,7 @@ class Probe:
             return ()
         path = self._kept_in / "interpreters.json"
         try:
-            data = read_ordinary(path, limit_bytes=MAX_SIZE_BYTES)
+            data = read_ordinary(path, limit_bytes=MAX_ANSWERS_BYTES)
             about = path.lstat()
             file = msgspec.json.decode(data, type=_Answers)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -170,7 +170,7 @@ class Probe:
             with exclusive(folder / "interpreters.lock", purpose="Another look at an interpreter", wait_s=2):
                 others = [kept for kept in self._kept() if kept.project != made.project]
                 answers = (*others[1 - MOST_KEPT :], made)
-                while len(data := msgspec.json.encode(_Answers(schema=SCHEMA, answers=answers))) > MAX_SIZE_BYTES:
+                while len(data := msgspec.json.encode(_Answers(schema=SCHEMA, answers=answers))) > MAX_ANSWERS_BYTES:
                     answers = answers[1:]
                 write_atomic(folder / "interpreters.json", data, mode=0o600)
 
@@ -240,7 +240,7 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 FOLDERS = (".venv", "venv", "env")
-ENVIRONMENTS_MAX_SIZE_BYTES = 4_000_000
+MAX_FILE_BYTES = 4_000_000
 """Of a file of the project that is looked into."""
 
 _READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
@@ -331,7 +331,7 @@ def _plain(rule: str, folder: Path) -> Iterator[Candidate]:
 def _pdm(project: Path) -> Iterator[Candidate]:
     """What ``.pdm-python`` names, if by its name it is a Python: it is a file of the project like any other."""
     try:
-        told = read_ordinary(project / ".pdm-python", limit_bytes=ENVIRONMENTS_MAX_SIZE_BYTES, through_links=True)
+        told = read_ordinary(project / ".pdm-python", limit_bytes=MAX_FILE_BYTES, through_links=True)
         python = Path(told.decode("utf-8").strip())
     except (OSError, UnicodeDecodeError):
         return
@@ -375,7 +375,7 @@ def toml(path: Path) -> dict[str, object]:
 def content_of(path: Path) -> bytes:
     """What is in a file of the project, nothing if it cannot be read."""
     try:
-        return read_ordinary(path, limit_bytes=ENVIRONMENTS_MAX_SIZE_BYTES, through_links=True)
+        return read_ordinary(path, limit_bytes=MAX_FILE_BYTES, through_links=True)
     except OSError:
         return b""
 
@@ -524,7 +524,7 @@ def _install(python: Path) -> str:
     """The command that installs a package for ``python``; environments that uv makes have no pip."""
     told = python.parent.parent / "pyvenv.cfg"
     try:
-        is_uvs = b"\nuv = " in read_ordinary(told, limit_bytes=ENVIRONMENTS_MAX_SIZE_BYTES, through_links=True)
+        is_uvs = b"\nuv = " in read_ordinary(told, limit_bytes=MAX_FILE_BYTES, through_links=True)
     except OSError:
         is_uvs = False
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"

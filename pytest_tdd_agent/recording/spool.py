@@ -85,7 +85,7 @@ class AppendedFile:
         close(self._descriptor)
 
 
-_PASSED = b'{"event":"test","outcome":"passed"}\n'
+_PASSED_LINE = b'{"event":"test","outcome":"passed"}\n'
 _quote = encode_basestring_ascii
 
 
@@ -116,7 +116,7 @@ class Stream:
         if nodeid != self._last_begun:
             self.send("test", nodeid=nodeid, outcome=outcome)
         elif outcome == "passed":
-            self._file.write(_PASSED)
+            self._file.write(_PASSED_LINE)
         else:
             self.send("test", outcome=outcome)
 
@@ -238,7 +238,7 @@ class Tally:
 
 
 _LINES_A_WRITE = 256
-_SPOOL_PASSED = '","outcome":"passed","file":"'
+_PASSED_KEYS = '","outcome":"passed","file":"'
 """In the line of a test that passed, and in no other: quotes inside a node id are escaped."""
 _AT_ONCE = '"reruns":0,"failure":null}'
 """At the end of the line of a test that passed, unless it has been run again."""
@@ -296,7 +296,7 @@ class Spool:
         with self._file.path.open(encoding="ascii") as file:
             for number, text in enumerate(file):
                 line = text[:-1]
-                if _SPOOL_PASSED in line and line[_END:] == _AT_ONCE and not counting:
+                if _PASSED_KEYS in line and line[_END:] == _AT_ONCE and not counting:
                     yield line, None
                     continue
                 case = codec.case_from_line(line)

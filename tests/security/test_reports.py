@@ -1,8 +1,8 @@
 """A test report cannot be forged by what is tested: each trick, played in a whole attempt at GREEN, opens no gate.
 
 More of them, each at the place that refuses it: ``tests/pytest_tdd_agent/runs/test_cheats.py`` (inside the run),
-``tests/cdd_agent/evidence/test_confirm.py`` (outside it), ``tests/cdd_agent/testrun/test_pytest_run.py`` (options, variables,
-packages of other names).
+``tests/cdd_agent/evidence/test_confirm.py`` (outside it), ``tests/cdd_agent/testrun/test_pytest_run.py`` (options,
+variables, packages of other names).
 """
 
 import shlex

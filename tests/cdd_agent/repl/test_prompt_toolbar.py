@@ -5,7 +5,7 @@ from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
 from cdd_agent.repl.prompt import fitted, toolbar
-from cdd_agent.repl.screen import ASCII, symbols_for
+from cdd_agent.repl.screen import ASCII_SYMBOLS, symbols_for
 from cdd_agent.repl.status_line import Place
 
 PLACE = Place(
@@ -86,10 +86,10 @@ def test_what_it_is_given_is_shown_as_text() -> None:
 
 
 def test_a_terminal_without_the_symbols_gets_ascii() -> None:
-    assert symbols_for("ascii") is ASCII
-    assert symbols_for("utf-8") is not ASCII
-    assert symbols_for("no-such-encoding") is ASCII
-    assert fragment_list_to_text(toolbar(PLACE, width=100, symbols=ASCII)).isascii()
+    assert symbols_for("ascii") is ASCII_SYMBOLS
+    assert symbols_for("utf-8") is not ASCII_SYMBOLS
+    assert symbols_for("no-such-encoding") is ASCII_SYMBOLS
+    assert fragment_list_to_text(toolbar(PLACE, width=100, symbols=ASCII_SYMBOLS)).isascii()
 
 
 def test_a_text_is_cut_by_the_columns_that_it_takes() -> None:

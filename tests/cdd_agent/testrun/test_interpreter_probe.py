@@ -79,7 +79,7 @@ def test_the_file_of_answers_is_the_user_s_alone_and_has_a_bound(
     kept = users / "interpreters.json"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert [Path(each["project"]) for each in json.loads(kept.read_text())["answers"]] == projects[2:]
-    monkeypatch.setattr(interpreter, "MAX_SIZE_BYTES", kept.stat().st_size)
+    monkeypatch.setattr(interpreter, "MAX_ANSWERS_BYTES", kept.stat().st_size)
     longer = tmp_path / "project-longer"
     longer.mkdir()
     Probe(longer, {}, kept_in=users).ask(python)
