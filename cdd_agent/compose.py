@@ -26,7 +26,7 @@ from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import Private, RecordingModel, ReplayModel
 from cdd_agent.model.secret import without_keys
-from cdd_agent.review.decision import Review
+from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import asked_for, choose
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.context import BriefFor, Policy, Workbench

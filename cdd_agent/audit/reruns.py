@@ -26,7 +26,7 @@ from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import Command, Result, Sandbox
 from cdd_agent.tdd import verdict
-from cdd_agent.tdd.baseline import with_tests_before
+from cdd_agent.tdd.attempt import with_tests_before
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.tdd.verdict import files_named
 from cdd_agent.testrun.pytest_run import PytestSuite

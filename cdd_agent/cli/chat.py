@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cdd_agent.events import Emit, Event
     from cdd_agent.journal import Journal
     from cdd_agent.repl.state import Workshop
-    from cdd_agent.review.decision import Review
+    from cdd_agent.review import Review
     from cdd_agent.workflows.conversation.desk import Desk
     from cdd_agent.workflows.conversation.planner import Planner
     from cdd_agent.workflows.conversation.socrates import Socrates

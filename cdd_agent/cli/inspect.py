@@ -135,8 +135,7 @@ def review(invocation: Invocation, /, slug: str, **given: Any) -> None:
         chat(invocation, first=f"/review {slug}")
         return
     from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
-    from cdd_agent.review.decision import decide
-    from cdd_agent.review.subject import completed_steps
+    from cdd_agent.review import completed_steps, decide
 
     with invocation.ticket(slug) as (project, ticket):
         for number in given["approve"]:

@@ -24,9 +24,7 @@ from cdd_agent.history.rollback import Site, Way, settle
 from cdd_agent.history.runs import account, listed, where
 from cdd_agent.repl.render import show_plan
 from cdd_agent.repl.screen import Screen
-from cdd_agent.review.decision import Review
-from cdd_agent.review.diff import FileDiff
-from cdd_agent.review.subject import Evidence, Landed, StepToReview
+from cdd_agent.review import Evidence, FileDiff, Landed, Review, StepToReview
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.plan import Plan
 from cdd_agent.tickets.spec import Spec

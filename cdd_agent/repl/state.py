@@ -14,7 +14,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.repl import executor_view
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.status_line import Place, Standing
-from cdd_agent.review.decision import Review
+from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, all_tickets, find
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner

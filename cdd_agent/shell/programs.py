@@ -10,8 +10,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cdd_agent.shell.git_subcommands import judge_git
-from cdd_agent.shell.readers import READERS, SPECIAL_READERS, Arguments, Judge, Options, judge_reader, taken_apart
+from cdd_agent.shell.readers import (
+    READERS,
+    SPECIAL_READERS,
+    Arguments,
+    Judge,
+    Options,
+    judge_git,
+    judge_reader,
+    taken_apart,
+)
 from cdd_agent.shell.words import READ, STREAMS, Finding, Folders, Setting, Word, joined, of_value, other, reads, writes
 from cdd_agent.shell.wrappers import (
     WRAPPERS,

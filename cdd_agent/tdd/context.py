@@ -5,14 +5,16 @@ What a cycle is given and how far it may go: the work item, its phases, the limi
 Everything a cycle works with, gathered once by whoever starts it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.events import Emit, Notice, SuiteStarted
+from cdd_agent.clock import Clock
+from cdd_agent.events import Emit, Notice, RunFinished, RunStarted, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.conversation import Model
@@ -21,7 +23,7 @@ from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import plan
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state
-from cdd_agent.work.state import AttemptRecord, StepExecution
+from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
 from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, summary
@@ -379,3 +381,35 @@ class Workbench:
         if run.was_refused and files != targets:
             return self.run_suite(purpose, targets=files, keep=keep, before=before)
         return run
+
+
+Workflow: TypeAlias = Literal["exec", "tdd", "green"]
+
+
+@contextmanager
+def told(
+    workflow: Workflow,
+    ticket: str,
+    *,
+    bench: Workbench,
+    clock: Clock,
+    remarks: Iterable[str],
+    settle: Callable[[], RunState],
+) -> Iterator[None]:
+    """Tell that the run begins and how it has ended, an error that passes through included.
+
+    ``settle`` gives the state as it stays, and keeps it durably; where it fails, the run counts as not ended.
+    """
+    began, status = clock.monotonic(), Status.IN_PROGRESS
+    sandbox = bench.suite.sandbox.level
+    bench.emit(RunStarted(workflow=workflow, ticket=ticket, model=bench.model.name, sandbox=sandbox))
+    for remark in remarks:
+        bench.emit(Notice(text=remark))
+    try:
+        try:
+            yield
+        finally:
+            status = settle().status
+    finally:
+        took = clock.monotonic() - began
+        bench.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))

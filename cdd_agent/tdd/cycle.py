@@ -23,9 +23,9 @@ from cdd_agent.evidence.clean_copy import newly_passing
 from cdd_agent.evidence.mutation import notices_changes
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.tdd import baseline, recovery
-from cdd_agent.tdd.attempt import attempts_at, gave_up, judge_part, make_attempt, report_of
-from cdd_agent.tdd.baseline import Ground
+from cdd_agent.tdd import attempt as baseline
+from cdd_agent.tdd import recovery
+from cdd_agent.tdd.attempt import Ground, attempts_at, gave_up, judge_part, make_attempt, report_of
 from cdd_agent.tdd.context import Phase, Workbench, WorkItem, reason_lines
 from cdd_agent.tdd.handoff import hand_over, has_hooks, land
 from cdd_agent.tdd.recovery import Position

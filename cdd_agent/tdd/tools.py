@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from cdd_agent.agent.editing import MayWrite
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.agent.tools.files import file_tools, search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.agent.tools.signals import blocked_tool, completion_tool, run_tests_tool
 from cdd_agent.errors import UsageError

@@ -26,7 +26,7 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import Workshop
 from cdd_agent.repl.status_line import Standing
-from cdd_agent.review.decision import Review
+from cdd_agent.review import Review
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk

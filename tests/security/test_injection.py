@@ -13,8 +13,7 @@ from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoting import Marks, show_controls, show_unseen
 from cdd_agent.agent.tool import Tool
-from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.agent.tools.files import file_tools, search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.agent.tools.signals import blocked_tool, completion_tool, run_tests_tool
 from cdd_agent.errors import GateClosed

@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools.files import Change, EditInput, ReadInput, WriteInput, file_tools
-from cdd_agent.agent.tools.search import GlobInput, GrepInput, search_tools
+from cdd_agent.agent.tools.files import (
+    Change,
+    EditInput,
+    GlobInput,
+    GrepInput,
+    ReadInput,
+    WriteInput,
+    file_tools,
+    search_tools,
+)
 from cdd_agent.agent.tools.shell import BashInput
 from cdd_agent.agent.tools.signals import Completion, RunTestsInput
 from cdd_agent.errors import UsageError

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.model.conversation import Turn
-from cdd_agent.tdd import baseline, recovery
+from cdd_agent.tdd import attempt as baseline
+from cdd_agent.tdd import recovery
 from cdd_agent.tdd.attempt import make_attempt
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord

@@ -2,6 +2,8 @@
 
 Texts shaped like keys are masked before anything else is done with a file: no answer, and no error, can show one. An
 edit is made in the masked text, and what was masked is put back before the file is written.
+
+Glob and Grep: finding files by name and lines by content.
 """
 
 from dataclasses import dataclass
@@ -25,11 +27,12 @@ from cdd_agent.agent.editing import (
     split_lines,
     without_ending,
 )
-from cdd_agent.agent.quoting import controls, require_seen, told_by_line
+from cdd_agent.agent.quoting import controls, in_one_line, require_seen, told_by_line
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, mask
 from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
+from cdd_agent.workspace.search import Hits, glob, grep
 
 LINES_PER_READ = 2000
 SHOWN_LINE_LENGTH = 2000
@@ -283,3 +286,79 @@ def _edit_told(name: str, steps: tuple[Edited, ...], *, new: str) -> str:
     last = min(len(lines), last_edit.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
     now = "\n".join(_numbered(lines, first=first, last=last))
     return f"Edited {name} {'; then '.join(told)}. It reads now:\n{now}"
+
+
+PATHS_CAP = 500
+LIMIT_S = 20.0
+"""Of one search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobInput:
+    """Which names."""
+
+    pattern: Annotated[str, msgspec.Meta(description="such as src/**/*.py; without a slash: in any folder")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepInput:
+    """What to look for, and where."""
+
+    pattern: Annotated[str, msgspec.Meta(min_length=1, description="a Python regular expression, matched by line")]
+    glob: Annotated[str, msgspec.Meta(description="only in files of these names, such as *.py")] = "**"
+
+
+def search_tools(workspace: Workspace, *, limit_s: float = LIMIT_S) -> tuple[Tool, Tool]:
+    """Glob and Grep over the files that ``workspace`` lists; a search longer than ``limit_s`` is an error."""
+
+    def found(inputs: GlobInput) -> ToolOutput:
+        paths = within(limit_s, lambda: glob(workspace, inputs.pattern), hint="narrow the pattern")
+        return ToolOutput(text=_paths_told(paths, inputs.pattern))
+
+    def searched(inputs: GrepInput) -> ToolOutput:
+        hint = "use a simpler expression, without repeats in repeats, or search fewer files with glob"
+        return ToolOutput(
+            text=_hits_told(within(limit_s, lambda: grep(workspace, inputs.pattern, files=inputs.glob), hint=hint))
+        )
+
+    return (
+        define(
+            "Glob",
+            "List the project's files whose path matches a pattern.",
+            inputs=GlobInput,
+            run=found,
+            subject=lambda inputs: inputs.pattern,
+        ),
+        define(
+            "Grep",
+            "Find the lines of the project's files that match a regular expression.",
+            inputs=GrepInput,
+            run=searched,
+            subject=lambda inputs: inputs.pattern if inputs.glob == "**" else f"{inputs.pattern} in {inputs.glob}",
+        ),
+    )
+
+
+def _paths_told(paths: tuple[str, ...], pattern: str) -> str:
+    """The paths, one a line."""
+    if not paths:
+        return f"No file matches {pattern}."
+    more = [f"... and {len(paths) - PATHS_CAP} more; narrow the pattern"] if len(paths) > PATHS_CAP else []
+    return "\n".join([*map(_named, paths[:PATHS_CAP]), *more])
+
+
+def _hits_told(hits: Hits) -> str:
+    """The hits as ``path:line: text``, and what is not among them."""
+    rows = [f"{_named(hit.path)}:{hit.line}: {hit.text}" for hit in hits.shown] or ["No line matches."]
+    if hits.total > len(hits.shown):
+        rows.append(f"... and {hits.total - len(hits.shown)} more; narrow the pattern or the glob")
+    if hits.unread:
+        rows.append(f"(files not searched, being binary, too large, of secrets or not readable: {hits.unread})")
+    if hits.masked:
+        rows.append(f"(texts shaped like keys, masked in these files: {hits.masked})")
+    return "\n".join(rows)
+
+
+def _named(path: str) -> str:
+    """``path`` in one row, whatever characters its names hold."""
+    return path if path.isprintable() else in_one_line(path)

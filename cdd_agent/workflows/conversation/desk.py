@@ -17,8 +17,7 @@ from cdd_agent.agent.loop import AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks, conventions
 from cdd_agent.agent.sessions import Talk, Transcript, without_thoughts
 from cdd_agent.agent.tool import Tool, read_input
-from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.agent.tools.files import file_tools, search_tools
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import Emit
 from cdd_agent.model.conversation import (

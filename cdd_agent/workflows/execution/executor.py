@@ -18,7 +18,7 @@ from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated
+from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated, told
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
@@ -27,7 +27,6 @@ from cdd_agent.work import state_file
 from cdd_agent.work.order import downstream, order, ready
 from cdd_agent.work.state import RunState, Status, StepExecution, reconcile
 from cdd_agent.workflows.execution.documents import Documents, require_ready, step_key, work_item
-from cdd_agent.workflows.run import told
 
 _PROMPTS = Path(__file__).parent / "prompts"
 _ROLES = {"tools": "executor.md", "blocks": "executor_blocks.md"}

@@ -18,7 +18,7 @@ from cdd_agent.events import Notice
 from cdd_agent.evidence.clean_copy import layout_of
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated
+from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated, told
 from cdd_agent.tdd.cycle import Cycle, is_partial
 from cdd_agent.tdd.verdict import named_test_files
 from cdd_agent.untrusted.keys import mask
@@ -28,7 +28,6 @@ from cdd_agent.work.state import RunState, Status, StepKey
 from cdd_agent.workflows.green import request as requests
 from cdd_agent.workflows.green.artifact import GreenArtifact, artifact_of
 from cdd_agent.workflows.green.request import Request, Wanted
-from cdd_agent.workflows.run import told
 from cdd_agent.workspace.files import Workspace, decode
 
 MOST_CHARACTERS = 24_000

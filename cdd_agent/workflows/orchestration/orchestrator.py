@@ -13,7 +13,7 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Ways, Workbench, WorkItem
+from cdd_agent.tdd.context import Ways, Workbench, WorkItem, told
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state as states
@@ -22,7 +22,6 @@ from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import RunState, Status, StepExecution, StepKey
 from cdd_agent.workflows.orchestration import agents, test_list
 from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature, completed, rebuilt, recollect, state_of
-from cdd_agent.workflows.run import told
 
 
 def taken_up(feature: Feature, *, bench: Workbench, now: str) -> RunState:

@@ -9,7 +9,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl import dialogs
 from cdd_agent.repl.commands import at_prompt
-from cdd_agent.review.decision import Review
+from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG, captured

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.review.decision import decide
+from cdd_agent.review import decide
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG

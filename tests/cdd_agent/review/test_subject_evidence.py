@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.review.subject import evidence_of, kept_reports
+from cdd_agent.review import evidence_of, kept_reports
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG

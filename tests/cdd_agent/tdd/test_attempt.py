@@ -4,9 +4,9 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd import baseline, recovery
-from cdd_agent.tdd.attempt import attempts_at, make_attempt
-from cdd_agent.tdd.baseline import Ground
+from cdd_agent.tdd import attempt as baseline
+from cdd_agent.tdd import recovery
+from cdd_agent.tdd.attempt import Ground, attempts_at, make_attempt
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from cdd_agent.workspace.memory import Document, Memory
 from tests.fakes.model import ScriptedModel, call, says

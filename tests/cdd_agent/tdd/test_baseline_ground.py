@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing, ExitCode
-from cdd_agent.tdd import baseline, recovery
-from cdd_agent.tdd.baseline import Ground
+from cdd_agent.tdd import attempt, recovery
+from cdd_agent.tdd.attempt import Ground
 from cdd_agent.tdd.context import Kind, Phase, WorkItem
 from cdd_agent.tdd.verdict import of_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
@@ -22,7 +22,7 @@ def begun(project: Project) -> StepExecution:
 
 def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Ground:
     at = recovery.position(project.repository)
-    return baseline.lay(work, phase, step=step, at=at, bench=project.bench(ScriptedModel([])))
+    return attempt.lay(work, phase, step=step, at=at, bench=project.bench(ScriptedModel([])))
 
 
 def without_tests(project: Project) -> None:
@@ -106,7 +106,7 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
         uncollected=("tests/d.py",),
     )
     red = report(("tests/b.py::two", "error"), uncollected=("tests/a.py", "tests/sub/__init__.py"))
-    merged = baseline.with_tests_before(red, first=first)
+    merged = attempt.with_tests_before(red, first=first)
     assert [(case.nodeid, case.outcome) for case in merged.tests] == [
         ("tests/b.py::two", "error"),
         ("tests/a.py::one", "passed"),

@@ -7,8 +7,7 @@ from typing import TypeAlias, get_type_hints
 import msgspec
 
 from cdd_agent.agent.tool import ToolOutput, define, read_input
-from cdd_agent.agent.tools.files import EditInput, ReadInput, WriteInput
-from cdd_agent.agent.tools.search import GlobInput, GrepInput
+from cdd_agent.agent.tools.files import EditInput, GlobInput, GrepInput, ReadInput, WriteInput
 from cdd_agent.agent.tools.shell import BashInput
 from cdd_agent.agent.tools.signals import Completion, RunTestsInput
 from cdd_agent.errors import UsageError

@@ -14,7 +14,8 @@ from cdd_agent.events import Emit, Event
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import JSON, Request, Text, ToolCall, Turn, UserMessage
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.tdd import baseline, recovery
+from cdd_agent.tdd import attempt as baseline
+from cdd_agent.tdd import recovery
 from cdd_agent.tdd.attempt import make_attempt
 from cdd_agent.tdd.context import Workbench
 from cdd_agent.testrun.interpreter import Interpreter

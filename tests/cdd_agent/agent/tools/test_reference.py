@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.tools.files import file_tools
-from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.agent.tools.files import file_tools, search_tools
 from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.agent.tools.signals import completion_tool, run_tests_tool
 from cdd_agent.errors import GateClosed

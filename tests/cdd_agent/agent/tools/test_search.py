@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.agent.tools.search import search_tools
+from cdd_agent.agent.tools.files import search_tools
 from cdd_agent.workspace.files import Workspace
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted
+from cdd_agent.tdd.context import told
 from cdd_agent.work.state import RunState, Status
-from cdd_agent.workflows.run import told
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
