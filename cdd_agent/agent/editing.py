@@ -25,10 +25,10 @@ from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
-from cdd_agent.agent.quoting import require_seen
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, Masked, mask
 from cdd_agent.untrusted.paths import folded
+from cdd_agent.untrusted.text import require_seen
 from cdd_agent.workspace.files import Workspace, decode
 
 _PROSE = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ""})

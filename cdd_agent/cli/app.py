@@ -22,7 +22,7 @@ from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
-from cdd_agent.repl.paste import ECHO
+from cdd_agent.repl.typed_ahead import ECHO
 from cdd_agent.sandbox.warden import supervision
 
 SCHEMAS = {

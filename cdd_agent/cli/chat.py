@@ -21,8 +21,8 @@ from cdd_agent.cli.invocation import Invocation
 from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode
-from cdd_agent.repl.paste import ECHO
 from cdd_agent.repl.status_line import Place, Read
+from cdd_agent.repl.typed_ahead import ECHO
 from cdd_agent.tickets.ticket import Ticket, all_tickets
 from cdd_agent.untrusted.text import clean
 

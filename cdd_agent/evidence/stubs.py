@@ -13,7 +13,7 @@ What is not there when a test fails for want of a name: where, under which name,
 from __future__ import annotations
 
 import ast
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,88 +26,24 @@ from cdd_agent.evidence.mutation import Runs, TimeUp, silence
 from cdd_agent.evidence.request import Findings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
+from cdd_agent.testrun.inside import inert
+from cdd_agent.testrun.inside.inert import (
+    _BINARY,
+    Stub,
+    _another,
+    _another_later,
+    _fraction,
+    _nothing,
+    _nothing_later,
+    _number,
+    _truth,
+)
 from cdd_agent.testrun.suite import Suite, modules_of
 from cdd_agent.workspace.files import Beneath
 from pytest_tdd_agent.comparison import function_of, lies_in
 from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
 from pytest_tdd_agent.report import Case, Failure, Reason, SuiteReport, failing
 
-
-class Stub:
-    """It can be called, read, written, looped over, waited for, entered and computed with, and gives others like it.
-
-    Whatever is asked of it or of those, each comparison and each question whether it is true, has the answer ``truth``.
-    What else is done with it, such as opening it as a file, raises.
-    """
-
-    def __init__(self, name: str, truth: bool) -> None:
-        """``name``: for the node ids of tests that have it as a parameter."""
-        self.__name__ = name
-        self.__truth__ = truth
-
-    def __getattr__(self, name: str) -> Stub:
-        """Another one, the same each time; Python's own questions get no answer."""
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        found = vars(self)[name] = Stub(name, self.__truth__)
-        return found
-
-    def __repr__(self) -> str:
-        """Nothing that a test would look for."""
-        return "<stub>"
-
-    def __hash__(self) -> int:
-        """None is equal to another, or each is."""
-        return id(self)
-
-    def __iter__(self) -> Iterator[Stub]:
-        """One, or none."""
-        return iter([_another(self)] if self.__truth__ else [])
-
-    async def __aiter__(self) -> AsyncIterator[Stub]:
-        """The same for ``async for``."""
-        for each in self:
-            yield each
-
-    def __await__(self) -> Generator[None, None, Stub]:
-        """Done at once."""
-        yield from ()
-        return _another(self)
-
-    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        """Nothing is inherited from it."""
-        return ()
-
-
-def _another(one: Stub, *given: object, **named: object) -> Stub:
-    return Stub(one.__name__, one.__truth__)
-
-
-async def _another_later(one: Stub) -> Stub:
-    return _another(one)
-
-
-def _nothing(one: Stub, *given: object) -> None:
-    """Of a block that it manages too: exceptions go on."""
-
-
-async def _nothing_later(one: Stub, *given: object) -> None:
-    """The same for ``async with``."""
-
-
-def _truth(one: Stub, *given: object) -> bool:
-    return one.__truth__
-
-
-def _number(one: Stub) -> int:
-    return int(one.__truth__)
-
-
-def _fraction(one: Stub) -> float:
-    return float(one.__truth__)
-
-
-_BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor"
 for _answer, _names in (
     (_another, f"call getitem enter neg pos abs invert round {_BINARY} r{_BINARY.replace(' ', ' r')}"),
     (_another_later, "aenter"),
@@ -270,7 +206,7 @@ def filled(text: str | None, names: Iterable[str], *, truth: bool) -> str:
 
 @cache
 def _source() -> str:
-    return Path(__file__).read_text(encoding="utf-8")
+    return Path(inert.__file__).read_text(encoding="utf-8")
 
 
 ROUNDS = 5

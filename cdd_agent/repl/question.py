@@ -7,8 +7,8 @@ from rich.cells import chop_cells
 from rich.text import Text
 
 from cdd_agent.config.trust import Offer, Subject
-from cdd_agent.repl.paste import forget_typed_ahead
 from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.typed_ahead import forget_typed_ahead
 from cdd_agent.shell.permission import Answer, Question
 from cdd_agent.untrusted.text import clean
 

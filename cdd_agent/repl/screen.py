@@ -33,8 +33,8 @@ from rich.text import Text
 
 from cdd_agent.doctor import Check, State
 from cdd_agent.repl.markdown import MarkdownStream
-from cdd_agent.repl.paste import ECHO
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
+from cdd_agent.repl.typed_ahead import ECHO
 from cdd_agent.untrusted.text import clean
 
 TICK_S = 0.1

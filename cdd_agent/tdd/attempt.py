@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cdd_agent.agent.blocks import WholeFiles
 from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
-from cdd_agent.agent.quoting import Marks, conventions, in_one_line
+from cdd_agent.agent.quoting import Marks, conventions
 from cdd_agent.agent.tool import read_input
 from cdd_agent.agent.tools import signals
 from cdd_agent.errors import EnvironmentMissing
@@ -37,6 +37,7 @@ from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.tools import locks_for, tools_for
 from cdd_agent.tdd.verdict import RedVerdict, surplus
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.untrusted.text import in_one_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.report import Failure, Reason, SuiteReport, Verdict, failing

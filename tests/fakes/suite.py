@@ -430,10 +430,10 @@ def _call(test: _Test, *, root: Path, file: str) -> Case:
     ]
     if unknown := set(wanted) - set(FIXTURES):
         raise NotImplementedError(f"{test.nodeid} takes the real suite: it asks for {sorted(unknown)}")
-    patch = pytest.MonkeyPatch()
+    patched = pytest.MonkeyPatch()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            given = {"tmp_path": Path(folder), "monkeypatch": patch}
+            given = {"tmp_path": Path(folder), "monkeypatch": patched}
             test.function(**test.arguments, **{name: given[name] for name in wanted})
     except Skipped:
         return _case(test.nodeid, "skipped", line=test.line)
@@ -445,7 +445,7 @@ def _call(test: _Test, *, root: Path, file: str) -> Case:
         found = _describe(error, phase="call", root=root, file=file)
         return _case(test.nodeid, "failed", line=test.line, found=found)
     finally:
-        patch.undo()
+        patched.undo()
     return _case(test.nodeid, "xpassed" if "xfail" in marks else "passed", line=test.line)
 
 

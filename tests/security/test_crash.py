@@ -233,9 +233,9 @@ def test_a_damaged_state_never_begins_anew_and_leaves_one_copy(
 def test_nothing_is_measured_or_ordered_by_a_clock_that_people_set() -> None:
     """What reads it: stamps for people, the age of a lock, and a date that a server names."""
     allowed = {
-        *("clock.py", "storage.py", "git/failure.py", "model/failure.py"),
-        *("git/notes/locks.py", "testrun/frameworks/suite.py"),
-        *("agent/talk/recall.py", "repl/actions/talks.py", "repl/terminal/history.py"),
+        *("clock.py", "storage.py", "git/runner.py", "model/failure.py"),
+        *("git/notes.py", "testrun/frameworks/suite.py"),
+        *("agent/sessions.py", "repl/actions.py", "repl/prompt.py"),
     }
     reads = re.compile(r"\btime\.time\(|\bdatetime\.now\(|utcnow\(|fromisoformat\(|strptime\(")
     package = ROOT / "cdd_agent"

@@ -460,7 +460,7 @@ def _begins_with_a_word(node: ast.Call) -> bool:
 def test_whole_folders_are_deleted_only_where_the_program_made_them() -> None:
     """No work tree, with content or without, is ever removed."""
     found = {module.relative_to(PACKAGE).as_posix() for module in modules() if "rmtree" in text_of(module)}
-    assert found == {"storage.py", "testrun/run.py", "testrun/frameworks/environment.py"}
+    assert found == {"storage.py", "testrun/pytest_run.py", "testrun/frameworks/environment.py"}
 
 
 def test_a_work_tree_inside_the_project_stays_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -597,7 +597,7 @@ def test_a_step_leaves_the_users_uncommitted_work_as_it_is(project: Project, *, 
 WRITER = """
 import sys
 from pathlib import Path
-from cdd_agent.git.notes.store import append_line
+from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 repository = Repository(Path(sys.argv[1]))
 for commit in sys.argv[2:]:

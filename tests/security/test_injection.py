@@ -11,7 +11,7 @@ import pytest
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import run_agent
-from cdd_agent.agent.quoting import Marks, show_controls, show_unseen
+from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tool import Tool
 from cdd_agent.agent.tools.files import file_tools, search_tools
 from cdd_agent.agent.tools.shell import shell_tool
@@ -26,6 +26,7 @@ from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tdd import context
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
+from cdd_agent.untrusted.text import show_controls, show_unseen
 from cdd_agent.work.state import AttemptRecord
 from cdd_agent.workflows.conversation.desk import Desk
 from cdd_agent.workflows.conversation.planner import Planner

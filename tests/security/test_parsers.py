@@ -37,18 +37,18 @@ NESTED = '{"x":' + "[" * 100_000
 
 DEEP = """
 import sys
-from cdd_agent import settings
+from cdd_agent.config import settings
 from cdd_agent.errors import CddError
-from cdd_agent.events.codec import decode
-from cdd_agent.model import recorded
+from cdd_agent.events import decode
+from cdd_agent.model import recording
 from cdd_agent.tickets import spec
 
 for opening in ("[", "{a: ", "- ", "? ", "&a [", "{? "):
     for beginning in ("", "- content: "):
         document = beginning + opening * 30_000
         for read in (
-            lambda: recorded.parse(document, source="run.yaml"),
-            lambda: recorded.parse(document, source="run.json", is_json=True),
+            lambda: recording.parse(document, source="run.yaml"),
+            lambda: recording.parse(document, source="run.json", is_json=True),
             lambda: spec.parse(document[:60_000], path="spec.yaml"),
             lambda: settings.parsed(document[:15_000].encode()),
         ):

@@ -113,6 +113,7 @@ def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpret
     """Return a project after RED, with the baseline that GREEN is judged by; to be copied."""
     project = Project.make(
         tmp_path_factory.mktemp("at-green") / "project",
+        runs_pytest=True,
         interpreter=interpreter,
         bytecode=bytecode,
         files={**FILES, TEST_FILE: TEST},

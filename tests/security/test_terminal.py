@@ -389,7 +389,7 @@ def test_every_handle_on_the_terminal_is_known_and_has_a_reason() -> None:
 BEHIND_OUR_BACK = """
 import sys, tempfile
 from pathlib import Path
-from cdd_agent.sandbox.ladder import choose
+from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Command
 here = Path(tempfile.mkdtemp())
 shell = "echo HID''DEN > /dev/tty; echo HID''DEN > /dev/console"

@@ -27,10 +27,10 @@ from cdd_agent.agent.editing import (
     split_lines,
     without_ending,
 )
-from cdd_agent.agent.quoting import controls, in_one_line, require_seen, told_by_line
 from cdd_agent.agent.tool import Tool, ToolOutput, define
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, mask
+from cdd_agent.untrusted.text import controls, in_one_line, require_seen, told_by_line
 from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
 from cdd_agent.workspace.search import Hits, glob, grep
 

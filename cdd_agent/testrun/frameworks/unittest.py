@@ -10,6 +10,7 @@ import msgspec
 
 import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
+from cdd_agent.testrun import inside
 from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Results
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
@@ -69,11 +70,11 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Copy the program into ``results``, with the plugin's rules about why a test fails."""
     package = Path(pytest_tdd_agent.__file__).parent
     rules = results / "tdd_agent_rules"
-    shutil.copytree(package / "failure", rules / "failure", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("report.py", "fingerprint.py"):
+    rules.mkdir()
+    for name in ("failure.py", "missing_names.py", "report.py", "fingerprint.py"):
         shutil.copy(package / name, rules)
     (rules / "__init__.py").touch()
-    shutil.copy(Path(__file__).with_name(PROGRAM), results)
+    shutil.copy(Path(inside.__file__).with_name(PROGRAM), results)
     return ("-B", str(results / PROGRAM), str(results / RESULTS), *targets)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.errors import CddError, DocumentError, UsageError
 from cdd_agent.events import Committed, Emit
 from cdd_agent.git.commits import commit_paths, require_identity, require_undisturbed, uncommitted
@@ -19,6 +18,7 @@ from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, find_problems, kind_of_ticket
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.untrusted.text import in_one_line
 from cdd_agent.work.state import RunState, StepKey
 
 

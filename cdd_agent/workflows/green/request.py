@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.storage import read_ordinary, write_atomic
@@ -19,6 +18,7 @@ from cdd_agent.tdd.context import Kind, Ways, WorkItem
 from cdd_agent.tdd.verdict import names
 from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
 from cdd_agent.tickets.ticket import Ticket
+from cdd_agent.untrusted.text import in_one_line
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
 from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, failing

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.context import Brief, BriefFor, Phase, Progress, WorkItem, bullets, rules_of, stated
+from cdd_agent.untrusted.text import in_one_line
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import Feature
 from cdd_agent.workflows.orchestration.test_list import Choice, Entry, Known

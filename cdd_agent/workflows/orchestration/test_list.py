@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cdd_agent.agent.quoting import in_one_line
 from cdd_agent.errors import UsageError
+from cdd_agent.untrusted.text import in_one_line
 from pytest_tdd_agent.report import Reason
 
 NAME = "test-list.md"

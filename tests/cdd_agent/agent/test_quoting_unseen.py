@@ -4,7 +4,8 @@ import unicodedata
 
 import pytest
 
-from cdd_agent.agent.quoting import (
+from cdd_agent.errors import UsageError
+from cdd_agent.untrusted.text import (
     controls,
     require_seen,
     show_controls,
@@ -14,7 +15,6 @@ from cdd_agent.agent.quoting import (
     told_by_line,
     unseen,
 )
-from cdd_agent.errors import UsageError
 
 
 @pytest.mark.parametrize(

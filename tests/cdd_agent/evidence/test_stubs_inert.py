@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from cdd_agent.evidence.stubs import Stub
+from cdd_agent.testrun.inside.inert import Stub
 
 JUDGING = [
     "assert add(1, 2) == 3",

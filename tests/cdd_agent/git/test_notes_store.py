@@ -15,7 +15,7 @@ from tests.cdd_agent.git.notes_written import commit_of, head, landed
 WRITER = """
 import sys
 from pathlib import Path
-from cdd_agent.git.notes.store import append_line
+from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import Repository
 repository = Repository(Path(sys.argv[1]))
 for number in range(5):
@@ -77,7 +77,7 @@ def test_no_line_is_lost_when_processes_write_at_once(repository: Repository) ->
 WRITER_OF_MANY = """
 import sys
 from pathlib import Path
-from cdd_agent.git.notes.store import append_line
+from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 repository = Repository(Path(sys.argv[1]))
 for commit in sys.argv[2:]:

@@ -414,7 +414,7 @@ def test_a_lock_left_over_stays_and_what_can_work_does(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_goes_in_a_moment_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("states", "runner"):
+    for module in ("repository", "runner"):
         monkeypatch.setattr(f"cdd_agent.git.{module}.LOCK_WAIT_S", 20.0)
     repository = Repository.find(ordinary(tmp_path))
     lock = repository.place.git_dir / "index.lock"

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import pytest
 
-from cdd_agent.repl.paste import ECHO
+from cdd_agent.repl.typed_ahead import ECHO
 
 _PREPARED = """
 import sys
-from cdd_agent.repl.display.screen import Screen
-from cdd_agent.repl.terminal.typed_ahead import ECHO
+from cdd_agent.repl.screen import Screen
+from cdd_agent.repl.typed_ahead import ECHO
 screen = Screen(sys.stdout, animated=False)
 """
 

@@ -136,7 +136,7 @@ def test_a_name_of_full_length_can_be_written(beneath: Beneath) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from cdd_agent.workspace.beneath import Beneath
+from cdd_agent.workspace.files import Beneath
 
 os.fsync = lambda handle: os._exit(9)
 Beneath(Path(sys.argv[1])).write("new.py", b"x")

@@ -102,8 +102,8 @@ TestReport.from_item_and_call = classmethod(forged)
 PATCH_PLUGIN = """
 import sys
 from _pytest.main import Session
-from pytest_tdd_agent.recording import recorder, tally, witness
-for module in (recorder, witness):
+from pytest_tdd_agent.recording import recorder, spool, witness
+for module in (recorder, spool, witness):
     module.outcome_of = lambda report: "passed"
 Session.testsfailed = property(lambda self: 0, lambda self, count: None)
 """

@@ -72,7 +72,7 @@ def build(folder: Path, *, interpreter: Interpreter, bytecode: Path) -> Stage:
         "tickets/sale/plan.md": "# Plan\n",
         "tickets/.gitignore": "execution-state.json*\n",
     }
-    project = Project.make(folder, interpreter=interpreter, bytecode=bytecode, files=files)
+    project = Project.make(folder, interpreter=interpreter, bytecode=bytecode, files=files, runs_pytest=True)
     for one in INJECTIONS:
         if one.channel == "command" and "git log" in one.command:
             project.git("commit", "-q", "--allow-empty", "-m", one.says)
