@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cdd_agent.agent import budget
 from cdd_agent.agent.budget import Budget, Ceilings, Meter, Tally, without_price
+from cdd_agent.agent.loop import without_keys
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.clock import Clock, SystemClock
@@ -25,7 +26,6 @@ from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import Model
 from cdd_agent.model.failure import AnswerLimits, redact_url
 from cdd_agent.model.replay import Private, RecordingModel, ReplayModel
-from cdd_agent.model.secret import without_keys
 from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import asked_for, choose
 from cdd_agent.shell.permission import Permission

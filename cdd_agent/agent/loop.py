@@ -5,19 +5,36 @@ A run of an agent without tools: it answers with whole files in fenced blocks, w
 What is wrong with an answer goes back to the model as a message, until an answer is right, or names no file, or a
 limit is reached; the same thing wrong for the third time is a limit too. An answer that names no file changes nothing,
 whatever it says.
+
+What a run lets out: events in which no key is, neither that of the model's service nor a text shaped like one.
+
+A server, or a model, can repeat what it was sent. So every text of every event is looked through before a screen, a
+journal or a program that reads the events gets it, and the pieces in which a model's text comes are cut anew, so that
+none ends inside a key.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 from cdd_agent.agent.blocks import Block, Refusal, WholeFiles, parse
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.errors import UsageError
-from cdd_agent.events import Emit, Event, Notice, RetryScheduled, TextDelta, ToolCalled, ToolReturned, TurnEnded
+from cdd_agent.events import (
+    Emit,
+    Event,
+    Notice,
+    RetryScheduled,
+    TextDelta,
+    ThinkingDelta,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+)
 from cdd_agent.model.conversation import (
     Conversation,
     Model,
@@ -30,7 +47,65 @@ from cdd_agent.model.conversation import (
     why_unusable,
 )
 from cdd_agent.model.prices import cost_usd
-from cdd_agent.model.secret import Pieces
+from cdd_agent.model.secret import Secret, hidden
+
+_GAP = re.compile(r"[^!-~]")
+"""What no key holds, if it is not one of ``_WITH_GAPS``."""
+
+
+_WITH_GAPS = re.compile(r"-----BEGIN|(?i:secret_?access_?key)")
+"""Where a key may begin, or the name of one, with white space in it: all that follows is held back."""
+
+
+def without_keys(emit: Emit, *, key: Secret | None) -> Emit:
+    """``emit`` as it may be given any event: ``key`` and texts shaped like keys do not get to it."""
+
+    def hide(value: object) -> object:
+        if isinstance(value, str):
+            return hidden(value, key=key)
+        return tuple(map(hide, value)) if isinstance(value, tuple) else value
+
+    def tell(event: Event) -> None:
+        hidden: dict[str, Any] = {field.name: hide(getattr(event, field.name)) for field in fields(event)}
+        emit(replace(event, **hidden))
+
+    return tell
+
+
+class Pieces:
+    """The text of one turn on its way to who listens, in pieces that end where no key can go on."""
+
+    def __init__(self, emit: Emit) -> None:
+        """Nothing is held back yet."""
+        self._emit = emit
+        self._held: dict[type[TextDelta | ThinkingDelta], str] = {TextDelta: "", ThinkingDelta: ""}
+
+    def write(self, event: Event) -> None:
+        """Give ``event`` on; of a piece of text what is whole, with what was held back before it."""
+        if not isinstance(event, TextDelta | ThinkingDelta):
+            self.end()
+            self._emit(event)
+            return
+        kind, held = type(event), self._held[type(event)]
+        text = held + event.text
+        end = max(_gaps(text, after=len(held)), default=0)
+        self._held[kind] = text[end:]
+        if end or not text:
+            self._emit(kind(text=text[:end]))
+
+    def end(self) -> None:
+        """Give on what is held back: nothing follows it."""
+        for kind, held in self._held.items():
+            self._held[kind] = ""
+            if held:
+                self._emit(kind(text=held))
+
+
+def _gaps(text: str, *, after: int) -> Iterator[int]:
+    """The ends of gaps behind ``after``, as far as nothing that may have gaps itself has begun."""
+    begun = _WITH_GAPS.search(text)
+    return (gap.end() for gap in _GAP.finditer(text, after, begun.start() if begun else len(text)))
+
 
 End: TypeAlias = Literal["completed", "answered", "refused", "stuck", "out_of_turns", "out_of_calls", "out_of_tokens"]
 """A tool ended the run; the model ended it in words; it declined; turn after turn came to nothing; a limit."""

@@ -27,35 +27,11 @@ from cdd_agent.evidence.request import Findings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
-from cdd_agent.testrun.inside.inert import (
-    _BINARY,
-    Stub,
-    _another,
-    _another_later,
-    _fraction,
-    _nothing,
-    _nothing_later,
-    _number,
-    _truth,
-)
 from cdd_agent.testrun.suite import Suite, modules_of
 from cdd_agent.workspace.files import Beneath
 from pytest_tdd_agent.comparison import function_of, lies_in
 from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
 from pytest_tdd_agent.report import Case, Failure, Reason, SuiteReport, failing
-
-for _answer, _names in (
-    (_another, f"call getitem enter neg pos abs invert round {_BINARY} r{_BINARY.replace(' ', ' r')}"),
-    (_another_later, "aenter"),
-    (_nothing, "setitem delitem exit"),
-    (_nothing_later, "aexit"),
-    (_truth, "bool eq ne lt le gt ge contains"),
-    (_number, "len int index"),
-    (_fraction, "float"),
-):
-    for _name in _names.split():
-        setattr(Stub, f"__{_name}__", _answer)
-
 
 Read: TypeAlias = Callable[[str], str | None]
 """A file, relative to the project -> its text; None if there is none."""

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 from tests.fakes.tools import why_not
+
+pytest_plugins = ["pytester"]
 
 
 def shim(folder: Path, script: str) -> str:

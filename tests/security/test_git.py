@@ -411,7 +411,7 @@ def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="is a git repository already"):
         Repository.create(repository.root)
     makers = {module.relative_to(PACKAGE).as_posix() for module in modules() if "Repository.create(" in text_of(module)}
-    assert makers == {"cli/commands/example.py", "evidence/clean_copy.py"}
+    assert makers == {"cli/demo.py", "evidence/clean_copy.py"}
 
 
 # The user's uncommitted work is overwritten, put aside or deleted.

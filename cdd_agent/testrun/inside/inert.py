@@ -84,3 +84,14 @@ def _fraction(one: Stub) -> float:
 
 
 _BINARY = "add sub mul matmul truediv floordiv mod divmod pow lshift rshift and or xor"
+for _answer, _names in (
+    (_another, f"call getitem enter neg pos abs invert round {_BINARY} r{_BINARY.replace(' ', ' r')}"),
+    (_another_later, "aenter"),
+    (_nothing, "setitem delitem exit"),
+    (_nothing_later, "aexit"),
+    (_truth, "bool eq ne lt le gt ge contains"),
+    (_number, "len int index"),
+    (_fraction, "float"),
+):
+    for _name in _names.split():
+        setattr(Stub, f"__{_name}__", _answer)

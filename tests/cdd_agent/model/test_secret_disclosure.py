@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.loop import run_agent
+from cdd_agent.agent.loop import Pieces, run_agent, without_keys
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent
@@ -29,7 +29,7 @@ from cdd_agent.events import (
 )
 from cdd_agent.model import recording
 from cdd_agent.model.conversation import Conversation, Request, Turn
-from cdd_agent.model.secret import Pieces, Secret, without_keys
+from cdd_agent.model.secret import Secret
 from cdd_agent.tickets.ticket import create
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.model import ScriptedModel, says
