@@ -30,7 +30,7 @@ from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import asked_for, choose
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.context import BriefFor, Policy, Workbench
-from cdd_agent.testrun.frameworks.detect import NoFramework
+from cdd_agent.testrun.frameworks.detect import NoFramework, find_root
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
@@ -63,7 +63,7 @@ class Adapters:
     @cached_property
     def root(self) -> Path:
         """The project's folder, as the options tell it."""
-        return self.options.root(self.environment)
+        return find_root(self.options, self.environment)
 
     @cached_property
     def settings(self) -> settings.Settings:

@@ -150,7 +150,9 @@ class _Outset:
 
     @cached_property
     def root(self) -> Path:
-        return self.invocation.options.root()
+        from cdd_agent.testrun.frameworks.detect import find_root
+
+        return find_root(self.invocation.options)
 
     @cached_property
     def settings(self) -> settings.Settings:
@@ -184,7 +186,7 @@ class _Crew:
 
     def __init__(self, outset: _Outset, stack: ExitStack) -> None:
         from cdd_agent.agent.sessions import Transcript, prune
-        from cdd_agent.repl.status_line import Standing
+        from cdd_agent.repl.progress import Standing
 
         self.root = outset.root
         self._outset = outset

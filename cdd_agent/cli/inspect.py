@@ -86,9 +86,10 @@ def _written(checks: "Iterable[Check]") -> "Iterator[Check]":
 @click.pass_obj
 def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> None:
     """Make the ticket SLUG from the template."""
+    from cdd_agent.testrun.frameworks.detect import find_root
     from cdd_agent.tickets.ticket import create
 
-    root = invocation.options.root()
+    root = find_root(invocation.options)
     ticket = create(root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
     shown = ticket.spec_path.relative_to(root)
     invocation.screen.line(f"Made {shown}. Describe what you want there, then: cdd spec {slug}", hang=2)
@@ -104,7 +105,9 @@ def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
     from cdd_agent.tickets.ticket import all_tickets, find
 
     invocation = invocation.with_options(given)
-    root = invocation.options.root()
+    from cdd_agent.testrun.frameworks.detect import find_root
+
+    root = find_root(invocation.options)
     if invocation.as_json:
         from cdd_agent.repl.render import steps_listed, ticket_listed
 

@@ -356,8 +356,9 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | Non
 
 def _site(invocation: Invocation) -> "Site":
     from cdd_agent.history.rollback import site_of
+    from cdd_agent.testrun.frameworks.detect import find_root
 
-    return site_of(invocation.options.root(), emit=invocation.sink)
+    return site_of(find_root(invocation.options), emit=invocation.sink)
 
 
 def _may_go(invocation: Invocation) -> bool:

@@ -5,16 +5,17 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from cdd_agent.errors import UsageError
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Ask
     from cdd_agent.model.anthropic import MayWait
     from cdd_agent.model.secret import Secret
     from cdd_agent.shell.permission import AskCommand
-    from cdd_agent.testrun.frameworks.detect import Choose
+
+
+Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
+"""Asks a person a question with several answers; returns the number of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +37,12 @@ class Options:
     """Asks the user, who has seen a change to a spec, what speaks against saving it; None: it is saved."""
     ask_command: "AskCommand | None" = None
     """Asks the user whether a command of the model's may run; None: nobody is there."""
-    choose: "Choose | None" = None
+    choose: Choose | None = None
     """Asks the user which of several is meant; None: nobody is there."""
     sandbox: str | None = None
     """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
     attended: bool = False
     """Somebody is there to see that nothing is confined."""
-
-    def root(self, environment: Mapping[str, str] = os.environ) -> Path:
-        """The project's folder: as told, else the nearest from here to the git top level that is one, else that.
-
-        Outside of a git work tree it is the current folder.
-        """
-        told = self.project or told_path(environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
-        if told is not None:
-            if not told.is_dir():
-                raise UsageError(f"The project's folder {told} does not exist.", hint="correct CDD_PROJECT_ROOT")
-            return told.resolve()
-        here = Path.cwd()
-        top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-        if here == top:
-            return top
-        from cdd_agent.testrun.frameworks.detect import project_at
-
-        return project_at(here, top=top)
 
     def typed(self, words: str) -> str:
         """``cdd WORDS`` as it means the same project from the folder that is worked in."""

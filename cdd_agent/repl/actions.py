@@ -26,7 +26,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Usage, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import dialogs, executor_view, status_line, workflow_actions
+from cdd_agent.repl import dialogs, executor_view, progress, workflow_actions
 from cdd_agent.repl.commands import at_prompt, help_lines
 from cdd_agent.repl.completion import Candidates
 from cdd_agent.repl.render import show_ticket, show_tickets
@@ -296,7 +296,7 @@ def _show_used(what: str, used: UsageTotals, *, screen: Screen) -> None:
         f"{read:,} tokens read",
         f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
         f"{used.output_tokens:,} written",
-        status_line.cost(used),
+        progress.cost(used),
     )
     screen.line(f"{what}: {'; '.join(part for part in parts if part)}", indent=0, hang=2)
 

@@ -43,8 +43,7 @@ from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 from cdd_agent.errors import UsageError
 from cdd_agent.repl.completion import Candidates, PromptCompleter, completes_file, lacks_argument
 from cdd_agent.repl.paste import BurstInput, ChipProcessor, Pastes
-from cdd_agent.repl.screen import SYMBOLS, symbols_for
-from cdd_agent.repl.status_line import Place, Read
+from cdd_agent.repl.status_line import SYMBOLS, Place, Read, symbols_for
 from cdd_agent.repl.typed_ahead import forget_typed_ahead
 from cdd_agent.untrusted.text import clean
 

@@ -51,8 +51,8 @@ from cdd_agent.events import (
     ToolReturned,
     TurnEnded,
 )
+from cdd_agent.repl.progress import cost
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.status_line import cost
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket

@@ -34,6 +34,7 @@ from rich.text import Text
 from cdd_agent.doctor import Check, State
 from cdd_agent.repl.markdown import MarkdownStream
 from cdd_agent.repl.rows import ASCII, UNICODE, wrap_hanging
+from cdd_agent.repl.status_line import SYMBOLS, symbols_for
 from cdd_agent.repl.typed_ahead import ECHO
 from cdd_agent.untrusted.text import clean
 
@@ -201,21 +202,6 @@ class Written:
         blank = [Text()] * (self._blank_lines if self._has_begun else 0)
         self._blank_lines, self._has_begun = 0, True
         return [*blank, Text(line)]
-
-
-_NAMES = ("open", "closed", "tool", "commit", "back", "note", "todo", "cut", "bar")
-
-SYMBOLS: Mapping[str, str] = dict(zip(_NAMES, "✔✘→●↶•○…│", strict=True))
-ASCII_SYMBOLS: Mapping[str, str] = dict(zip(_NAMES, "+x>*<-o~|", strict=True))
-
-
-def symbols_for(encoding: str | None, *, besides: str = "") -> Mapping[str, str]:
-    """Return ``SYMBOLS`` if the encoding has them and what is shown ``besides``, else ``ASCII_SYMBOLS``."""
-    try:
-        ("".join(SYMBOLS.values()) + besides).encode(encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII_SYMBOLS
-    return SYMBOLS
 
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -12,8 +12,9 @@ from cdd_agent.audit.auditor import Auditor
 from cdd_agent.doctor import Check
 from cdd_agent.errors import UsageError
 from cdd_agent.repl import executor_view
+from cdd_agent.repl.progress import Standing
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.status_line import Place, Standing
+from cdd_agent.repl.status_line import Place
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, all_tickets, find
 from cdd_agent.workflows.conversation.desk import Desk

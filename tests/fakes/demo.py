@@ -22,10 +22,10 @@ from cdd_agent.doctor import Check, examine
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
+from cdd_agent.repl.progress import Standing
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.state import Workshop
-from cdd_agent.repl.status_line import Standing
 from cdd_agent.review import Review
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import Ticket

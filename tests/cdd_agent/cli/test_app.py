@@ -169,8 +169,8 @@ def test_a_defect_of_ours_ends_with_70_and_a_file_to_report(finished: Path, tmp_
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(
-        "import cdd_agent.config.options\n\n\ndef broken(*_, **__):\n    raise ZeroDivisionError('a defect')\n\n\n"
-        "cdd_agent.config.options.Options.root = broken\n",
+        "import cdd_agent.tickets.ticket\n\n\ndef broken(*_, **__):\n    raise ZeroDivisionError('a defect')\n\n\n"
+        "cdd_agent.tickets.ticket.all_tickets = broken\n",
         encoding="utf-8",
     )
     path = os.pathsep.join([str(broken), str(ROOT)])

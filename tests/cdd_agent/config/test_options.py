@@ -6,6 +6,7 @@ import pytest
 
 from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
+from cdd_agent.testrun.frameworks.detect import find_root
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 
@@ -16,10 +17,10 @@ def repository(tmp_path: Path) -> Path:
 
 def test_what_is_named_counts_wherever_one_stands(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository / "a")
-    assert Options().root({"CDD_PROJECT_ROOT": str(repository)}) == repository
-    assert Options(project=repository / "b").root({"CDD_PROJECT_ROOT": str(repository)}) == repository / "b"
+    assert find_root(Options(), {"CDD_PROJECT_ROOT": str(repository)}) == repository
+    assert find_root(Options(project=repository / "b"), {"CDD_PROJECT_ROOT": str(repository)}) == repository / "b"
     with pytest.raises(UsageError, match="does not exist"):
-        Options().root({"CDD_PROJECT_ROOT": "/gone"})
+        find_root(Options(), {"CDD_PROJECT_ROOT": "/gone"})
 
 
 @pytest.mark.parametrize(("here", "project"), [("a", "a"), ("a/cmd", "a"), ("b", "."), (".", ".")])
@@ -27,13 +28,13 @@ def test_else_the_nearest_folder_up_to_the_top_that_has_a_framework(
     repository: Path, monkeypatch: pytest.MonkeyPatch, *, here: str, project: str
 ) -> None:
     monkeypatch.chdir(repository / here)
-    assert Options().root({}) == repository / project
+    assert find_root(Options(), {}) == repository / project
 
 
 def test_outside_of_a_work_tree_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay(tmp_path, {"go.mod": "", "inner/x": ""})
     monkeypatch.chdir(tmp_path / "inner")
-    assert Options().root({}) == tmp_path / "inner"
+    assert find_root(Options(), {}) == tmp_path / "inner"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
 from cdd_agent.repl.prompt import fitted, toolbar
-from cdd_agent.repl.screen import ASCII_SYMBOLS, symbols_for
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.status_line import ASCII_SYMBOLS, Place, symbols_for
 
 PLACE = Place(
     agent="exec",

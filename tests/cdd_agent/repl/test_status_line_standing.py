@@ -4,7 +4,8 @@ import pytest
 
 from cdd_agent import events
 from cdd_agent.events import Event
-from cdd_agent.repl.status_line import Place, Standing, percent
+from cdd_agent.repl.progress import Standing, percent
+from cdd_agent.repl.status_line import Place
 
 
 def turn(model: str = "claude-opus-5-5", *, tokens: int = 100_000, cost_usd: float | None = 0.5) -> Event:
