@@ -254,7 +254,7 @@ class _Crew:
 
 def _at_terminal(invocation: Invocation, outset: _Outset) -> Read:
     """Lines that a person types; only a project remembers them."""
-    from cdd_agent.repl.actions import candidates_of
+    from cdd_agent.repl.candidates import candidates_of
     from cdd_agent.repl.prompt import terminal_reader
 
     return terminal_reader(

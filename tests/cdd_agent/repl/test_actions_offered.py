@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cdd_agent.repl.actions import candidates_of
+from cdd_agent.repl.candidates import candidates_of
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
 from tests.fakes.model import ScriptedModel, says
