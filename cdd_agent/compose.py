@@ -30,8 +30,9 @@ from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import asked_for, choose
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.context import BriefFor, Policy, Workbench
-from cdd_agent.testrun.frameworks.detect import NoFramework, find_root
+from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
+from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.workflows.conversation.desk import Desk

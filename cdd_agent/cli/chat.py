@@ -150,7 +150,7 @@ class _Outset:
 
     @cached_property
     def root(self) -> Path:
-        from cdd_agent.testrun.frameworks.detect import find_root
+        from cdd_agent.testrun.root import find_root
 
         return find_root(self.invocation.options)
 

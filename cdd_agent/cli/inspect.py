@@ -86,7 +86,7 @@ def _written(checks: "Iterable[Check]") -> "Iterator[Check]":
 @click.pass_obj
 def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> None:
     """Make the ticket SLUG from the template."""
-    from cdd_agent.testrun.frameworks.detect import find_root
+    from cdd_agent.testrun.root import find_root
     from cdd_agent.tickets.ticket import create
 
     root = find_root(invocation.options)
@@ -105,7 +105,7 @@ def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
     from cdd_agent.tickets.ticket import all_tickets, find
 
     invocation = invocation.with_options(given)
-    from cdd_agent.testrun.frameworks.detect import find_root
+    from cdd_agent.testrun.root import find_root
 
     root = find_root(invocation.options)
     if invocation.as_json:

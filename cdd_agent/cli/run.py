@@ -356,7 +356,7 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | Non
 
 def _site(invocation: Invocation) -> "Site":
     from cdd_agent.history.rollback import site_of
-    from cdd_agent.testrun.frameworks.detect import find_root
+    from cdd_agent.testrun.root import find_root
 
     return site_of(find_root(invocation.options), emit=invocation.sink)
 

@@ -8,12 +8,12 @@ framework that no folder above it has.
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.config import settings
-from cdd_agent.config.options import Choose, Options, told_path
+from cdd_agent.config.options import Choose
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
@@ -340,18 +340,3 @@ def _is_member(folder: Path, name: str, *, above: tuple[Path, ...]) -> bool:
     """Return whether a build that begins further up also runs the folder's tests."""
     begins_build = _BY_FRAMEWORK[name].begins_build
     return not begins_build(folder) and any(map(begins_build, above))
-
-
-def find_root(options: Options, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the project's folder: the one that is named, else the nearest project, else the top of the work tree.
-
-    Outside a git work tree it is the current folder. Raises ``UsageError`` if the named folder does not exist.
-    """
-    named = options.project or told_path(environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
-    if named is not None:
-        if not named.is_dir():
-            raise UsageError(f"The project's folder {named} does not exist.", hint="correct CDD_PROJECT_ROOT")
-        return named.resolve()
-    here = Path.cwd()
-    top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-    return here if here == top else project_at(here, top=top)
