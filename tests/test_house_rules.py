@@ -185,13 +185,11 @@ def test_nothing_is_left_open() -> None:
     assert breaches(left) == {}
 
 
-@rebuilt
 def test_a_folder_holds_three_modules_or_more() -> None:
     folders = Counter(module.path.parent for module in modules() if module.path.name != "__init__.py")
     assert {str(folder.relative_to(ROOT)): n for folder, n in folders.items() if n < MIN_MODULES_IN_A_FOLDER} == {}
 
 
-@rebuilt
 def test_folders_are_not_deep() -> None:
     def deep(module: Module) -> int:
         depth = len(Path(module.name).parts) - 2

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdd_agent.model import prices
 from cdd_agent.repl.completion import Candidates
-from cdd_agent.tickets.ticket import all_tickets, find
-from cdd_agent.work import state_file
+from cdd_agent.tickets.ticket import all_tickets
 
 MOST_HANDOFFS = 200
 """Of a long history."""
@@ -40,6 +38,9 @@ def _slugs(root: Path) -> Iterator[tuple[str, str]]:
 def _steps(root: Path, slug: str) -> Iterator[tuple[str, str]]:
     """The steps of a ticket that has been begun, with how far each has come."""
 
+    from cdd_agent.tickets.ticket import find
+    from cdd_agent.work import state_file
+
     state = state_file.load(find(root, slug).state_path)
     for number, step in state.step_executions.items() if state else ():
         yield str(number), f"{step.title} ({step.status.replace('_', ' ')})"
@@ -55,6 +56,8 @@ def _sessions(root: Path) -> Iterator[tuple[str, str]]:
 
 def _models() -> Iterator[tuple[str, str]]:
     """The models whose prices are known, with how much they can read."""
+
+    from cdd_agent.model import prices
 
     for name in prices.known():
         yield name, f"reads {prices.window(name) or 0:,} tokens"

@@ -146,7 +146,7 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(tmp_path: Path) -> None:
 def test_an_unknown_id_names_the_nearest(tmp_path: Path) -> None:
     name = held(tmp_path).id
     with pytest.raises(UsageError) as error:
-        load(tmp_path, name[:-1] + "x")
+        load(tmp_path, name[:-1] + ("y" if name.endswith("x") else "x"))
     assert error.value.hint == f"did you mean /resume {name}"
     with pytest.raises(UsageError, match="There is no session"):
         load(tmp_path, "../../etc")
