@@ -29,7 +29,7 @@ from cdd_agent.model.replay import Private, RecordingModel, ReplayModel
 from cdd_agent.review import Review
 from cdd_agent.sandbox.choice import asked_for, choose
 from cdd_agent.shell.permission import Permission
-from cdd_agent.tdd.context import BriefFor, Policy, Workbench
+from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.testrun.frameworks.detect import NoFramework
 from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
 from cdd_agent.testrun.root import find_root
@@ -241,12 +241,12 @@ class Composition:
         )
         folders = ticket_folders(adapters.repository, ticket)
         try:
-            bench = self.bench(ticket.slug, brief=brief_for(limits.edit_format), policy=policy, left_out=folders)
+            context = self.context(ticket.slug, brief=brief_for(limits.edit_format), policy=policy, left_out=folders)
         except NoFramework as missing:
             raise meant_elsewhere(missing, ticket, root=adapters.root) from missing
         return executor.Executor(
             ticket,
-            bench=bench,
+            context=context,
             clock=adapters.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self._options.allow_dirty,
@@ -279,7 +279,7 @@ class Composition:
         )
         return Orchestrator(
             feature,
-            bench=self.bench(feature.slug, brief=brief, policy=policy),
+            context=self.context(feature.slug, brief=brief, policy=policy),
             clock=adapters.clock,
             meter=meter,
             allow_dirty=self._options.allow_dirty,
@@ -306,7 +306,7 @@ class Composition:
             edit_format=limits.edit_format,
         )
         brief = brief_for_green(Workspace(adapters.root), own, edit_format=limits.edit_format)
-        bench = self.bench(wanted.slug, brief=brief, policy=policy)
+        context = self.context(wanted.slug, brief=brief, policy=policy)
         run = wanted.run_of(adapters.root)
         meter = Meter(
             adapters.model,
@@ -318,17 +318,17 @@ class Composition:
         )
         return Green(
             wanted,
-            bench=replace(bench, suite=adapters.suite.within(own.test_timeout_s)),
+            context=replace(context, suite=adapters.suite.within(own.test_timeout_s)),
             clock=adapters.clock,
             allow_dirty=self._options.allow_dirty,
             meter=meter,
         )
 
-    def bench(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Workbench:
+    def context(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Context:
         """What cycles work with; evidence is kept under ``name``, and ``left_out`` is no part of the product."""
         adapters, repository = self.adapters, self.adapters.repository
         repository.may_run_hooks()  # asked before the work begins, and again at each commit
-        return Workbench(
+        return Context(
             repository=repository,
             snapshots=Snapshots(repository, left_out=left_out),
             workspace=Workspace(adapters.root),

@@ -140,20 +140,20 @@ def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emi
     if findings.reasons or not request.targets or not request.time_box_s:
         return findings
     runs = Runs(limit_s=request.time_box_s, emit=emit or silence)
-    bench = _Bench(request=request, suite=suite, repository=repository, runs=runs)
+    context = _ConfirmContext(request=request, suite=suite, repository=repository, runs=runs)
     try:
         with clean_copy(repository, suite, green=request.green, red=request.red) as copy:
-            reproduced, passes = _reproduced(copy, bench=bench)
+            reproduced, passes = _reproduced(copy, context=context)
             findings += reproduced
-            if passes and not findings.reasons and bench.is_python:
-                findings += _proven(copy, bench=bench)
+            if passes and not findings.reasons and context.is_python:
+                findings += _proven(copy, context=context)
     except TimeUp as error:
         findings += Findings(notices=(error.happened,))
     except (GitError, OSError) as error:
         why = error.happened if isinstance(error, GitError) else str(error)
         told = why.strip().partition("\n")[0].rstrip(".")
         findings += Findings(notices=(f"Not checked from outside, as no clean copy could be made: {told}.",))
-    if findings == Findings() and runs.count and not bench.is_python:
+    if findings == Findings() and runs.count and not context.is_python:
         runs.emit(Notice(text=f"Checked in a clean copy: the tests pass there too ({runs.spent_s():.1f} s)."))
     if findings == Findings() and runs.noticed:
         cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
@@ -171,7 +171,7 @@ def _looked_at(look: Callable[[], Findings]) -> Findings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Bench:
+class _ConfirmContext:
     """What the runs of one request need."""
 
     request: Request
@@ -199,42 +199,42 @@ class _Bench:
         return not_passing([nodeid for nodeid in before if nodeid not in self.request.targets], report)
 
 
-def _reproduced(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
+def _reproduced(copy: Suite, *, context: _ConfirmContext) -> tuple[Findings, bool]:
     """What the targets, with canaries before and after them, say in the clean copy; whether they pass in it."""
-    if not bench.is_python:
-        report = bench.runs.run(copy, "targets in a clean copy", tests=bench.selection()).report
-        is_failing = report is None or bool(bench.failing(report))
-        return (_failed_in_copy(copy, bench=bench) if is_failing else Findings()), not is_failing
-    canaries = plant(copy.root, bench.request.targets)
+    if not context.is_python:
+        report = context.runs.run(copy, "targets in a clean copy", tests=context.selection()).report
+        is_failing = report is None or bool(context.failing(report))
+        return (_failed_in_copy(copy, context=context) if is_failing else Findings()), not is_failing
+    canaries = plant(copy.root, context.request.targets)
     if canaries is None:
-        return _reproduced_elsewhere(copy, bench=bench)
+        return _reproduced_elsewhere(copy, context=context)
     first, last = canaries
-    tests = (first.file, *bench.selection(), last.file)
-    report = bench.runs.run(copy, "targets in a clean copy", tests=tests).report
+    tests = (first.file, *context.selection(), last.file)
+    report = context.runs.run(copy, "targets in a clean copy", tests=tests).report
     for canary in (first, last):
         remove(copy.root, canary)
     if report is None:
-        return _failed_in_copy(copy, bench=bench), False
+        return _failed_in_copy(copy, context=context), False
     wrong = misreported(first, report) or misreported(last, report)
     if wrong is not None:
-        return _canaries_failed(wrong, bench=bench), not bench.failing(report)
-    if bench.failing(report):
-        return _failed_in_copy(copy, bench=bench), False
+        return _canaries_failed(wrong, context=context), not context.failing(report)
+    if context.failing(report):
+        return _failed_in_copy(copy, context=context), False
     return Findings(), True
 
 
-def _reproduced_elsewhere(copy: Suite, *, bench: _Bench) -> tuple[Findings, bool]:
+def _reproduced_elsewhere(copy: Suite, *, context: _ConfirmContext) -> tuple[Findings, bool]:
     """A notice in any case: the targets are in a folder that the copy does not hold, only a link to it."""
-    report = bench.runs.run(copy, "targets in a clean copy", tests=bench.selection()).report
+    report = context.runs.run(copy, "targets in a clean copy", tests=context.selection()).report
     where = "Links lead from the folder of the target tests out of the project, so that known tests cannot be added"
-    if report is None or bench.failing(report):
+    if report is None or context.failing(report):
         return Findings(notices=(f"{where}, and a clean copy does not do for them.",)), False
     return Findings(notices=(f"{where}.",)), True
 
 
-def _canaries_failed(wrong: str, *, bench: _Bench) -> Findings:
+def _canaries_failed(wrong: str, *, context: _ConfirmContext) -> Findings:
     """A refusal, unless such tests do not come out right without the change either."""
-    if not _canaries_live(bench):
+    if not _canaries_live(context):
         return Findings(notices=(f"Tests with a known result cannot be added to this project: {wrong}.",))
     message = (
         f"Beside the targets, {wrong}. Without the change it is reported right: find what the change does to the "
@@ -243,24 +243,24 @@ def _canaries_failed(wrong: str, *, bench: _Bench) -> Findings:
     return Findings(reasons=(Reason(code="canary_failed", nodeid=None, message=message),))
 
 
-def _canaries_live(bench: _Bench) -> bool:
+def _canaries_live(context: _ConfirmContext) -> bool:
     """Whether canaries, and nothing else, are reported right in a copy without the change."""
-    red = bench.request.red
-    with clean_copy(bench.repository, bench.suite, green=red, red=red) as copy:
-        canaries = plant(copy.root, bench.request.targets)
+    red = context.request.red
+    with clean_copy(context.repository, context.suite, green=red, red=red) as copy:
+        canaries = plant(copy.root, context.request.targets)
         if canaries is None:
             return False
-        report = bench.runs.run(copy, "known tests without the change", tests=tuple(c.file for c in canaries)).report
+        report = context.runs.run(copy, "known tests without the change", tests=tuple(c.file for c in canaries)).report
     return report is not None and all(misreported(canary, report) is None for canary in canaries)
 
 
-def _failed_in_copy(copy: Suite, *, bench: _Bench) -> Findings:
+def _failed_in_copy(copy: Suite, *, context: _ConfirmContext) -> Findings:
     """A refusal if all tests but the targets are in the copy what they were; else the copy lacks something."""
-    run = bench.runs.run(copy, "all tests in a clean copy")
-    if run.report is None and not (bench.is_python and _canaries_live(bench)):
+    run = context.runs.run(copy, "all tests in a clean copy")
+    if run.report is None and not (context.is_python and _canaries_live(context)):
         return Findings(notices=(f"The tests cannot be run in a clean copy of what git holds: {run.problem}.",))
-    failing = bench.request.targets if run.report is None else bench.failing(run.report)
-    lost = () if run.report is None else bench.lost(run.report)
+    failing = context.request.targets if run.report is None else context.failing(run.report)
+    lost = () if run.report is None else context.lost(run.report)
     if lost:
         notice = (
             f"A clean copy of what git holds does not do for the tests: {len(lost)} more fail there, {lost[0]} first."
@@ -271,7 +271,7 @@ def _failed_in_copy(copy: Suite, *, bench: _Bench) -> Findings:
     failing = tuple(target for target in failing if (copy.root / target.partition("::")[0]).exists())
     if not failing:
         return Findings(notices=("Git does not hold the target tests, so that they cannot be run in a clean copy.",))
-    if need := _needs_ignored_files(copy, bench=bench):
+    if need := _needs_ignored_files(copy, context=context):
         return Findings(notices=(need,))
     why = run.problem if run.report is None else _why(run.report, failing[0])
     message = (
@@ -281,15 +281,15 @@ def _failed_in_copy(copy: Suite, *, bench: _Bench) -> Findings:
     return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
 
 
-def _needs_ignored_files(copy: Suite, *, bench: _Bench) -> str | None:
+def _needs_ignored_files(copy: Suite, *, context: _ConfirmContext) -> str | None:
     """What to say if the targets pass in the copy once it has the files that git ignores."""
-    lent = lend(bench.repository, bench.suite.root.resolve(), copy=copy.root)
+    lent = lend(context.repository, context.suite.root.resolve(), copy=copy.root)
     if lent is None:
         return "The targets fail in a clean copy of what git holds, and git ignores too many files to try them there."
     if not lent:
         return None
-    report = bench.runs.run(copy, "targets with the files that git ignores", tests=bench.selection()).report
-    if report is None or bench.failing(report):
+    report = context.runs.run(copy, "targets with the files that git ignores", tests=context.selection()).report
+    if report is None or context.failing(report):
         return None
     shown = ", ".join(lent[:3]) + (f" and {len(lent) - 3} more" if len(lent) > 3 else "")
     return f"The targets need files that git does not hold, of these: {shown}."
@@ -307,20 +307,20 @@ def _why(report: SuiteReport, nodeid: str) -> str:
     return f"{failures[0].kind}, {failures[0].exception}" + (f": {lines[0][:200]}" if lines else "")
 
 
-def _proven(copy: Suite, *, bench: _Bench) -> Findings:
+def _proven(copy: Suite, *, context: _ConfirmContext) -> Findings:
     """What the targets say when the changed code is altered."""
-    mutants = mutants_of([change for change in bench.request.changes if _is_plain(copy.root / change.path)])
+    mutants = mutants_of([change for change in context.request.changes if _is_plain(copy.root / change.path)])
     if not mutants.chosen:
         return Findings(notices=("No altered code was tried: the change has no line of Python that can be altered.",))
     telling = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
     raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
-    told = _survived(telling, copy=copy, bench=bench)
-    raised = Survival() if told.noticed else _survived(raising, copy=copy, bench=bench)
+    told = _survived(telling, copy=copy, context=context)
+    raised = Survival() if told.noticed else _survived(raising, copy=copy, context=context)
     if noticed := told.noticed or raised.noticed:
-        bench.runs.noticed = noticed.where
+        context.runs.noticed = noticed.where
         return _only_run(telling) if raised.noticed and told.all_ended else Findings()
     all_ended = all(outcome.all_ended for outcome, part in ((told, telling), (raised, raising)) if part)
-    why_not = _why_undecided(copy, mutants, bench=bench) if all_ended else "a run did not come to its end"
+    why_not = _why_undecided(copy, mutants, context=context) if all_ended else "a run did not come to its end"
     if why_not is not None:
         return Findings(notices=(f"No target failed when the changed code was altered, which is no proof: {why_not}.",))
     tried = "; ".join(mutant.what for mutant in mutants.chosen)
@@ -331,12 +331,12 @@ def _proven(copy: Suite, *, bench: _Bench) -> Findings:
     return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
 
 
-def _survived(mutants: Sequence[Mutant], *, copy: Suite, bench: _Bench) -> Survival:
+def _survived(mutants: Sequence[Mutant], *, copy: Suite, context: _ConfirmContext) -> Survival:
     """What becomes of mutants when the targets run over them."""
     return survival(
         mutants,
-        run=lambda mutant: run_altered(copy, mutant, tests=bench.selection(), runs=bench.runs),
-        targets=bench.request.targets,
+        run=lambda mutant: run_altered(copy, mutant, tests=context.selection(), runs=context.runs),
+        targets=context.request.targets,
     )
 
 
@@ -358,15 +358,15 @@ def _is_plain(path: Path) -> bool:
     return path.resolve() == Path(os.path.normpath(path))
 
 
-def _why_undecided(copy: Suite, mutants: Mutants, *, bench: _Bench) -> str | None:
+def _why_undecided(copy: Suite, mutants: Mutants, *, context: _ConfirmContext) -> str | None:
     """Why surviving mutants say nothing; None if they do."""
-    changes = bench.request.changes
+    changes = context.request.changes
     if any(not change.path.endswith(PYTHON) for change in changes):
         return "the change has other files than Python sources"
     if not mutants.is_exhaustive or not all(_is_plain(copy.root / change.path) for change in changes):
         return "not every changed line was altered"
     texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
     broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
-    run = run_altered(copy, broken, tests=bench.selection(), runs=bench.runs)
-    is_loaded = run.report is None or bool(bench.failing(run.report))
+    run = run_altered(copy, broken, tests=context.selection(), runs=context.runs)
+    is_loaded = run.report is None or bool(context.failing(run.report))
     return None if is_loaded else "the targets do not load the changed files, or load them from another place"

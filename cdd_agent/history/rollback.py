@@ -353,14 +353,14 @@ def _loose_in(state: RunState, head: CommitId, *, site: Site) -> tuple[str, ...]
     step = state.step_executions.get(state.current_step or 0)
     if step is None or step.status != Status.IN_PROGRESS or recovery.landed_head(step) != head:
         return ()
-    snapshot = recovery.last_checkpoint(step, bench=site)
+    snapshot = recovery.last_checkpoint(step, context=site)
     if snapshot is None:
         return ()
-    recovery.hold_ignored(state.ticket_slug, step, bench=site)
-    theirs = recovery.user_files(step, bench=site)
+    recovery.hold_ignored(state.ticket_slug, step, context=site)
+    theirs = recovery.user_files(step, context=site)
     left = set(site.snapshots.paths_unlike(head, snapshot))
     since = {change.path for change in site.snapshots.changes_since(snapshot)}
-    was_killed = recovery.killed_at(state.ticket_slug, step, branch=state.branch, bench=site) is not None
+    was_killed = recovery.killed_at(state.ticket_slug, step, branch=state.branch, context=site) is not None
     return tuple(sorted((left | since if was_killed else left - since) - theirs))
 
 
@@ -527,7 +527,7 @@ def _opened(after: Files, receipt: Receipt) -> StepExecution | None:
 def _begin(site: Site, receipt: Receipt, *, step: StepExecution, before: Files) -> None:
     """Let the files as they are be those that ``step`` began with, and its first test report the one it had."""
     site.snapshots.forget(recovery.checkpoint_ref(receipt.ticket, step, name="*"))
-    recovery.hold_ignored(receipt.ticket, step, bench=site)
+    recovery.hold_ignored(receipt.ticket, step, context=site)
     start = recovery.checkpoint_ref(receipt.ticket, step, name="start")
     site.snapshots.take(start, message=f"rolled back to {receipt.target[:10]}")
     old = _begun(before, receipt.ticket, number=step.step_number)

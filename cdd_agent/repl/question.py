@@ -9,7 +9,7 @@ from rich.text import Text
 from cdd_agent.config.trust import Offer, Subject
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.typed_ahead import forget_typed_ahead
-from cdd_agent.shell.permission import Answer, Question
+from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 
 MOST_LINES = 16
@@ -99,7 +99,7 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
-def may_run(question: Question, *, screen: Screen) -> Answer:
+def may_run(question: CommandQuestion, *, screen: Screen) -> CommandAnswer:
     """Show a command, the part of it that is asked about, and why; the answer is no unless it is yes or once.
 
     What is typed behind a no is its reason. Raises ``KeyboardInterrupt`` where no answer comes.
@@ -145,18 +145,18 @@ def _show_rows(text: Text, *, screen: Screen) -> None:
             screen.line(f"and {left_out} more rows, which are not shown, and then", style="bold yellow", indent=2)
 
 
-def _answer(question: str, *, keeps: bool, screen: Screen) -> Answer:
+def _answer(question: str, *, keeps: bool, screen: Screen) -> CommandAnswer:
     """What a person says to a command, asked until it is an answer."""
     forget_typed_ahead()
     while True:
         said, why = _said(question, screen=screen)
         match said:
             case "y" | "yes":
-                return Answer(verdict="always" if keeps else "once")
+                return CommandAnswer(verdict="always" if keeps else "once")
             case "o" | "once":
-                return Answer(verdict="once")
+                return CommandAnswer(verdict="once")
             case "" | "n" | "no":
-                return Answer(verdict="no", reason=why)
+                return CommandAnswer(verdict="no", reason=why)
 
 
 def _said(question: str, *, screen: Screen) -> tuple[str, str]:

@@ -33,7 +33,7 @@ _WHAT: dict[Granted, str] = {"write": "write and change files of this project", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CommandQuestion:
     """What a person is asked before a command runs."""
 
     line: str
@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """What the person said."""
 
     verdict: Literal["always", "once", "no"]
@@ -58,7 +58,7 @@ class Answer:
     """In the person's words, for the model."""
 
 
-AskCommand: TypeAlias = Callable[[Question], Answer]
+AskCommand: TypeAlias = Callable[[CommandQuestion], CommandAnswer]
 """Asks the person who is there; raises ``KeyboardInterrupt`` where no answer comes."""
 
 
@@ -81,7 +81,7 @@ class Permission:
     _granted: set[Granted] = field(default_factory=set)
     """What was allowed for this session."""
 
-    def refusal_of_command(self, line: str) -> str | None:
+    def check_command(self, line: str) -> str | None:
         """Why ``line`` may not run, as the model is to read it; None: it may. A person may be asked."""
         from cdd_agent.shell.analysis import judge
         from cdd_agent.shell.words import Ground
@@ -99,7 +99,7 @@ class Permission:
         once_each = {part.content: part for part in judged.parts}.values()
         return next(filter(None, (self._refusal_of(part, judged) for part in once_each)), None)
 
-    def refusal_of(self, granted: Granted) -> str | None:
+    def check_activity(self, granted: Granted) -> str | None:
         """Why the agent may not write, or run tests, at all; None: it may."""
         if not self.asks_all or self.ask is None:
             return None
@@ -108,7 +108,7 @@ class Permission:
         if granted in self._granted or self._is_kept(offer):
             return None
         text = f"{_WHAT[granted]}: {self.test_command}" if granted == "tests" else _WHAT[granted]
-        question = Question(line=text, start=0, end=len(text), kind=granted, why="the settings say so")
+        question = CommandQuestion(line=text, start=0, end=len(text), kind=granted, why="the settings say so")
         answer = self.ask(question)
         if answer.verdict == "no":
             return f"The developer does not let you {_WHAT[granted]}{_reason(answer)}"
@@ -125,7 +125,7 @@ class Permission:
             case "read":
                 return None
             case "write" | "tests":
-                return self.refusal_of(part.kind)
+                return self.check_activity(part.kind)
         offer = Offer(subject="command", source=part.text, shown=(part.text,), content=part.content)
         if self._is_kept(offer) or (self.ask is None and self.level in SHUT_IN):
             return None
@@ -137,7 +137,7 @@ class Permission:
     def _asked(self, part: "Part", judged: "Judgment", *, offer: Offer | None = None) -> str | None:
         """What the person says to a part; a yes is kept as ``offer``, if that is given."""
         assert self.ask is not None
-        question = Question(
+        question = CommandQuestion(
             line=judged.line,
             start=part.start,
             end=part.end,
@@ -183,7 +183,7 @@ def _refused(part: "Part", why: str) -> str:
     return f"Refused, and nothing of the command was run: `{shown}`: {why}"
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: CommandAnswer) -> str:
     """The person's own words, if any, and the end of the sentence."""
     return f": {answer.reason.rstrip('.')}." if answer.reason else "."
 

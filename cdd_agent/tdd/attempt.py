@@ -31,8 +31,9 @@ from cdd_agent.evidence.stubs import NewTests, vacuous_tests
 from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
-from cdd_agent.tdd import context, recovery, verdict
-from cdd_agent.tdd.context import Brief, Phase, Workbench, WorkItem
+from cdd_agent.tdd import context as briefing
+from cdd_agent.tdd import recovery, verdict
+from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.tools import locks_for, tools_for
 from cdd_agent.tdd.verdict import RedVerdict, surplus
@@ -59,24 +60,24 @@ class Ground:
     """Files with uncommitted changes of the user's."""
 
 
-def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, bench: Workbench) -> Ground:
+def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, context: Context) -> Ground:
     """The ground of ``phase``: found if an attempt was made at it, laid now if not; ``at`` is where history stands.
 
     Raises ``EnvironmentMissing`` if the tests cannot be run, or if there are none and the phase adds none.
     """
     ref = recovery.checkpoint_ref(item.ticket, step, name=f"{phase}-0")
-    snapshot = bench.snapshots.find(ref) or bench.snapshots.take(ref, message=f"before {phase}")
-    baseline, path = _baseline(step, snapshot=snapshot, bench=bench)
+    snapshot = context.snapshots.find(ref) or context.snapshots.take(ref, message=f"before {phase}")
+    baseline, path = _baseline(step, snapshot=snapshot, context=context)
     if phase == "green" and not mends_what_fails(item):
-        baseline = _with_the_tests_before(baseline, step=step, bench=bench)
+        baseline = _with_the_tests_before(baseline, step=step, context=context)
     has_none = baseline.structured and not baseline.tests and not baseline.collect_errors
     if phase in ("green", "refactor") and has_none:
-        root = bench.suite.root
+        root = context.suite.root
         raise EnvironmentMissing(
-            f"No tests found: {bench.suite.conventions.framework} in {root} has none (by default "
-            f"{bench.suite.conventions.looked_for}), and without a test the gate cannot say that step {item.number}, "
+            f"No tests found: {context.suite.conventions.framework} in {root} has none (by default "
+            f"{context.suite.conventions.looked_for}), and without a test the gate cannot say that step {item.number}, "
             f"a step of kind {item.kind}, left everything working.",
-            hint=f"write one test and commit it (see what is found: {_listing(bench)}), or "
+            hint=f"write one test and commit it (see what is found: {_listing(context)}), or "
             "give the step the kind feature",
         )
     return Ground(
@@ -84,7 +85,7 @@ def lay(item: WorkItem, phase: Phase, *, step: StepExecution, at: Position, benc
         position=at,
         baseline=baseline,
         baseline_path=path,
-        off_limits=recovery.user_files(step, bench=bench),
+        off_limits=recovery.user_files(step, context=context),
     )
 
 
@@ -93,35 +94,35 @@ def mends_what_fails(item: WorkItem) -> bool:
     return item.phases[0] == "green" and item.kind not in ("docs", "chore")
 
 
-def _listing(bench: Workbench) -> str:
+def _listing(context: Context) -> str:
     """The command that shows which tests there are."""
-    only = " --collect-only" if bench.suite.conventions.framework == "pytest" else ""
-    return f"{bench.suite.command}{only}"
+    only = " --collect-only" if context.suite.conventions.framework == "pytest" else ""
+    return f"{context.suite.command}{only}"
 
 
-def _baseline(step: StepExecution, *, snapshot: Snapshot, bench: Workbench) -> tuple[SuiteReport, str]:
+def _baseline(step: StepExecution, *, snapshot: Snapshot, context: Context) -> tuple[SuiteReport, str]:
     """What the tests said when the last phase landed, or, before the first one, what they say now; and its path.
 
     A report that is lost is made again from the files as they were before the phase.
     """
-    root = bench.repository.root
+    root = context.repository.root
     opened = [a.report for a in step.attempts if a.phase in step.commits and a.verdict == "open"]
     landed = [root / report for report in opened if report]
-    path = landed[-1] if landed else recovery.report_path(step, "baseline", bench=bench)
+    path = landed[-1] if landed else recovery.report_path(step, "baseline", context=context)
     shown = str(path.relative_to(root))
     try:
         return load(path), shown
     except ReportError:
-        present = recovery.last_checkpoint(step, bench=bench)
-        bench.snapshots.restore(snapshot)
-        scope = bench.policy.gate_runs
-        run = bench.run_suite(f"{scope_words(scope)} as a baseline", keep=path, targets=scope)
+        present = recovery.last_checkpoint(step, context=context)
+        context.snapshots.restore(snapshot)
+        scope = context.policy.gate_runs
+        run = context.run_suite(f"{scope_words(scope)} as a baseline", keep=path, targets=scope)
         if present is not None:
-            bench.snapshots.restore(present)
+            context.snapshots.restore(present)
     if run.report is None:
         raise EnvironmentMissing(
             f"The project's tests cannot be run: {run.problem}.\n{run.output.strip()[-2000:]}",
-            hint=f"make `{bench.suite.command}` work in {bench.suite.root}",
+            hint=f"make `{context.suite.command}` work in {context.suite.root}",
         )
     return run.report, shown
 
@@ -131,10 +132,10 @@ def scope_words(files: tuple[str, ...]) -> str:
     return "the tests of the targets' files" if files else "all tests"
 
 
-def _with_the_tests_before(baseline: SuiteReport, *, step: StepExecution, bench: Workbench) -> SuiteReport:
+def _with_the_tests_before(baseline: SuiteReport, *, step: StepExecution, context: Context) -> SuiteReport:
     """``baseline`` with what the step's first report adds; as it is if that one is lost."""
     try:
-        first = load(recovery.report_path(step, "baseline", bench=bench))
+        first = load(recovery.report_path(step, "baseline", context=context))
     except ReportError:
         return baseline
     return with_tests_before(baseline, first=first)
@@ -222,7 +223,7 @@ def gave_up(attempt: AttemptRecord) -> bool:
 
 
 def make_attempt(
-    item: WorkItem, phase: Phase, *, step: StepExecution, ground: Ground, is_anew: bool, bench: Workbench
+    item: WorkItem, phase: Phase, *, step: StepExecution, ground: Ground, is_anew: bool, context: Context
 ) -> AttemptRecord:
     """Let the model work once, judge what it left, and keep that as a checkpoint.
 
@@ -230,11 +231,11 @@ def make_attempt(
     unless the gate let them pass as they are.
     """
     number = len(attempts_at(phase, step)) + 1
-    bench.emit(AttemptStarted(phase=phase, number=number, limit=bench.policy.max_attempts))
-    brief = bench.brief(item, phase)
-    run = _worked(item, brief, step=step, ground=ground, is_anew=is_anew, bench=bench)
-    path = recovery.report_path(step, f"{phase}-{number}", bench=bench)
-    left = _kept(item, step=step, name=f"{phase}-{number}", ground=ground, bench=bench)
+    context.emit(AttemptStarted(phase=phase, number=number, limit=context.policy.max_attempts))
+    brief = context.brief(item, phase)
+    run = _worked(item, brief, step=step, ground=ground, is_anew=is_anew, context=context)
+    path = recovery.report_path(step, f"{phase}-{number}", context=context)
+    left = _kept(item, step=step, name=f"{phase}-{number}", ground=ground, context=context)
     checkpoint = left.snapshot
     report: SuiteReport | None = None
     evidence = ""
@@ -242,41 +243,41 @@ def make_attempt(
     if run.ended_by is not None and run.ended_by.name == signals.NAME:
         judged, evidence = _given_up(phase, run.ended_by), "the agent gave up"
     elif brief.judge is None:
-        judged, report = _judged_by_tests(item, phase, left=left, keep=path, ground=ground, bench=bench)
-        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, bench=bench)
+        judged, report = _judged_by_tests(item, phase, left=left, keep=path, ground=ground, context=context)
+        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, context=context)
     else:
-        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, bench=bench)
+        offences, checkpoint = _put_back_offences(item, phase, left=left, step=step, ground=ground, context=context)
         judged, evidence = _judged_by_words(brief, run.text, left=left)
     judged = verdict.joined(judged, offences)
     if phase == "green" and judged.open and report is not None:
-        doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
+        doubts = _doubts(item, report=report, checkpoint=checkpoint, ground=ground, context=context)
         judged = verdict.joined(judged, doubts)
     elif phase == "red" and report is not None:
-        if bench.policy.one_test:
-            judged = verdict.joined(judged, _surplus(report, checkpoint=checkpoint, ground=ground, bench=bench))
-        if _red_finding(item, judged, report=report, ground=ground, bench=bench) is RedVerdict.VALID_MISSING_SYMBOL:
-            vacuous = _vacuous(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench)
+        if context.policy.one_test:
+            judged = verdict.joined(judged, _surplus(report, checkpoint=checkpoint, ground=ground, context=context))
+        if _red_finding(item, judged, report=report, ground=ground, context=context) is RedVerdict.VALID_MISSING_SYMBOL:
+            vacuous = _vacuous(item, report=report, checkpoint=checkpoint, ground=ground, context=context)
             judged = verdict.joined(judged, vacuous)
-    finding = _red_finding(item, judged, report=report, ground=ground, bench=bench) if phase == "red" else None
-    reasons = context.reason_lines(judged)
-    bench.emit(
+    finding = _red_finding(item, judged, report=report, ground=ground, context=context) if phase == "red" else None
+    reasons = briefing.reason_lines(judged)
+    context.emit(
         GateJudged(
             phase=phase,
             attempt=number,
             open=judged.open,
             reasons=reasons,
-            evidence=evidence or context.evidence(judged, report),
+            evidence=evidence or briefing.evidence(judged, report),
             finding=finding or "",
         )
     )
-    if not (judged.open and _is_whole(step, checkpoint, ground=ground, bench=bench)):
-        recovery.put_back(ground.position, ticket=item.ticket, step=step, bench=bench)
+    if not (judged.open and _is_whole(step, checkpoint, ground=ground, context=context)):
+        recovery.put_back(ground.position, ticket=item.ticket, step=step, context=context)
     return AttemptRecord(
         phase=phase,
         number=number,
         verdict="open" if judged.open else "closed",
         reasons=reasons,
-        report=None if report is None else str(path.relative_to(bench.repository.root)),
+        report=None if report is None else str(path.relative_to(context.repository.root)),
         checkpoint=checkpoint.ref,
         finding=finding,
         answer=None if brief.judge is None else run.text[:ANSWER_CAP],
@@ -284,64 +285,66 @@ def make_attempt(
 
 
 def judge_part(
-    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, ground: Ground, bench: Workbench
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, ground: Ground, context: Context
 ) -> AttemptRecord:
     """``attempt`` at GREEN as the gate judges the files as they are by ``item``, a part of what the attempt was for.
 
     Files and report are kept apart from the attempt's own.
     """
-    path = recovery.report_path(step, "green-part", bench=bench)
-    left = _kept(item, step=step, name="green-part", ground=ground, bench=bench)
-    judged, report = _judged_by_tests(item, "green", left=left, keep=path, ground=ground, bench=bench)
-    offences, checkpoint = _put_back_offences(item, "green", left=left, step=step, ground=ground, bench=bench)
+    path = recovery.report_path(step, "green-part", context=context)
+    left = _kept(item, step=step, name="green-part", ground=ground, context=context)
+    judged, report = _judged_by_tests(item, "green", left=left, keep=path, ground=ground, context=context)
+    offences, checkpoint = _put_back_offences(item, "green", left=left, step=step, ground=ground, context=context)
     judged = verdict.joined(judged, offences)
     if judged.open and report is not None:
-        judged = verdict.joined(judged, _doubts(item, report=report, checkpoint=checkpoint, ground=ground, bench=bench))
+        judged = verdict.joined(
+            judged, _doubts(item, report=report, checkpoint=checkpoint, ground=ground, context=context)
+        )
     return replace(
         attempt,
         verdict="open" if judged.open else "closed",
-        reasons=context.reason_lines(judged),
-        report=None if report is None else str(path.relative_to(bench.repository.root)),
+        reasons=briefing.reason_lines(judged),
+        report=None if report is None else str(path.relative_to(context.repository.root)),
         checkpoint=checkpoint.ref,
     )
 
 
 def _worked(
-    item: WorkItem, brief: Brief, *, step: StepExecution, ground: Ground, is_anew: bool, bench: Workbench
+    item: WorkItem, brief: Brief, *, step: StepExecution, ground: Ground, is_anew: bool, context: Context
 ) -> AgentRun:
     """A fresh conversation with the model, until it ends or its budget does."""
     phase, earlier = brief.phase, attempts_at(brief.phase, step)
     marks = Marks(draw_token())
     conversation = Conversation(
-        context.system_prompt(brief, attempt=len(earlier) + 1, marks=marks),
+        briefing.system_prompt(brief, attempt=len(earlier) + 1, marks=marks),
         token=marks.token,
-        preface=conventions(bench.memory, marks=marks),
+        preface=conventions(context.memory, marks=marks),
     )
-    report = _last_report(phase, earlier, ground=ground, root=bench.repository.root)
+    report = _last_report(phase, earlier, ground=ground, root=context.repository.root)
     failing, advice = ("", ()) if report is None else _failing(item, phase, report=report, baseline=ground.baseline)
-    task = context.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
-    model, budget, emit = bench.model, bench.policy.budget, bench.emit
-    if bench.policy.edit_format == "blocks":
-        hands = _whole_files(item, phase, ground=ground, bench=bench)
-        given = hands.give(_files_of(item, step=step, bench=bench), marks=marks)
+    task = briefing.task(brief, earlier=earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
+    model, budget, emit = context.model, context.policy.budget, context.emit
+    if context.policy.edit_format == "blocks":
+        hands = _whole_files(item, phase, ground=ground, context=context)
+        given = hands.give(_files_of(item, step=step, context=context), marks=marks)
         conversation.say(f"{task}\n\nThe files of the step as they are now, each whole:\n\n{given or 'none'}")
         return run_without_tools(conversation, hands, model=model, budget=budget, emit=emit, agent=brief.agent)
     tools = tools_for(
         phase,
-        bench,
+        context,
         off_limits=ground.off_limits,
-        tests=_named_tests(item, bench),
-        listed=_listed(item, bench),
-        after_writing=item.tests if phase == "green" and bench.policy.tests_each_write else (),
+        tests=_named_tests(item, context),
+        listed=_listed(item, context),
+        after_writing=item.tests if phase == "green" and context.policy.tests_each_write else (),
     )
     conversation.say(task)
     return run_agent(conversation, tools, model=model, budget=budget, emit=emit, agent=brief.agent)
 
 
 def _red_finding(
-    item: WorkItem, judged: Verdict, *, report: SuiteReport | None, ground: Ground, bench: Workbench
+    item: WorkItem, judged: Verdict, *, report: SuiteReport | None, ground: Ground, context: Context
 ) -> RedVerdict:
-    conventions = bench.suite.conventions
+    conventions = context.suite.conventions
     return verdict.red_finding(item, judged, report=report, baseline=ground.baseline, conventions=conventions)
 
 
@@ -352,11 +355,11 @@ def _given_up(phase: Phase, call: ToolCall) -> Verdict:
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
-def _kept(item: WorkItem, *, step: StepExecution, name: str, ground: Ground, bench: Workbench) -> _Left:
+def _kept(item: WorkItem, *, step: StepExecution, name: str, ground: Ground, context: Context) -> _Left:
     """The files as they are, kept as a checkpoint before they are judged."""
     ref = recovery.checkpoint_ref(item.ticket, step, name=name)
-    snapshot = bench.snapshots.take(ref, message=f"what was left by {name}")
-    return _Left(snapshot=snapshot, changes=bench.snapshots.changes_since(ground.snapshot, until=snapshot))
+    snapshot = context.snapshots.take(ref, message=f"what was left by {name}")
+    return _Left(snapshot=snapshot, changes=context.snapshots.changes_since(ground.snapshot, until=snapshot))
 
 
 def _judged_by_words(brief: Brief, text: str, *, left: _Left) -> tuple[Verdict, str]:
@@ -367,31 +370,31 @@ def _judged_by_words(brief: Brief, text: str, *, left: _Left) -> tuple[Verdict, 
     return Verdict(phase=brief.phase, open=not reasons, reasons=reasons), f"the answer, and {changed} changed"
 
 
-def _whole_files(item: WorkItem, phase: Phase, *, ground: Ground, bench: Workbench) -> WholeFiles:
+def _whole_files(item: WorkItem, phase: Phase, *, ground: Ground, context: Context) -> WholeFiles:
     """What a model without tools is given and hands in, with the locks of the phase."""
     locks = locks_for(
-        phase, bench, off_limits=ground.off_limits, tests=_named_tests(item, bench), listed=_listed(item, bench)
+        phase, context, off_limits=ground.off_limits, tests=_named_tests(item, context), listed=_listed(item, context)
     )
-    most = bench.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
-    return WholeFiles(bench.workspace, locks, most_characters=most)
+    most = context.policy.budget.max_answer_tokens * CHARACTERS_PER_TOKEN
+    return WholeFiles(context.workspace, locks, most_characters=most)
 
 
-def _files_of(item: WorkItem, *, step: StepExecution, bench: Workbench) -> tuple[str, ...]:
+def _files_of(item: WorkItem, *, step: StepExecution, context: Context) -> tuple[str, ...]:
     """The files that the item names, and those that were changed since it was begun, relative to the project."""
-    start = bench.snapshots.find(step.checkpoint) if step.checkpoint else None
-    changed = [] if start is None else [change.path for change in bench.snapshots.changes_since(start)]
-    inside = bench.in_repository("")
+    start = context.snapshots.find(step.checkpoint) if step.checkpoint else None
+    changed = [] if start is None else [change.path for change in context.snapshots.changes_since(start)]
+    inside = context.in_repository("")
     own = [path.removeprefix(inside) for path in changed if path.startswith(inside)]
     return tuple(dict.fromkeys((*item.sources, *item.shown, *verdict.named_test_files(item), *own)))
 
 
-def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, bench: Workbench) -> bool:
+def _is_whole(step: StepExecution, checkpoint: Snapshot, *, ground: Ground, context: Context) -> bool:
     """Whether the agent committed all of its work and nothing else, on the branch it was given."""
-    repository, base = bench.repository, ground.position.head
+    repository, base = context.repository, ground.position.head
     head = repository.head()
     if head is None or base is None or head == base or repository.branch() != ground.position.branch:
         return False
-    return recovery.holds_only(head, checkpoint, step=step, base=base, bench=bench)
+    return recovery.holds_only(head, checkpoint, step=step, base=base, context=context)
 
 
 def _last_report(phase: Phase, earlier: tuple[AttemptRecord, ...], *, ground: Ground, root: Path) -> SuiteReport | None:
@@ -418,21 +421,21 @@ def _failing(
     failed = [(error.nodeid, error.failure) for error in report.collect_errors]
     failed += [(case.nodeid, case.failure) for case in report.tests if case.failure and case.outcome != "passed"]
     advice = remedies(failure for nodeid, failure in failed if is_to_mend(nodeid)) if phase == "green" else ()
-    return context.failures(report, rank=rank), advice
+    return briefing.failures(report, rank=rank), advice
 
 
-def _named_tests(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
+def _named_tests(item: WorkItem, context: Context) -> tuple[str, ...]:
     """The test files that the item names, as the repository names them: tests whatever they are called."""
-    return tuple(bench.in_repository(path) for path in verdict.named_test_files(item))
+    return tuple(context.in_repository(path) for path in verdict.named_test_files(item))
 
 
-def _listed(item: WorkItem, bench: Workbench) -> tuple[str, ...]:
+def _listed(item: WorkItem, context: Context) -> tuple[str, ...]:
     """The files that the item names as its sources, as the repository names them."""
-    return tuple(map(bench.in_repository, item.sources))
+    return tuple(map(context.in_repository, item.sources))
 
 
 def _judged_by_tests(
-    item: WorkItem, phase: Phase, *, left: _Left, keep: Path, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, left: _Left, keep: Path, ground: Ground, context: Context
 ) -> tuple[Verdict, SuiteReport | None]:
     """The gate's verdict on the files that are ``left``, and the report it rests on.
 
@@ -440,25 +443,25 @@ def _judged_by_tests(
     """
     if not left.changes:
         return verdict.nothing_done(item, phase), None
-    scope = bench.policy.gate_runs
+    scope = context.policy.gate_runs
     before = (*(case.nodeid for case in ground.baseline.tests), *(e.nodeid for e in ground.baseline.collect_errors))
     are_all = all(verdict.concerns(item, nodeid) for nodeid in before)
-    if phase == "green" and item.tests and bench.policy.targets_first and not are_all:
-        run = bench.run_targets("the targets", targets=item.tests, keep=keep, before=left.snapshot)
+    if phase == "green" and item.tests and context.policy.targets_first and not are_all:
+        run = context.run_targets("the targets", targets=item.tests, keep=keep, before=left.snapshot)
         if run.report is not None:
             alone = verdict.of_targets(item, phase, report=run.report, baseline=ground.baseline)
             if not alone.open:
                 return alone, run.report
-    run = bench.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope, before=left.snapshot)
+    run = context.run_suite(f"{scope_words(scope)} for the gate", keep=keep, targets=scope, before=left.snapshot)
     if run.report is None:
         return verdict.not_run(phase, run.problem or "no report"), None
     return verdict.of_run(
-        item, phase, report=run.report, baseline=ground.baseline, conventions=bench.suite.conventions
+        item, phase, report=run.report, baseline=ground.baseline, conventions=context.suite.conventions
     ), run.report
 
 
 def _put_back_offences(
-    item: WorkItem, phase: Phase, *, left: _Left, step: StepExecution, ground: Ground, bench: Workbench
+    item: WorkItem, phase: Phase, *, left: _Left, step: StepExecution, ground: Ground, context: Context
 ) -> tuple[tuple[Reason, ...], Snapshot]:
     """Put back what the phase does not allow to be changed; a reason for each, and the files as they stay."""
     stays = left.snapshot
@@ -466,27 +469,27 @@ def _put_back_offences(
         phase,
         left.changes,
         off_limits=ground.off_limits,
-        tests=_named_tests(item, bench),
-        layout=layout_of(bench.repository, bench.suite),
-        listed=_listed(item, bench),
+        tests=_named_tests(item, context),
+        layout=layout_of(context.repository, context.suite),
+        listed=_listed(item, context),
     )
     if offences:
-        recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), bench=bench)
-        stays = bench.snapshots.take(stays.ref, message=f"what stays of {phase}")
+        recovery.put_files_back(ground.snapshot, ticket=item.ticket, step=step, only=tuple(offences), context=context)
+        stays = context.snapshots.take(stays.ref, message=f"what stays of {phase}")
     return tuple(offences.values()), stays
 
 
-def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, bench: Workbench) -> tuple[Reason, ...]:
+def _surplus(report: SuiteReport, *, checkpoint: Snapshot, ground: Ground, context: Context) -> tuple[Reason, ...]:
     """What speaks against an attempt at RED that adds more than one test."""
     old = {error.nodeid for error in ground.baseline.collect_errors}
     files = [error.nodeid for error in report.collect_errors if error.nodeid not in old]
-    project = project_in(bench.repository, bench.suite)
-    sources = sources_in(bench.repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
+    project = project_in(context.repository, context.suite)
+    sources = sources_in(context.repository, project=project, tree=checkpoint.commit, paths=files) if files else {}
     return surplus(report, baseline=ground.baseline, sources=sources)
 
 
 def _vacuous(
-    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, bench: Workbench
+    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, context: Context
 ) -> tuple[Reason, ...]:
     """What speaks against an open RED whose tests fail for want of a name: they pass once anything has that name."""
     new = NewTests(
@@ -494,17 +497,19 @@ def _vacuous(
         baseline=ground.baseline,
         sources=item.sources,
         tree=checkpoint.commit,
-        time_box_s=bench.policy.evidence_timeout_s,
+        time_box_s=context.policy.evidence_timeout_s,
     )
-    return _told(vacuous_tests(new, suite=bench.suite, repository=bench.repository, emit=bench.emit), bench=bench)
+    return _told(
+        vacuous_tests(new, suite=context.suite, repository=context.repository, emit=context.emit), context=context
+    )
 
 
 def _doubts(
-    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, bench: Workbench
+    item: WorkItem, *, report: SuiteReport, checkpoint: Snapshot, ground: Ground, context: Context
 ) -> tuple[Reason, ...]:
     """What speaks against an open GREEN when it is looked at from outside the process that ran the tests."""
-    repository, red, green = bench.repository, ground.snapshot.commit, checkpoint.commit
-    layout = layout_of(repository, bench.suite)
+    repository, red, green = context.repository, ground.snapshot.commit, checkpoint.commit
+    layout = layout_of(repository, context.suite)
     project = layout.project
     targets = newly_passing(report, baseline=ground.baseline)
     request = Request(
@@ -515,14 +520,14 @@ def _doubts(
         red=red,
         green=green,
         baseline=ground.baseline,
-        time_box_s=bench.policy.evidence_timeout_s,
+        time_box_s=context.policy.evidence_timeout_s,
         elsewhere=lambda: product_sources(repository, project=project, tree=red),
     )
-    return _told(confirm(request, suite=bench.suite, repository=repository, emit=bench.emit), bench=bench)
+    return _told(confirm(request, suite=context.suite, repository=repository, emit=context.emit), context=context)
 
 
-def _told(findings: Findings, *, bench: Workbench) -> tuple[Reason, ...]:
+def _told(findings: Findings, *, context: Context) -> tuple[Reason, ...]:
     """The reasons; what could not be checked is told."""
     for notice in findings.notices:
-        bench.emit(Notice(text=notice))
+        context.emit(Notice(text=notice))
     return findings.reasons

@@ -292,7 +292,7 @@ class Ways:
 
 
 class Keeping(Protocol):
-    """As much of a workbench as tells what is kept of a step."""
+    """As much of a context as tells what is kept of a step."""
 
     @property
     def repository(self) -> Repository:
@@ -306,7 +306,7 @@ class Keeping(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
+class Context:
     """One project with its history, files, tests, and who answers."""
 
     repository: Repository
@@ -391,7 +391,7 @@ def told(
     workflow: Workflow,
     ticket: str,
     *,
-    bench: Workbench,
+    context: Context,
     clock: Clock,
     remarks: Iterable[str],
     settle: Callable[[], RunState],
@@ -401,10 +401,10 @@ def told(
     ``settle`` gives the state as it stays, and keeps it durably; where it fails, the run counts as not ended.
     """
     began, status = clock.monotonic(), Status.IN_PROGRESS
-    sandbox = bench.suite.sandbox.level
-    bench.emit(RunStarted(workflow=workflow, ticket=ticket, model=bench.model.name, sandbox=sandbox))
+    sandbox = context.suite.sandbox.level
+    context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
     for remark in remarks:
-        bench.emit(Notice(text=remark))
+        context.emit(Notice(text=remark))
     try:
         try:
             yield
@@ -412,4 +412,4 @@ def told(
             status = settle().status
     finally:
         took = clock.monotonic() - began
-        bench.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))
+        context.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))

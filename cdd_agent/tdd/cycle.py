@@ -26,7 +26,7 @@ from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd import attempt as baseline
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.attempt import Ground, attempts_at, gave_up, judge_part, make_attempt, report_of
-from cdd_agent.tdd.context import Phase, Workbench, WorkItem, reason_lines
+from cdd_agent.tdd.context import Context, Phase, WorkItem, reason_lines
 from cdd_agent.tdd.handoff import hand_over, has_hooks, land
 from cdd_agent.tdd.recovery import Position
 from cdd_agent.tdd.verdict import RedVerdict, concerns, of_run
@@ -79,66 +79,66 @@ class Ledger:
         self.keep(replace(self.state, step_executions={**self.state.step_executions, step.step_number: step}))
 
 
-def land_phase(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+def land_phase(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, context: Context) -> bool:
     """Commit what the phase changed; where it changed nothing, the commit before stands for it.
 
     False if a commit hook of the user's refuses it: then the attempt is closed after all, with the hook's words.
     """
     attempt = attempts_at(phase, ledger.step)[-1]
-    paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
-    settled = bench.brief(item, phase).settled
+    paths = tuple(change.path for change in context.snapshots.changes_since(laid.snapshot))
+    settled = context.brief(item, phase).settled
     if settled is not None:
         item = settled(item, attempt.answer or "")
-    commit = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, bench=bench)
+    commit = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, context=context)
     if commit is None:
         return False
-    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)  # going back leads here now
+    ledger.position = recovery.note_position(item.ticket, ledger.step, context=context)  # going back leads here now
     ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=commit))
     return True
 
 
 def _committed(
-    item: WorkItem, attempt: AttemptRecord, *, paths: tuple[str, ...], laid: Ground, ledger: Ledger, bench: Workbench
+    item: WorkItem, attempt: AttemptRecord, *, paths: tuple[str, ...], laid: Ground, ledger: Ledger, context: Context
 ) -> CommitId | None:
     """The commit of ``paths``; None if a commit hook of the user's refuses it: then the attempt is a closed one."""
     try:
-        commit = land(item, attempt, step=ledger.step, paths=paths, bench=bench)
+        commit = land(item, attempt, step=ledger.step, paths=paths, context=context)
     except GateClosed as error:
-        if not has_hooks(bench.repository):
+        if not has_hooks(context.repository):
             raise
-        _close(item, attempt.phase, why=error.happened, laid=laid, ledger=ledger, bench=bench)
+        _close(item, attempt.phase, why=error.happened, laid=laid, ledger=ledger, context=context)
         return None
-    _keep_what_hooks_made(attempt, commit=commit, paths=paths, bench=bench)
+    _keep_what_hooks_made(attempt, commit=commit, paths=paths, context=context)
     return commit
 
 
-def _close(item: WorkItem, phase: Phase, *, why: str, laid: Ground, ledger: Ledger, bench: Workbench) -> None:
+def _close(item: WorkItem, phase: Phase, *, why: str, laid: Ground, ledger: Ledger, context: Context) -> None:
     """Make the last attempt a closed one after all; what the hook changed in the files stays for the next."""
     last = attempts_at(phase, ledger.step)[-1]
     reasons = (f"commit_refused: {why[:HOOK_WORDS_CAP]}",)
-    recovery.put_back(laid.position, ticket=item.ticket, step=ledger.step, bench=bench)
-    bench.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
+    recovery.put_back(laid.position, ticket=item.ticket, step=ledger.step, context=context)
+    context.snapshots.take(last.checkpoint or "", message=f"{phase} attempt {last.number}, refused by a hook")
     finding = PARTIAL if last.finding == PARTIAL else None  # RED has not come to what the gate said
     ledger.replace_last(replace(last, verdict="closed", reasons=reasons, finding=finding))
-    bench.emit(
+    context.emit(
         GateJudged(phase=phase, attempt=last.number, open=False, reasons=reasons, evidence="a commit hook refused it")
     )
 
 
-def do_without(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+def do_without(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, context: Context) -> bool:
     """Whether the item can go on without this phase: a REFACTOR after GREEN can be given up."""
     if phase != "refactor" or "green" not in ledger.step.commits:
         return False
-    bench.snapshots.restore(laid.snapshot)
-    bench.emit(Notice(text="Refactoring was refused each time and is given up; the code is as GREEN left it."))
+    context.snapshots.restore(laid.snapshot)
+    context.emit(Notice(text="Refactoring was refused each time and is given up; the code is as GREEN left it."))
     green = CommitId(ledger.step.commits["green"])
     last = attempts_at(phase, ledger.step)[-1]
-    hand_over(item, last, step=ledger.step, commit=green, bench=bench)
+    hand_over(item, last, step=ledger.step, commit=green, context=context)
     ledger.keep(record_commit(ledger.state, item.number, phase=phase, commit=green))
     return True
 
 
-def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str | None:
+def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, context: Context) -> str | None:
     """End RED with tests that pass at once: they stay if they notice altered code. What became of them, in words.
 
     None if a commit hook of the user's refuses them, as ``land_phase`` has it.
@@ -148,30 +148,30 @@ def take_covered(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workben
     if last.verdict == "open":
         stays = last.checkpoint != laid.snapshot.ref
     else:
-        stays = _characterizes(item, attempt, laid=laid, bench=bench)
+        stays = _characterizes(item, attempt, laid=laid, context=context)
     kept = last.checkpoint if stays else laid.snapshot.ref
     ledger.replace_last(replace(last, verdict="open", checkpoint=kept))
     if stays:
-        paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
-        landed = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, bench=bench)
+        paths = tuple(change.path for change in context.snapshots.changes_since(laid.snapshot))
+        landed = _committed(item, attempt, paths=paths, laid=laid, ledger=ledger, context=context)
         if landed is None:
             return None
         commit, told = landed, "it passes already, and fails with the code altered: the test is kept"
     else:
-        bench.snapshots.restore(laid.snapshot)
-        commit = CommitId(str(bench.repository.head()))
-        hand_over(item, attempt, step=ledger.step, commit=commit, bench=bench)
+        context.snapshots.restore(laid.snapshot)
+        commit = CommitId(str(context.repository.head()))
+        hand_over(item, attempt, step=ledger.step, commit=commit, context=context)
         told = "it passes already, whatever the code does: the test is dropped"
-    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)
+    ledger.position = recovery.note_position(item.ticket, ledger.step, context=context)
     ledger.keep(record_commit(ledger.state, item.number, phase="red", commit=commit))
-    bench.emit(Notice(text=f"{item.title}: {told}."))
+    context.emit(Notice(text=f"{item.title}: {told}."))
     return told
 
 
-def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, bench: Workbench) -> bool:
+def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, context: Context) -> bool:
     """Whether the new tests, which pass, fail once the code they are about is altered."""
-    checkpoint = bench.snapshots.find(attempt.checkpoint or "")
-    report = report_of(attempt, root=bench.repository.root)
+    checkpoint = context.snapshots.find(attempt.checkpoint or "")
+    report = report_of(attempt, root=context.repository.root)
     if checkpoint is None or report is None or checkpoint.commit == laid.snapshot.commit:
         return False
     old = {case.nodeid for case in laid.baseline.tests}
@@ -180,9 +180,9 @@ def _characterizes(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, benc
         targets,
         item.sources,
         tree=checkpoint.commit,
-        repository=bench.repository,
-        suite=bench.suite,
-        time_box_s=bench.policy.evidence_timeout_s,
+        repository=context.repository,
+        suite=context.suite,
+        time_box_s=context.policy.evidence_timeout_s,
     )
 
 
@@ -191,7 +191,7 @@ def is_partial(attempt: AttemptRecord) -> bool:
     return attempt.verdict == "open" and attempt.finding == PARTIAL
 
 
-def keep_part(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, bench: Workbench) -> bool:
+def keep_part(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, context: Context) -> bool:
     """Whether a GREEN without attempts left is to be kept in part: some of the item's tests pass, and none was broken.
 
     If so, the files are those of the attempt that mended most, the gate has judged them once more by what it mended,
@@ -199,20 +199,20 @@ def keep_part(item: WorkItem, phase: Phase, *, laid: Ground, ledger: Ledger, ben
     """
     attempts = attempts_at(phase, ledger.step)
     last = attempts[-1]
-    if not bench.policy.keeps_part or phase != "green" or gave_up(last) or last.finding == PARTIAL:
+    if not context.policy.keeps_part or phase != "green" or gave_up(last) or last.finding == PARTIAL:
         return False
-    root = bench.repository.root
+    root = context.repository.root
     mended = {each.number: _mended(item, each, laid=laid, root=root) for each in attempts}
     best = max(attempts, key=lambda each: (len(mended[each.number]), each.number))
-    checkpoint = bench.snapshots.find(best.checkpoint or "refs/cdd/none")
+    checkpoint = context.snapshots.find(best.checkpoint or "refs/cdd/none")
     if not mended[best.number] or checkpoint is None:
         return False
-    bench.snapshots.restore(checkpoint)
+    context.snapshots.restore(checkpoint)
     part = replace(item, tests=mended[best.number])
-    judged = judge_part(part, last, step=ledger.step, ground=laid, bench=bench)
+    judged = judge_part(part, last, step=ledger.step, ground=laid, context=context)
     told = f"{len(part.tests)} of the tests to mend pass since attempt {best.number}: {', '.join(part.tests)}"
     is_open = judged.verdict == "open"
-    bench.emit(GateJudged(phase=phase, attempt=last.number, open=is_open, reasons=judged.reasons, evidence=told))
+    context.emit(GateJudged(phase=phase, attempt=last.number, open=is_open, reasons=judged.reasons, evidence=told))
     if is_open:
         whole = of_run(item, phase, report=load(root / str(judged.report)), baseline=laid.baseline)
         ledger.replace_last(replace(judged, finding=PARTIAL, reasons=reason_lines(whole)))
@@ -228,41 +228,41 @@ def _mended(item: WorkItem, attempt: AttemptRecord, *, laid: Ground, root: Path)
     return tuple(nodeid for nodeid in newly_passing(report, baseline=laid.baseline) if concerns(item, nodeid))
 
 
-def land_part(item: WorkItem, *, laid: Ground, ledger: Ledger, bench: Workbench) -> str | None:
+def land_part(item: WorkItem, *, laid: Ground, ledger: Ledger, context: Context) -> str | None:
     """Commit a part, its note telling what is left; what it came to, in words.
 
     None if a commit hook of the user's refuses it, as ``land_phase`` has it.
     """
     attempt = attempts_at("green", ledger.step)[-1]
-    paths = tuple(change.path for change in bench.snapshots.changes_since(laid.snapshot))
+    paths = tuple(change.path for change in context.snapshots.changes_since(laid.snapshot))
     closed = replace(attempt, verdict="closed")
-    commit = _committed(item, closed, paths=paths, laid=laid, ledger=ledger, bench=bench)
+    commit = _committed(item, closed, paths=paths, laid=laid, ledger=ledger, context=context)
     if commit is None:
         return None
-    ledger.position = recovery.note_position(item.ticket, ledger.step, bench=bench)
+    ledger.position = recovery.note_position(item.ticket, ledger.step, context=context)
     ledger.keep(record_commit(ledger.state, item.number, phase="green", commit=commit))
     return f"GREEN is kept in part ({commit[:8]}); what is left: {'; '.join(attempt.reasons)}"
 
 
 def _keep_what_hooks_made(
-    attempt: AttemptRecord, *, commit: CommitId, paths: tuple[str, ...], bench: Workbench
+    attempt: AttemptRecord, *, commit: CommitId, paths: tuple[str, ...], context: Context
 ) -> None:
     """Bring the attempt's checkpoint up to what a commit hook made of ``paths``: later phases go on from there.
 
     Its report is put aside, as it tells of other files; the next phase runs the tests again for its baseline.
     """
     ref = attempt.checkpoint or ""
-    checkpoint = bench.snapshots.find(ref) if ref else None
+    checkpoint = context.snapshots.find(ref) if ref else None
     if checkpoint is None:
         return
-    made = [path for path in bench.snapshots.paths_unlike(commit, checkpoint) if path in paths]
+    made = [path for path in context.snapshots.paths_unlike(commit, checkpoint) if path in paths]
     if made:
-        bench.snapshots.restore(Snapshot(ref="HEAD", commit=commit), only=made)
-        bench.snapshots.take(ref, message="as a commit hook left it")
-        report = bench.repository.root / (attempt.report or "")
+        context.snapshots.restore(Snapshot(ref="HEAD", commit=commit), only=made)
+        context.snapshots.take(ref, message="as a commit hook left it")
+        report = context.repository.root / (attempt.report or "")
         if report.is_file():
             report.replace(report.with_suffix(".gate.json"))
-        bench.emit(Notice(text=f"A commit hook changed files after the gate had seen them: {', '.join(made)}"))
+        context.emit(Notice(text=f"A commit hook changed files after the gate had seen them: {', '.join(made)}"))
 
 
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?m?s\b)|(?<=object at )\S+", re.IGNORECASE)
@@ -343,11 +343,11 @@ class Ending:
 class Cycle:
     """Takes one work item through its phases."""
 
-    def __init__(self, item: WorkItem, state: RunState, *, bench: Workbench, save: Save) -> None:
+    def __init__(self, item: WorkItem, state: RunState, *, context: Context, save: Save) -> None:
         """The item's step is in progress in ``state``, at any point of its cycle; nothing happens before ``run``."""
         self._item = item
         self._ledger = Ledger(state, number=item.number, save=save)
-        self._bench = bench
+        self._context = context
         self._apart: frozenset[str] = frozenset()
 
     def run(self) -> Ending:
@@ -357,19 +357,19 @@ class Cycle:
         in the middle of keeping the state nobody knows which is the last, and they are left as by a kill.
         Raises ``UsageError`` if they are not as an interrupted run left them.
         """
-        item, ledger, bench = self._item, self._ledger, self._bench
+        item, ledger, context = self._item, self._ledger, self._context
         self._begin_or_resume()
-        self._apart = bench.repository.apart()
+        self._apart = context.repository.apart()
         try:
             ending = self._phases()
         except BaseException:
             if not ledger.is_kept:
                 raise
-            recovery.return_to_checkpoint(item.ticket, ledger.step, at=ledger.position, bench=bench)
-            recovery.clear_mark(item.ticket, ledger.step, bench=bench)
+            recovery.return_to_checkpoint(item.ticket, ledger.step, at=ledger.position, context=context)
+            recovery.clear_mark(item.ticket, ledger.step, context=context)
             raise
-        if ending.how in ("done", "covered", "part") or bench.policy.keeps_landed:
-            recovery.clear_mark(item.ticket, ledger.step, bench=bench)
+        if ending.how in ("done", "covered", "part") or context.policy.keeps_landed:
+            recovery.clear_mark(item.ticket, ledger.step, context=context)
         return ending
 
     def _phases(self) -> Ending:
@@ -384,60 +384,60 @@ class Cycle:
 
     def _begin_or_resume(self) -> None:
         """Take the step's checkpoint, or, where there is one, make sure that files and history are at the last one."""
-        item, ledger, bench = self._item, self._ledger, self._bench
+        item, ledger, context = self._item, self._ledger, self._context
         if ledger.step.checkpoint is None:
             first = next(phase for phase in item.phases if phase not in ledger.step.commits)
-            checkpoint = recovery.begin(item.ticket, ledger.step, bench=bench)
+            checkpoint = recovery.begin(item.ticket, ledger.step, context=context)
             ledger.keep(enter_phase(ledger.state, item.number, phase=first, checkpoint=checkpoint))
             return
-        recovery.hold_ignored(item.ticket, ledger.step, bench=bench)
-        killed = recovery.killed_at(item.ticket, ledger.step, branch=ledger.state.branch, bench=bench)
+        recovery.hold_ignored(item.ticket, ledger.step, context=context)
+        killed = recovery.killed_at(item.ticket, ledger.step, branch=ledger.state.branch, context=context)
         if killed is None:
-            recovery.reclaim(item.ticket, ledger.step, bench=bench)
+            recovery.reclaim(item.ticket, ledger.step, context=context)
         else:
-            recovery.require_own_head(item.ticket, ledger.step, bench=bench)
-            recovery.return_to_checkpoint(item.ticket, ledger.step, at=killed, bench=bench)
+            recovery.require_own_head(item.ticket, ledger.step, context=context)
+            recovery.return_to_checkpoint(item.ticket, ledger.step, at=killed, context=context)
 
     def _phase(self, phase: Phase) -> Ending | None:
         """How the cycle ends in this phase; None if the phase has landed and the next may begin."""
-        item, ledger, bench = self._item, self._ledger, self._bench
+        item, ledger, context = self._item, self._ledger, self._context
         laid = self._lay_ground(phase)
         while True:
             attempts = attempts_at(phase, ledger.step)
             last = attempts[-1] if attempts else None
-            if last is not None and last.finding == RedVerdict.ALREADY_GREEN and bench.policy.takes_covered:
-                why = take_covered(item, laid=laid, ledger=ledger, bench=bench)
+            if last is not None and last.finding == RedVerdict.ALREADY_GREEN and context.policy.takes_covered:
+                why = take_covered(item, laid=laid, ledger=ledger, context=context)
                 if why is not None:
                     return Ending(state=ledger.state, how="covered", why=why)
                 continue
             if last is not None and is_partial(last):
-                told = land_part(item, laid=laid, ledger=ledger, bench=bench)
+                told = land_part(item, laid=laid, ledger=ledger, context=context)
                 if told is not None:
                     return Ending(state=ledger.state, how="part", why=told)
                 continue
             if last is not None and last.verdict == "open":
-                if land_phase(item, phase, laid=laid, ledger=ledger, bench=bench):
+                if land_phase(item, phase, laid=laid, ledger=ledger, context=context):
                     return None
                 continue
             following = self._course(attempts, laid=laid)
             if following is Course.STOP:
-                if do_without(item, phase, laid=laid, ledger=ledger, bench=bench):
+                if do_without(item, phase, laid=laid, ledger=ledger, context=context):
                     return None
-                if keep_part(item, phase, laid=laid, ledger=ledger, bench=bench):
+                if keep_part(item, phase, laid=laid, ledger=ledger, context=context):
                     continue
                 return self._failed(attempts, laid=laid)
             if following is Course.ROLL_BACK:
-                bench.snapshots.restore(laid.snapshot)
+                context.snapshots.restore(laid.snapshot)
             attempt = make_attempt(
-                item, phase, step=ledger.step, ground=laid, is_anew=following is Course.ROLL_BACK, bench=bench
+                item, phase, step=ledger.step, ground=laid, is_anew=following is Course.ROLL_BACK, context=context
             )
-            private_folder(bench.suite.root)
+            private_folder(context.suite.root)
             self._tell_apart()
             ledger.keep(record_attempt(ledger.state, item.number, attempt=attempt))
 
     def _course(self, attempts: tuple[AttemptRecord, ...], *, laid: Ground) -> Course:
         """What follows the attempts at a phase so far, of which none is open."""
-        policy, root = self._bench.policy, self._bench.repository.root
+        policy, root = self._context.policy, self._context.repository.root
         if not attempts:
             return Course.REPAIR
         if len(attempts) >= policy.max_attempts or gave_up(attempts[-1]):
@@ -452,39 +452,39 @@ class Cycle:
 
     def _failed(self, attempts: tuple[AttemptRecord, ...], *, laid: Ground) -> Ending:
         """End the cycle in a phase that has no attempts left, or makes no progress."""
-        item, ledger, bench = self._item, self._ledger, self._bench
+        item, ledger, context = self._item, self._ledger, self._context
         last = attempts[-1]
-        if bench.policy.keeps_landed:
-            bench.snapshots.restore(laid.snapshot)
-            head = bench.repository.head()
-            hand_over(item, last, step=ledger.step, commit=CommitId(str(head)), bench=bench)
+        if context.policy.keeps_landed:
+            context.snapshots.restore(laid.snapshot)
+            head = context.repository.head()
+            hand_over(item, last, step=ledger.step, commit=CommitId(str(head)), context=context)
         else:
             used_up = "there is no progress" if self._is_in_vain(last) else "the attempts are used up"
             why = "the agent gave up" if gave_up(last) else used_up
-            recovery.undo_step(item.ticket, ledger.step, why=why, bench=bench)
+            recovery.undo_step(item.ticket, ledger.step, why=why, context=context)
         reasons = "; ".join(last.reasons)
         if gave_up(last):
             return Ending(state=ledger.state, how="blocked", why=f"{phase_name(last.phase)} was given up: {reasons}")
-        vain = f", the last {bench.policy.most_alike} in the same way" if self._is_in_vain(last) else ""
+        vain = f", the last {context.policy.most_alike} in the same way" if self._is_in_vain(last) else ""
         why = f"{phase_name(last.phase)} was refused {last.number} times{vain}; the last reasons: {reasons}"
         return Ending(state=ledger.state, how="failed", why=why)
 
     def _is_in_vain(self, last: AttemptRecord) -> bool:
         """Whether attempts were left after the ``last`` one, which came to the same as those before it."""
-        return last.number < self._bench.policy.max_attempts and not gave_up(last)
+        return last.number < self._context.policy.max_attempts and not gave_up(last)
 
     def _tell_apart(self) -> None:
         """Say which repositories inside the work tree are new or moved: they are in no checkpoint and no commit."""
-        now = self._bench.repository.apart()
+        now = self._context.repository.apart()
         for path in sorted(now - self._apart):
             text = f"{path} is a git repository of its own, new or at another commit: it stays as it is, uncommitted."
-            self._bench.emit(Notice(text=text))
+            self._context.emit(Notice(text=text))
         self._apart |= now
 
     def _lay_ground(self, phase: Phase) -> Ground:
         """The ground of ``phase``; from here on, files and history may be half-done."""
-        item, ledger, bench = self._item, self._ledger, self._bench
-        ledger.position = at = recovery.note_position(item.ticket, ledger.step, bench=bench)
-        laid = baseline.lay(item, phase, step=ledger.step, at=at, bench=bench)
+        item, ledger, context = self._item, self._ledger, self._context
+        ledger.position = at = recovery.note_position(item.ticket, ledger.step, context=context)
+        laid = baseline.lay(item, phase, step=ledger.step, at=at, context=context)
         ledger.keep(enter_phase(ledger.state, item.number, phase=phase, baseline=laid.baseline_path))
         return laid

@@ -11,7 +11,7 @@ from cdd_agent.events import Committed
 from cdd_agent.git import commits
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.tdd.context import Phase, Progress, Workbench, WorkItem, commit_prefix
+from cdd_agent.tdd.context import Context, Phase, Progress, WorkItem, commit_prefix
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work.handoff import (
     CurrentTest,
@@ -34,7 +34,7 @@ def handoff_id(ticket: str, number: int, *, phase: Phase, base: str | None) -> s
 
 
 def land(
-    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, paths: tuple[str, ...], bench: Workbench
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, paths: tuple[str, ...], context: Context
 ) -> CommitId:
     """Commit ``paths`` with the attempt's trailers and put the handoff note on the commit.
 
@@ -43,38 +43,38 @@ def land(
     are taken as they are. A commit of just these changes that the agent made itself is adopted: it gets the note.
     Raises ``GateClosed`` if the user's hooks refuse the commit.
     """
-    if paths or bench.policy.commits_nothing:
-        commit = _committed(item, attempt.phase, step=step, paths=paths, bench=bench)
-        hand_over(item, attempt, step=step, commit=commit, bench=bench)
-        subject = bench.repository.git("log", "-1", "--format=%s", commit).strip()
-        bench.emit(Committed(phase=attempt.phase, commit=commit, subject=subject))
+    if paths or context.policy.commits_nothing:
+        commit = _committed(item, attempt.phase, step=step, paths=paths, context=context)
+        hand_over(item, attempt, step=step, commit=commit, context=context)
+        subject = context.repository.git("log", "-1", "--format=%s", commit).strip()
+        context.emit(Committed(phase=attempt.phase, commit=commit, subject=subject))
     else:
         commit = CommitId(list(step.commits.values())[-1])
-        hand_over(item, attempt, step=step, commit=commit, bench=bench)
+        hand_over(item, attempt, step=step, commit=commit, context=context)
     return commit
 
 
 def _committed(
-    item: WorkItem, phase: Phase, *, step: StepExecution, paths: tuple[str, ...], bench: Workbench
+    item: WorkItem, phase: Phase, *, step: StepExecution, paths: tuple[str, ...], context: Context
 ) -> CommitId:
     """The commit of ``paths``, made now unless a run before this one has made it."""
     base = CommitId(step.base_commit) if step.base_commit else None
     identity = handoff_id(item.ticket, item.number, phase=phase, base=base)
-    commit = commits.find_by_trailer(bench.repository, "Handoff-Id", value=identity, since=base)
+    commit = commits.find_by_trailer(context.repository, "Handoff-Id", value=identity, since=base)
     if commit is None:
         message = _message(item, phase, is_empty=not paths, identity=identity)
-        return commits.commit_paths(bench.repository, message, paths=paths, allow_empty=not paths)
-    commits.refresh_index(bench.repository, paths)
+        return commits.commit_paths(context.repository, message, paths=paths, allow_empty=not paths)
+    commits.refresh_index(context.repository, paths)
     return commit
 
 
 def hand_over(
-    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, bench: Workbench
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, context: Context
 ) -> None:
     """Put the note of a phase on ``commit``."""
     identity = handoff_id(item.ticket, item.number, phase=attempt.phase, base=step.base_commit)
-    handoff = _handoff(item, attempt, step=step, commit=commit, identity=identity, bench=bench)
-    append_line(bench.repository, commit, line=encode(handoff))
+    handoff = _handoff(item, attempt, step=step, commit=commit, identity=identity, context=context)
+    append_line(context.repository, commit, line=encode(handoff))
 
 
 def _subject(item: WorkItem, phase: Phase, *, is_empty: bool) -> str:
@@ -94,10 +94,10 @@ def _message(item: WorkItem, phase: Phase, *, is_empty: bool, identity: str) -> 
 
 
 def _handoff(
-    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, identity: str, bench: Workbench
+    item: WorkItem, attempt: AttemptRecord, *, step: StepExecution, commit: CommitId, identity: str, context: Context
 ) -> Handoff:
     """What is handed over and on what evidence."""
-    report = bench.repository.root / attempt.report if attempt.report else None
+    report = context.repository.root / attempt.report if attempt.report else None
     is_covered = attempt.finding == RedVerdict.ALREADY_GREEN
     has_failed = attempt.verdict == "closed" and not is_covered
     is_open = attempt.phase in ("plan", "red") and not is_covered

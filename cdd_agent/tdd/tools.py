@@ -12,8 +12,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.evidence.clean_copy import layout_of
 from cdd_agent.model.conversation import JSON
 from cdd_agent.sandbox.port import Access
-from cdd_agent.tdd import context
-from cdd_agent.tdd.context import Phase, Workbench
+from cdd_agent.tdd import context as briefing
+from cdd_agent.tdd.context import Context, Phase
 from cdd_agent.tdd.verdict import lock_reason
 from cdd_agent.testrun.suite import SuiteRun
 from pytest_tdd_agent.report import summary
@@ -24,7 +24,7 @@ MOST_NAMED = 40
 
 def tools_for(
     phase: Phase,
-    bench: Workbench,
+    context: Context,
     *,
     off_limits: frozenset[str],
     tests: Collection[str],
@@ -38,27 +38,27 @@ def tools_for(
 
     def run_tests(targets: tuple[str, ...]) -> str:
         for target in targets:
-            _require_test(target, bench)
-        refusal = bench.permission.refusal_of("tests") if bench.permission is not None else None
+            _require_test(target, context)
+        refusal = context.permission.check_activity("tests") if context.permission is not None else None
         if refusal is not None:
             return refusal
-        return _told(bench.run_targets("tests", targets=targets))
+        return _told(context.run_targets("tests", targets=targets))
 
     read, *writing = file_tools(
-        bench.workspace, locks_for(phase, bench, off_limits=off_limits, tests=tests, listed=listed)
+        context.workspace, locks_for(phase, context, off_limits=off_limits, tests=tests, listed=listed)
     )
     shell = shell_tool(
-        bench.suite.sandbox,
-        bench.workspace.root,
-        access=bash_access(phase, bench, off_limits=off_limits, tests=tests),
-        permission=bench.permission,
-        variables=bench.suite.variables,
+        context.suite.sandbox,
+        context.workspace.root,
+        access=bash_access(phase, context, off_limits=off_limits, tests=tests),
+        permission=context.permission,
+        variables=context.suite.variables,
     )
     return (
         read,
         *(_tested(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
-        *((shell,) if bench.policy.has_commands else ()),
-        *search_tools(bench.workspace),
+        *((shell,) if context.policy.has_commands else ()),
+        *search_tools(context.workspace),
         run_tests_tool(run_tests),
         completion_tool(),
         blocked_tool(),
@@ -70,7 +70,7 @@ def _told(run: SuiteRun) -> str:
     if run.report is None:
         return f"{run.problem}\n{run.output}"
     count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
-    told = (count or "no test was collected", *run.notices, "", context.failures(run.report))
+    told = (count or "no test was collected", *run.notices, "", briefing.failures(run.report))
     return "\n".join(told).rstrip()
 
 
@@ -88,7 +88,7 @@ def _tested(tool: Tool, run_tests: Callable[[], str]) -> Tool:
 
 def locks_for(
     phase: Phase,
-    bench: Workbench,
+    context: Context,
     *,
     off_limits: frozenset[str],
     tests: Collection[str],
@@ -98,32 +98,34 @@ def locks_for(
 
     Everything is as for ``verdict.lock_reason``.
     """
-    layout = layout_of(bench.repository, bench.suite)
+    layout = layout_of(context.repository, context.suite)
 
     def locked(path: str) -> str | None:
-        path = bench.in_repository(path)
-        if bench.snapshots.leaves_out(path):
+        path = context.in_repository(path)
+        if context.snapshots.leaves_out(path):
             return "It belongs to the ticket, which a step never changes."
         reason = lock_reason(phase, path, off_limits=off_limits, tests=tests, layout=layout, listed=listed)
-        return reason if reason is not None or bench.permission is None else bench.permission.refusal_of("write")
+        return (
+            reason if reason is not None or context.permission is None else context.permission.check_activity("write")
+        )
 
     return locked
 
 
-def _require_test(target: str, bench: Workbench) -> None:
+def _require_test(target: str, context: Context) -> None:
     """Raise ``UsageError`` if what the model calls a test is an option of pytest's, or lies outside the project."""
     if target.startswith(("-", "@")):
         raise UsageError(
             f"{target} is an option and names no test.",
             hint="give test files or node ids, such as tests/test_a.py::test_b",
         )
-    bench.workspace.relative(target.partition("::")[0])
+    context.workspace.relative(target.partition("::")[0])
 
 
-def bash_access(phase: Phase, bench: Workbench, *, off_limits: frozenset[str], tests: Collection[str]) -> Access:
+def bash_access(phase: Phase, context: Context, *, off_limits: frozenset[str], tests: Collection[str]) -> Access:
     """What a command may reach in this phase: tests can be written in RED only, the user's changes never.
 
     What is locked and cannot be protected, because it does not exist or is one of too many, the verdict finds.
     """
-    named = [bench.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
-    return bench.suite.access(locked=tuple(named[:MOST_NAMED]), tests_too=phase != "red")
+    named = [context.repository.root / path for path in (*off_limits, *(tests if phase != "red" else ()))]
+    return context.suite.access(locked=tuple(named[:MOST_NAMED]), tests_too=phase != "red")

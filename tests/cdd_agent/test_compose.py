@@ -89,7 +89,7 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     seen: list[Event] = []
     composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
     green = composition.green(wanted_below(root, ["services/a/cart_test.go"]))
-    assert green.bench.suite.root == green.bench.workspace.root == root / "services" / "a"
+    assert green.context.suite.root == green.context.workspace.root == root / "services" / "a"
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
     assert f"The project of these tests is {root}/services/a: its settings count." in told

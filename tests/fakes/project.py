@@ -1,4 +1,4 @@
-"""A small real project: its files, its git history, its test runs, and a bench on it for any model.
+"""A small real project: its files, its git history, its test runs, and a context on it for any model.
 
 Its tests run in this process (``FakeSuite``) unless it ``runs_pytest``.
 """
@@ -21,7 +21,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.model.conversation import Model, Turn
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd.context import Kind, Policy, Workbench, WorkItem, phases_of
+from cdd_agent.tdd.context import Context, Kind, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -181,17 +181,17 @@ class Project:
             bytecode=self.bytecode,
         )
 
-    def bench(
+    def context(
         self,
         model: Model,
         *,
         max_attempts: int = 3,
         left_out: tuple[str, ...] = (),
         edit_format: Literal["tools", "blocks"] = "tools",
-    ) -> Workbench:
+    ) -> Context:
         """Real files and git, the project's ``suite``, and ``model`` to answer."""
         private = private_folder(self.folder)
-        return Workbench(
+        return Context(
             repository=self.repository,
             snapshots=Snapshots(self.repository, left_out=left_out),
             workspace=Workspace(self.folder),
@@ -223,12 +223,12 @@ class Project:
         self,
         work: WorkItem,
         *,
-        bench: Workbench,
+        context: Context,
         state: RunState | None = None,
         save: Callable[[RunState], None] = lambda _: None,
     ) -> tuple[StepExecution, str | None]:
         """One cycle, begun here unless ``state`` says otherwise: the step after it, and why it failed."""
-        ending = Cycle(work, state or self.start(work.number), bench=bench, save=save).run()
+        ending = Cycle(work, state or self.start(work.number), context=context, save=save).run()
         return ending.state.execution(work.number), ending.why
 
     @property

@@ -578,7 +578,7 @@ def test_a_step_leaves_the_users_uncommitted_work_as_it_is(project: Project, *, 
     staged = plain(root, "ls-files", "--stage").stdout.splitlines()
     turns = [writes("README.md", "# Prices\n")] if lands else [writes("tests/test_prices.py", "def test_no(): 1 / 0\n")]
     _, why = project.run(
-        item("docs", tests=()), bench=project.bench(ScriptedModel(turns), max_attempts=1), state=project.start()
+        item("docs", tests=()), context=project.context(ScriptedModel(turns), max_attempts=1), state=project.start()
     )
     assert (why is None) is lands
     after = everything(root)

@@ -23,7 +23,7 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd import context
+from cdd_agent.tdd import context as briefing
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
@@ -111,9 +111,9 @@ def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
 
 def cycle(project: Project, model: ScriptedModel, *, sandbox: Sandbox, max_attempts: int = 2) -> str | None:
     """Why the step failed that ``model`` carried out, or nothing."""
-    bench = project.bench(model, max_attempts=max_attempts)
-    bench = replace(bench, suite=bench.suite.shut_in(sandbox))
-    return project.run(item(refactor=False), bench=bench)[1]
+    context = project.context(model, max_attempts=max_attempts)
+    context = replace(context, suite=context.suite.shut_in(sandbox))
+    return project.run(item(refactor=False), context=context)[1]
 
 
 def tree(project: Project) -> dict[str, bytes]:
@@ -225,8 +225,8 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     marks = Marks("kvqtzh")
     work = work_item(ticket, step, spec=documents.spec)
     brief = brief_for()(work, "red")
-    conversation = Conversation(context.system_prompt(brief, attempt=1, marks=marks))
-    conversation.say(context.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
+    conversation = Conversation(briefing.system_prompt(brief, attempt=1, marks=marks))
+    conversation.say(briefing.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -302,8 +302,8 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
     brief = brief_for()(work, "green")
-    conversation = Conversation(context.system_prompt(brief, attempt=2, marks=marks))
-    conversation.say(context.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
+    conversation = Conversation(briefing.system_prompt(brief, attempt=2, marks=marks))
+    conversation.say(briefing.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4
@@ -324,7 +324,7 @@ def test_a_plan_writes_no_message_of_a_commit_that_a_terminal_would_obey(project
     commit_documents(project.repository, ticket, documents=documents, emit=lambda _: None)
     work = work_item(ticket, documents.plan.steps[0], spec=documents.spec)
     chore = replace(work, kind="chore", phases=("green",), tests=())
-    assert project.run(chore, bench=project.bench(ScriptedModel([green()])))[1] is None
+    assert project.run(chore, context=project.context(ScriptedModel([green()])))[1] is None
     assert project.log == [
         "plan: A <U+001B>[2Jsale<U+202E>",
         "chore: Ten <U+001B>]0;x<U+0007><U+009B>percent<U+E0041> off",

@@ -303,8 +303,8 @@ def test_no_environment_is_written_to_whatever_it_is_called(agent: Agent, *, mar
 def test_tests_and_the_configuration_of_pytest_are_locked_outside_red(
     project: Project, phase: Phase, *, path: str
 ) -> None:
-    bench = project.bench(ScriptedModel([]))
-    tools = {tool.spec.name: tool for tool in tools_for(phase, bench, off_limits=frozenset(), tests=())}
+    context = project.context(ScriptedModel([]))
+    tools = {tool.spec.name: tool for tool in tools_for(phase, context, off_limits=frozenset(), tests=())}
     assert tools["Write"].run({"file_path": path, "content": "x = 1\n"}).is_error
     assert not (project.folder / path).exists() or "x = 1" not in (project.folder / path).read_text()
 

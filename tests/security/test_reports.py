@@ -118,10 +118,10 @@ def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpret
         bytecode=bytecode,
         files={**FILES, TEST_FILE: TEST},
     )
-    bench = project.bench(ScriptedModel([]))
+    context = project.context(ScriptedModel([]))
     begun = project.start().execution(1)
-    step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
-    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    step = replace(begun, checkpoint=recovery.begin("sale", begun, context=context))
+    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), context=context)
     return Stage(project=project, step=step)
 
 
@@ -143,11 +143,11 @@ def attempt(at_green: Stage, tmp_path: Path) -> Attempt:
 
     def made(files: Mapping[str, str]) -> AttemptRecord:
         here = at_green.copied(tmp_path / "project")
-        bench = here.project.bench(ScriptedModel([leaves(files)]))
-        bench = replace(bench, policy=replace(bench.policy, evidence_timeout_s=60))
+        context = here.project.context(ScriptedModel([leaves(files)]))
+        context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
         at = recovery.position(here.project.repository)
-        laid = baseline.lay(WORK, "green", step=here.step, at=at, bench=bench)
-        return make_attempt(WORK, "green", step=here.step, ground=laid, is_anew=False, bench=bench)
+        laid = baseline.lay(WORK, "green", step=here.step, at=at, context=context)
+        return make_attempt(WORK, "green", step=here.step, ground=laid, is_anew=False, context=context)
 
     return made
 

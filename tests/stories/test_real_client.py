@@ -14,7 +14,7 @@ from cdd_agent.config.trust import Approvals
 from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import ToolCall
 from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.shell.permission import Answer, Permission
+from cdd_agent.shell.permission import CommandAnswer, Permission
 from tests.fakes.messages_server import Fault, MessagesServer
 from tests.fakes.program import EXAMPLES, KEY, ROOT, Demo, command, environment
 from tests.stories.conftest import Cdd, git
@@ -84,10 +84,10 @@ class Sitting:
             root=folder,
             level="none",
             approvals=Approvals(folder, environment=environment(home)),
-            ask=lambda _: Answer(verdict="always"),
+            ask=lambda _: CommandAnswer(verdict="always"),
             tell=self.fail,
         )
-        assert yes.refusal_of_command(LOOKS) is None
+        assert yes.check_command(LOOKS) is None
 
     def fail(self, text: str) -> None:
         """What was allowed could not be kept."""

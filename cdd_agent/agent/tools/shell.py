@@ -45,7 +45,7 @@ def shell_tool(
     def run(inputs: BashInput) -> ToolOutput:
         if "\0" in inputs.command:
             return ToolOutput(text="The command holds a NUL, which no program can be given.", is_error=True)
-        refusal = permission.refusal_of_command(inputs.command) if permission is not None else None
+        refusal = permission.check_command(inputs.command) if permission is not None else None
         if refusal is not None:
             return ToolOutput(text=refusal, is_error=True)
         try:

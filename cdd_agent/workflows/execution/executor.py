@@ -18,7 +18,7 @@ from cdd_agent.events import StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Brief, BriefFor, Phase, Workbench, WorkItem, rules_of, stated, told
+from cdd_agent.tdd.context import Brief, BriefFor, Context, Phase, WorkItem, rules_of, stated, told
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.tickets.plan import Step
 from cdd_agent.tickets.ticket import Ticket
@@ -63,7 +63,7 @@ class Executor:
         self,
         ticket: Ticket,
         *,
-        bench: Workbench,
+        context: Context,
         clock: Clock,
         refactor: bool = True,
         allow_dirty: bool = False,
@@ -71,19 +71,19 @@ class Executor:
     ) -> None:
         """Reads spec, plan and state; raises ``DocumentError`` for what is wrong with them. Changes nothing.
 
-        Without a ``meter`` round the model of ``bench`` it is counted and has no limits. ``refactor``: feature and bug
+        Without a ``meter`` the calls are counted without limits. ``refactor``: feature and bug
         steps end with REFACTOR.
         """
         self.ticket = ticket
-        self.sandbox = bench.suite.sandbox.level
+        self.sandbox = context.suite.sandbox.level
         self.clock = clock
         self.allows_dirty = allow_dirty
         """Whether the user's uncommitted changes stay, out of every commit; with ``keeps_changes`` in one step only."""
         self.keeps_changes = False
         self._refactor = refactor
-        self._emit = bench.emit
-        self._meter = meter or Meter(bench.model, clock=clock, ticket=ticket.slug, go_on=f"cdd exec {ticket.slug}")
-        self.bench = replace(bench, model=self._meter)
+        self._emit = context.emit
+        self._meter = meter or Meter(context.model, clock=clock, ticket=ticket.slug, go_on=f"cdd exec {ticket.slug}")
+        self.context = replace(context, model=self._meter)
         self.told: tuple[str, ...] = ()
         """Remarks that are known to the user already."""
         self.read()
@@ -110,14 +110,14 @@ class Executor:
         The ticket's files are read again first: another process may have gone on with them since.
         Raises ``UsageError`` if another process holds one of them, ``GitUnable`` if no commit could be made.
         """
-        with recovery.alone_on(self.ticket.folder, bench=self.bench):
+        with recovery.alone_on(self.ticket.folder, context=self.context):
             self.read()
             found, known = self.state, self.told
-            self.told = (*self.remarks, *commits.remarks(self.bench.repository))
+            self.told = (*self.remarks, *commits.remarks(self.context.repository))
             with told(
                 "exec",
                 self.ticket.slug,
-                bench=self.bench,
+                context=self.context,
                 clock=self.clock,
                 remarks=[remark for remark in self.told if remark not in known],
                 settle=lambda: self._settled(found),
@@ -151,15 +151,15 @@ class Executor:
         uncommitted changes that nobody allowed or a merge in progress, and ``ModelError`` if there is no model to ask.
         """
         require_dependencies(self, step)
-        repository = self.bench.repository
+        repository = self.context.repository
         item = work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         execution = self.state.execution(step.number)
         self._meter.begin(f"step {step.number} of {self.ticket.slug}", used=execution.usage)
         self._metered = step.number
         self._meter.check()
         commits.require_finished(repository)
-        _require_checkpoints(execution, ticket=self.ticket, bench=self.bench)
-        goes_on = recovery.is_underway(self.ticket.slug, execution, bench=self.bench)
+        _require_checkpoints(execution, ticket=self.ticket, context=self.context)
+        goes_on = recovery.is_underway(self.ticket.slug, execution, context=self.context)
         if not goes_on:
             require_ready(
                 repository,
@@ -173,11 +173,11 @@ class Executor:
         state = _run_facts(self, goes_on=goes_on)
         self.save(states.start_step(state, step_key(step), now=self.clock.now(), base_commit=repository.head()))
         self._emit(StepStarted(number=step.number, total=len(self.documents.plan.steps), title=step.title))
-        ending = Cycle(item, self.state, bench=self.bench, save=self.save).run()
+        ending = Cycle(item, self.state, context=self.context, save=self.save).run()
         state, why = ending.state, ending.why
         if ending.how == "done":
             state = states.complete_step(
-                _with_files(state, step.number, repository=self.bench.repository), step.number, now=self.clock.now()
+                _with_files(state, step.number, repository=self.context.repository), step.number, now=self.clock.now()
             )
         else:
             state = states.fail_step(state, step.number, error=why or ending.how, now=self.clock.now())
@@ -254,7 +254,7 @@ def with_dependents(executor: Executor, state: RunState, *, number: int) -> RunS
 def _take_back(executor: Executor, number: int, *, why: str) -> None:
     """Undo a step that is underway."""
     step, slug = executor.state.execution(number), executor.ticket.slug
-    recovery.take_back(slug, step, branch=executor.state.branch, why=why, bench=executor.bench)
+    recovery.take_back(slug, step, branch=executor.state.branch, why=why, context=executor.context)
 
 
 def require_dependencies(executor: Executor, step: Step) -> None:
@@ -268,13 +268,13 @@ def require_dependencies(executor: Executor, step: Step) -> None:
 
 def _run_facts(executor: Executor, *, goes_on: bool) -> RunState:
     """The state with what the step about to run is carried out with; one that goes on stays on its branch."""
-    bench, state = executor.bench, executor.state
+    context, state = executor.context, executor.state
     return replace(
         executor.documents.carried_out(state),
-        base_commit=state.base_commit or bench.repository.head(),
-        branch=state.branch if goes_on else bench.repository.branch(),
-        sandbox=bench.suite.sandbox.level,
-        model=bench.model.name,
+        base_commit=state.base_commit or context.repository.head(),
+        branch=state.branch if goes_on else context.repository.branch(),
+        sandbox=context.suite.sandbox.level,
+        model=context.model.name,
     )
 
 
@@ -288,9 +288,9 @@ def _lost_state(ticket: Ticket, *, is_new: bool) -> tuple[str, ...]:
     return (f"{told}: to go on from there, mv {copy.name} {name} in {ticket.folder}",)
 
 
-def _require_checkpoints(execution: StepExecution, *, ticket: Ticket, bench: Workbench) -> None:
+def _require_checkpoints(execution: StepExecution, *, ticket: Ticket, context: Context) -> None:
     """Raise ``UsageError`` if the step was begun and its checkpoints are not there to tell what is the user's."""
-    lost = recovery.lost_checkpoint(execution, bench=bench)
+    lost = recovery.lost_checkpoint(execution, context=context)
     if execution.status == Status.IN_PROGRESS and lost:
         again = f"cdd exec {ticket.slug} --retry {execution.step_number}"
         raise UsageError(

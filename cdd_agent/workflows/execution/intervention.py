@@ -9,7 +9,8 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd import context, recovery, verdict
+from cdd_agent.tdd import context as briefing
+from cdd_agent.tdd import recovery, verdict
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status
@@ -30,7 +31,7 @@ def in_the_way(executor: Executor, *, anew: bool) -> tuple[str, ...]:
     if executor.allows_dirty or executor.keeps_changes or _underway(executor) is not None:
         return ()
     nothing_runs = executor.next_step() is None and not anew
-    return () if nothing_runs else changes_of_users(executor.bench.repository, executor.ticket)
+    return () if nothing_runs else changes_of_users(executor.context.repository, executor.ticket)
 
 
 def commit_changes(executor: Executor, message: str = "") -> None:
@@ -39,8 +40,8 @@ def commit_changes(executor: Executor, message: str = "") -> None:
     Files that git was told not to look at are left as they are. Raises ``UsageError`` if there are none, or if what is
     staged of one is not what it holds; ``GateClosed`` if a hook refuses them.
     """
-    repository = executor.bench.repository
-    with recovery.alone_on(executor.ticket.folder, bench=executor.bench):
+    repository = executor.context.repository
+    with recovery.alone_on(executor.ticket.folder, context=executor.context):
         require_finished(repository)
         number = _underway(executor)
         if number is not None:  # its half-done files cannot be told from the user's
@@ -55,12 +56,12 @@ def commit_changes(executor: Executor, message: str = "") -> None:
             commit = commit_paths(repository, f"{subject}\n", paths=paths)
         except GateClosed as refused:
             raise GateClosed(refused.happened, hint="mend what the hook names, then say commit again") from refused
-        executor.bench.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
+        executor.context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
 
 
 def keep_changes(executor: Executor) -> None:
     """Let the next step run with the user's changes in the work tree, out of every commit and locked for the model."""
-    if not changes_of_users(executor.bench.repository, executor.ticket):
+    if not changes_of_users(executor.context.repository, executor.ticket):
         raise UsageError("There are no uncommitted changes to keep.", hint="Enter goes on with the plan")
     executor.keeps_changes = True
 
@@ -70,17 +71,19 @@ def mark_done(executor: Executor, step: Step) -> None:
 
     Raises ``UsageError`` if it cannot be done now, ``GateClosed`` with the reasons if the tests say otherwise.
     """
-    bench, number = executor.bench, step.number
+    context, number = executor.context, step.number
     status = executor.state.execution(number).status
     if status in {Status.COMPLETED, Status.IN_PROGRESS}:
         shown = status.replace("_", " ")
         raise UsageError(f"Step {number} is {shown}.", hint="Enter goes on with the plan; retry begins a step anew")
     require_dependencies(executor, step)
-    require_ready(bench.repository, executor.ticket, documents=executor.documents, allow_dirty=False, emit=bench.emit)
+    require_ready(
+        context.repository, executor.ticket, documents=executor.documents, allow_dirty=False, emit=context.emit
+    )
     now = executor.clock.now
     again = states.retry_step(executor.documents.carried_out(executor.state), number)
-    begun = states.start_step(again, step_key(step), now=now(), base_commit=bench.repository.head())
-    bench.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
+    begun = states.start_step(again, step_key(step), now=now(), base_commit=context.repository.head())
+    context.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
     judged, record = _judged(executor, step, begun=begun)
     if not judged.open:
         codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
@@ -88,7 +91,7 @@ def mark_done(executor: Executor, step: Step) -> None:
         raise GateClosed(f"Step {number} is not taken as done: {codes}.", hint=hint)
     done = states.complete_step(states.record_attempt(begun, number, attempt=record), number, now=now())
     executor.save(with_dependents(executor, done, number=number))
-    bench.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+    context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
 
 def _to_commit(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,17 +123,17 @@ def _to_commit(repository: Repository, changes: tuple[str, ...]) -> tuple[str, .
 
 def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict, AttemptRecord]:
     """What the gate says of the tree as it is: nothing fails, and the step's tests pass."""
-    bench = executor.bench
+    context = executor.context
     item = work_item(executor.ticket, step, spec=executor.documents.spec)
-    path = recovery.report_path(begun.execution(step.number), "by-hand", bench=bench)
-    run = bench.run_suite("all tests, for a step done by hand", keep=path)
+    path = recovery.report_path(begun.execution(step.number), "by-hand", context=context)
+    run = context.run_suite("all tests, for a step done by hand", keep=path)
     if run.report is None:
         judged = verdict.not_run("green", run.problem or "no report")
     else:
         judged = judge("green", run.report, targets=item.tests)
-    reasons = context.reason_lines(judged)
-    evidence = context.evidence(judged, run.report)
-    bench.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+    reasons = briefing.reason_lines(judged)
+    evidence = briefing.evidence(judged, run.report)
+    context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
     told = "the user marked the step done; all tests passed" + (
         "" if item.tests else ", and none of them is the step's"
     )
@@ -139,13 +142,13 @@ def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict
         phase="green",
         number=1,
         verdict="open" if judged.open else "closed",
-        reasons=reasons or context.reason_lines(replace(judged, reasons=(by_hand,))),
-        report=None if run.report is None else str(path.relative_to(bench.repository.root)),
+        reasons=reasons or briefing.reason_lines(replace(judged, reasons=(by_hand,))),
+        report=None if run.report is None else str(path.relative_to(context.repository.root)),
     )
 
 
 def _underway(executor: Executor) -> int | None:
     """The step that goes on where it was interrupted, if there is one."""
-    slug, state, bench = executor.ticket.slug, executor.state, executor.bench
+    slug, state, context = executor.ticket.slug, executor.state, executor.context
     begun = state.numbers(Status.IN_PROGRESS)
-    return next((n for n in begun if recovery.is_underway(slug, state.execution(n), bench=bench)), None)
+    return next((n for n in begun if recovery.is_underway(slug, state.execution(n), context=context)), None)

@@ -15,7 +15,7 @@ import msgspec
 from cdd_agent.errors import DocumentError, GateClosed, Problem
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import attempts_at, gave_up
-from cdd_agent.tdd.context import Workbench
+from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.keys import mask
@@ -209,15 +209,15 @@ _STATUSES: dict[str, Status] = {
 """Outcome of a test -> how the artifact counts it."""
 
 
-def artifact_of(request: Request, step: StepExecution, *, why: str | None, bench: Workbench) -> GreenArtifact:
+def artifact_of(request: Request, step: StepExecution, *, why: str | None, context: Context) -> GreenArtifact:
     """The artifact of a run that has ended; ``why`` is None if all tests it was for pass."""
     attempts = attempts_at("green", step)
-    report = _last_report(step, bench=bench)
+    report = _last_report(step, context=context)
     results = results_of(report)
     commit = step.commits.get("green")
     is_kept_in_part = bool(attempts) and is_partial(attempts[-1])
     is_blocked = commit is None and bool(attempts) and gave_up(attempts[-1])
-    changed = ChangedFiles() if commit is None else files_of(bench.repository, step.base_commit, commit=commit)
+    changed = ChangedFiles() if commit is None else files_of(context.repository, step.base_commit, commit=commit)
     return GreenArtifact(
         spec_id=request.spec_id,
         request_id=request.request_id,
@@ -225,10 +225,10 @@ def artifact_of(request: Request, step: StepExecution, *, why: str | None, bench
         test_files=request.test_files,
         outcome="partial" if is_kept_in_part else "green" if why is None else "blocked" if is_blocked else "failed",
         implementation_files=changed,
-        components=tuple(components_of(bench.repository, changed, before=step.base_commit, after=commit or "")),
+        components=tuple(components_of(context.repository, changed, before=step.base_commit, after=commit or "")),
         commit=commit,
         iterations=len(attempts),
-        scope=_scope(request, report, has_landed=commit is not None, bench=bench),
+        scope=_scope(request, report, has_landed=commit is not None, context=context),
         test_results=results,
         passing_tests=results.passed,
         all_tests_pass=why is None and all_pass(results),
@@ -262,9 +262,9 @@ def _detail(name: str, status: Status, *, failure: Failure | None = None) -> Det
     return Detail(name=name, status=status, message=message, kind=failure.kind)
 
 
-def _last_report(step: StepExecution, *, bench: Workbench) -> SuiteReport | None:
+def _last_report(step: StepExecution, *, context: Context) -> SuiteReport | None:
     """The report of the last run that judged an iteration, else the baseline."""
-    root = bench.repository.root
+    root = context.repository.root
     paths = [root / attempt.report for attempt in step.attempts if attempt.report]
     baseline = [root / step.baseline] if step.baseline else []
     for path in (*reversed(paths), *baseline):
@@ -275,13 +275,13 @@ def _last_report(step: StepExecution, *, bench: Workbench) -> SuiteReport | None
     return None
 
 
-def _scope(request: Request, report: SuiteReport | None, *, has_landed: bool, bench: Workbench) -> Scope:
+def _scope(request: Request, report: SuiteReport | None, *, has_landed: bool, context: Context) -> Scope:
     """Which tests a report is about; what is not committed may have been refused by its targets alone."""
     told = [case.nodeid for case in report.tests] if report else []
     only_targets = all(any(holds(target, nodeid) for target in request.targets) for nodeid in told)
-    if bench.policy.targets_first and only_targets and not has_landed:
+    if context.policy.targets_first and only_targets and not has_landed:
         return "targets"
-    return "target_files" if bench.policy.gate_runs else "all"
+    return "target_files" if context.policy.gate_runs else "all"
 
 
 def files_of(repository: Repository, base: str | None, *, commit: str) -> ChangedFiles:

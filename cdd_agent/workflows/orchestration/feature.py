@@ -19,7 +19,7 @@ from cdd_agent.git.notes_history import Entry, left_behind, survey
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Workbench
+from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, Handoff
@@ -231,37 +231,37 @@ def names_taken(repository: Repository) -> frozenset[str]:
     return frozenset(repository.git(*log).split())
 
 
-def rebuilt(told: Recollection, *, now: str, bench: Workbench) -> RunState:
+def rebuilt(told: Recollection, *, now: str, context: Context) -> RunState:
     """The state of the run that goes on from HEAD, where the last phase landed or other commits follow it."""
-    head, steps = bench.repository.head(), dict[int, StepExecution]()
+    head, steps = context.repository.head(), dict[int, StepExecution]()
     cycles: dict[int, list[Handed]] = {}
     for each in told.lines:
         cycles.setdefault(each.handoff.cycle_number, []).append(each)
     for number in sorted(cycles):
-        steps[number] = _step(number, cycles[number], now=now, bench=bench)
+        steps[number] = _step(number, cycles[number], now=now, context=context)
     last = steps[max(steps)]
     is_over = told.is_complete
     if last.status == Status.IN_PROGRESS:
-        steps[last.step_number] = replace(_from_head(last, head=head, bench=bench), base_commit=head)
+        steps[last.step_number] = replace(_from_head(last, head=head, context=context), base_commit=head)
     return RunState(
         ticket_slug=told.slug,
         status=Status.COMPLETED if is_over else Status.IN_PROGRESS,
         completed_at=now if is_over else None,
         started_at=now,
         base_commit=head,
-        branch=bench.repository.branch(),
+        branch=context.repository.branch(),
         step_executions=steps,
     )
 
 
-def _step(number: int, lines: list[Handed], *, now: str, bench: Workbench) -> StepExecution:
+def _step(number: int, lines: list[Handed], *, now: str, context: Context) -> StepExecution:
     """One cycle as its notes tell of it."""
     last = lines[-1].handoff
     landed = [each for each in lines if each.handoff.error is None]
     commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
     title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
     is_over = _is_over(last)
-    answer = _choice(landed, bench=bench)
+    answer = _choice(landed, context=context)
     if answer is None and not is_over:
         commits = {}  # which test was chosen, nobody can tell any more: PLAN chooses again
     attempts: list[AttemptRecord] = []
@@ -281,7 +281,7 @@ def _step(number: int, lines: list[Handed], *, now: str, bench: Workbench) -> St
     )
 
 
-def _from_head(step: StepExecution, *, head: CommitId | None, bench: Workbench) -> StepExecution:
+def _from_head(step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
     """``step`` going on from HEAD: what landed stays, and the next phase takes a baseline of its own.
 
     The reports named here are not there: whoever looks for one has the tests run.
@@ -293,8 +293,8 @@ def _from_head(step: StepExecution, *, head: CommitId | None, bench: Workbench) 
     made = []
     for phase in ("red", "green"):
         if phase in step.commits:
-            report = recovery.report_path(step, f"{phase}-1", bench=bench)
-            shown = str(report.relative_to(bench.repository.root))
+            report = recovery.report_path(step, f"{phase}-1", context=context)
+            shown = str(report.relative_to(context.repository.root))
             made.append(AttemptRecord(phase=phase, number=1, verdict="open", report=shown))
     commits = {**{phase: step.commits[phase] for phase in earlier}, latest: str(head)}
     return replace(step, commits=commits, attempts=(*step.attempts, *made))
@@ -312,7 +312,7 @@ def _is_covered(handoff: Handoff) -> bool:
     return handoff.phase == "RED" and handoff.next_phase == "PLAN" and handoff.error is None
 
 
-def _choice(landed: Sequence[Handed], *, bench: Workbench) -> str | None:
+def _choice(landed: Sequence[Handed], *, context: Context) -> str | None:
     """The answer of PLAN that the notes of its cycle tell of; None if they do not say which test it chose."""
     if not landed:
         return None
@@ -320,19 +320,19 @@ def _choice(landed: Sequence[Handed], *, bench: Workbench) -> str | None:
     if first.phase == "PLAN" and first.next_phase == "COMPLETE":
         return test_list.written(None)
     named = next((each.handoff for each in landed if each.handoff.current_test.test_file), first)
-    test_file = named.current_test.test_file or _test_file_of(landed, bench=bench)
+    test_file = named.current_test.test_file or _test_file_of(landed, context=context)
     if not test_file:
         return None
     test = named.current_test
     return test_list.written(Choice(description=test.description, test_file=test_file, impl_file=test.impl_file))
 
 
-def _test_file_of(landed: Iterable[Handed], *, bench: Workbench) -> str:
+def _test_file_of(landed: Iterable[Handed], *, context: Context) -> str:
     """The file of the test, by what RED committed; empty if it has not."""
-    inside = bench.in_repository("")
+    inside = context.in_repository("")
     for each in landed:
         if each.handoff.phase == "RED":
-            listed = bench.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
+            listed = context.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
             changed = [path.removeprefix(inside) for path in listed.split("\0") if path.startswith(inside)]
             return next((path for path in changed if test_list.is_test_file(path)), "")
     return ""

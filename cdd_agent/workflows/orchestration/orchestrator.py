@@ -13,7 +13,7 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Notice, StepFinished, StepStarted
 from cdd_agent.git import commits
 from cdd_agent.tdd import recovery
-from cdd_agent.tdd.context import Ways, Workbench, WorkItem, told
+from cdd_agent.tdd.context import Context, Ways, WorkItem, told
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state as states
@@ -24,45 +24,45 @@ from cdd_agent.workflows.orchestration import agents, test_list
 from cdd_agent.workflows.orchestration.feature import BEGIN, RESUME, Feature, completed, rebuilt, recollect, state_of
 
 
-def taken_up(feature: Feature, *, bench: Workbench, now: str) -> RunState:
+def taken_up(feature: Feature, *, context: Context, now: str) -> RunState:
     """The state to go on from; that of a new run if nothing of it is there.
 
     The phase that failed last has its attempts anew. Raises ``UsageError`` if the run is complete, or if HEAD is
     somewhere else and nothing leads from there to the run.
     """
     state = state_of(feature)
-    if state is None or _is_elsewhere(state, feature=feature, bench=bench):
-        state = _recollected(state, feature=feature, bench=bench, now=now)
+    if state is None or _is_elsewhere(state, feature=feature, context=context):
+        state = _recollected(state, feature=feature, context=context, now=now)
     if state is not None and state.status == Status.COMPLETED:
         raise UsageError(f"{feature.slug} is complete.", hint=f"begin another: {BEGIN}")
     return replace(
         RunState(ticket_slug=feature.slug, started_at=now) if state is None else _with_attempts_anew(state),
         status=Status.IN_PROGRESS,
         completed_at=None,
-        sandbox=bench.suite.sandbox.level,
-        model=bench.model.name,
+        sandbox=context.suite.sandbox.level,
+        model=context.model.name,
     )
 
 
-def _is_elsewhere(state: RunState, *, feature: Feature, bench: Workbench) -> bool:
+def _is_elsewhere(state: RunState, *, feature: Feature, context: Context) -> bool:
     """Whether HEAD is at a commit that the run did not make, and nobody was killed on the way to it."""
     if not state.step_executions:
         return False
     step = _last(state)
-    if bench.repository.head() == recovery.landed_head(step):
+    if context.repository.head() == recovery.landed_head(step):
         return False
-    if recovery.killed_at(feature.slug, step, branch=state.branch, bench=bench) is not None:
+    if recovery.killed_at(feature.slug, step, branch=state.branch, context=context) is not None:
         return False
-    return step.status != Status.IN_PROGRESS or not _is_own_head(step, slug=feature.slug, bench=bench)
+    return step.status != Status.IN_PROGRESS or not _is_own_head(step, slug=feature.slug, context=context)
 
 
-def _recollected(known: RunState | None, *, feature: Feature, bench: Workbench, now: str) -> RunState | None:
+def _recollected(known: RunState | None, *, feature: Feature, context: Context, now: str) -> RunState | None:
     """The state that the notes tell of; a new one if nothing has landed yet; None if nothing is known of the run."""
-    repository = bench.repository
+    repository = context.repository
     told = recollect(repository, slug=feature.slug)
     if told is not None:
-        bench.emit(Notice(text=f"Going on from what the notes of {told.slug} tell."))
-        state = rebuilt(told, now=now, bench=bench)
+        context.emit(Notice(text=f"Going on from what the notes of {told.slug} tell."))
+        state = rebuilt(told, now=now, context=context)
         return replace(state, usage=known.usage) if known else state
     if known is None:
         return None
@@ -93,12 +93,12 @@ def _last(state: RunState) -> StepExecution:
     return state.execution(max(state.step_executions))
 
 
-def _is_own_head(step: StepExecution, *, slug: str, bench: Workbench) -> bool:
+def _is_own_head(step: StepExecution, *, slug: str, context: Context) -> bool:
     """Whether HEAD is where the cycle left it, be it in the middle of landing a phase; no if nothing of it is kept."""
     if step.checkpoint is None:
         return False
     try:
-        recovery.require_own_head(slug, step, bench=bench)
+        recovery.require_own_head(slug, step, context=context)
     except UsageError:
         return False
     return True
@@ -117,7 +117,7 @@ class Orchestrator:
         self,
         feature: Feature,
         *,
-        bench: Workbench,
+        context: Context,
         clock: Clock,
         meter: Meter | None = None,
         allow_dirty: bool = False,
@@ -132,8 +132,8 @@ class Orchestrator:
         self.allows_dirty = allow_dirty
         """Whether the user's uncommitted changes stay, out of every commit."""
         self._is_attended = is_attended
-        self._meter = meter or Meter(bench.model, clock=clock, ticket=feature.slug, go_on=RESUME)
-        self.bench = replace(bench, model=self._meter, ways=WAYS)
+        self._meter = meter or Meter(context.model, clock=clock, ticket=feature.slug, go_on=RESUME)
+        self.context = replace(context, model=self._meter, ways=WAYS)
         self._metered: int | None = None
         self.state = RunState(ticket_slug=feature.slug, started_at=clock.now())
 
@@ -150,18 +150,18 @@ class Orchestrator:
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Hold the repository while cycles are run; the state is saved however the block ends."""
-        bench, slug = self.bench, self.feature.slug
-        with recovery.alone_on(self.feature.folder, bench=bench):
+        context, slug = self.context, self.feature.slug
+        with recovery.alone_on(self.feature.folder, context=context):
             self._meter.check()
-            commits.require_finished(bench.repository)
-            commits.require_base(bench.repository)
+            commits.require_finished(context.repository)
+            commits.require_base(context.repository)
             if not self.feature.request_path.exists():
                 self._require_undisturbed()
             self.feature.keep()
-            self.state = taken_up(self.feature, bench=bench, now=self.clock.now())
+            self.state = taken_up(self.feature, context=context, now=self.clock.now())
             self._meter.resume(self.state.usage)
-            remarks = commits.remarks(bench.repository)
-            with told("tdd", slug, bench=bench, clock=self.clock, remarks=remarks, settle=self._settled):
+            remarks = commits.remarks(context.repository)
+            with told("tdd", slug, context=context, clock=self.clock, remarks=remarks, settle=self._settled):
                 yield
 
     def _settled(self) -> RunState:
@@ -179,26 +179,26 @@ class Orchestrator:
         if "plan" not in step.commits:
             self._carry_out(self._plan_item(step))
         step = self.state.execution(step.step_number)
-        chosen = agents.chosen_by(_answer(step), self.bench.workspace)
+        chosen = agents.chosen_by(_answer(step), self.context.workspace)
         if chosen is None:
             self._save(states.complete_step(self.state, step.step_number, now=self.clock.now()))
             self._save(states.finish(self.state, now=self.clock.now()))
             return
-        listed = agents.listed_in(self.bench.workspace)
+        listed = agents.listed_in(self.context.workspace)
         item = agents.test_item(self._plan_item(step), chosen, feature=self.feature, entries=listed)
         total = max(len(listed), step.step_number)
-        self.bench.emit(StepStarted(number=step.step_number, total=total, title=item.title))
+        self.context.emit(StepStarted(number=step.step_number, total=total, title=item.title))
         self._keep(replace(step, title=item.title))
         self._carry_out(item)
         self._save(states.complete_step(self.state, step.step_number, now=self.clock.now()))
-        self.bench.emit(StepFinished(number=step.step_number, status=Status.COMPLETED, error=None))
+        self.context.emit(StepFinished(number=step.step_number, status=Status.COMPLETED, error=None))
 
     def _begun(self) -> StepExecution:
         """The cycle in progress, a new one begun if there is none."""
         in_progress = self.state.numbers(Status.IN_PROGRESS)
         if in_progress:
             return self.state.execution(in_progress[-1])
-        repository = self.bench.repository
+        repository = self.context.repository
         self._require_undisturbed()
         number = max(self.state.step_executions, default=0) + 1
         key = StepKey(number=number, title=_CHOOSING, text_sha256="")
@@ -215,8 +215,8 @@ class Orchestrator:
 
     def _require_undisturbed(self) -> None:
         """Raise ``UsageError`` if there are changes of the user's that nobody allowed, or no list could be kept."""
-        agents.require_list(self.bench.workspace)
-        repository = self.bench.repository
+        agents.require_list(self.context.workspace)
+        repository = self.context.repository
         commits.require_undisturbed(repository, () if self.allows_dirty else commits.uncommitted(repository))
 
     def _plan_item(self, step: StepExecution) -> WorkItem:
@@ -226,7 +226,7 @@ class Orchestrator:
 
     def _carry_out(self, item: WorkItem) -> None:
         """Take ``item`` through its phases; raises ``GateClosed`` if one of them comes to nothing."""
-        ending = Cycle(item, self.state, bench=self.bench, save=self._save).run()
+        ending = Cycle(item, self.state, context=self.context, save=self._save).run()
         self.state = ending.state
         if ending.how in ("failed", "blocked"):
             self._stop(item, ending)
@@ -240,7 +240,7 @@ class Orchestrator:
             self._save(replace(self.state, status=Status.FAILED, completed_at=self.clock.now()))
         word = "paused" if self._is_attended else "aborted"
         title = f" ({step.title})" if step.title != _CHOOSING else ""
-        self.bench.emit(StepFinished(number=item.number, status=word, error=why))
+        self.context.emit(StepFinished(number=item.number, status=word, error=why))
         raise GateClosed(
             f"The run {self.feature.slug} is {word} in cycle {item.number}{title}: {why}\n"
             f"What landed stays; the changes of {phase_name(step.phase or item.phases[0])} were taken back.",

@@ -92,8 +92,8 @@ class History:
 
     def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[Audited, ...]:
         """What an audit says."""
-        bench = self.project.bench(ScriptedModel([]))
-        known: Suite = Remembered(suite=bench.suite, known=KNOWN)
+        context = self.project.context(ScriptedModel([]))
+        known: Suite = Remembered(suite=context.suite, known=KNOWN)
         auditor = Auditor(
             repository=self.project.repository,
             suite=lambda: suite or known,
@@ -152,6 +152,6 @@ def landed(project: Project) -> History:
 
 def carry_out(project: Project, work: WorkItem, *turns: object, **policy: object) -> str:
     """One cycle; how it ended."""
-    bench = project.bench(ScriptedModel(turns))  # type: ignore[arg-type]
-    bench = replace(bench, policy=replace(bench.policy, **policy))  # type: ignore[arg-type]
-    return Cycle(work, project.start(work.number), bench=bench, save=lambda _: None).run().how
+    context = project.context(ScriptedModel(turns))  # type: ignore[arg-type]
+    context = replace(context, policy=replace(context.policy, **policy))  # type: ignore[arg-type]
+    return Cycle(work, project.start(work.number), context=context, save=lambda _: None).run().how

@@ -32,7 +32,7 @@ def everything_of_git(folder: Path) -> dict[str, bytes | str]:
 @pytest.mark.slow
 def test_all_claims_of_an_honest_history_hold_and_each_tree_is_run_once(history: History) -> None:
     before = everything_of_git(history.project.folder)
-    suite = history.project.bench(ScriptedModel([])).suite
+    suite = history.project.context(ScriptedModel([])).suite
     audited = history.audit(suite=suite)
     assert [(each.phase, each.cycle, each.ticket) for each in audited] == [
         ("RED", 1, "sale"),
@@ -404,9 +404,9 @@ def test_tests_that_can_be_run_nowhere_are_an_error_of_the_surroundings(real_his
         def run(self, command: object) -> object:
             raise OSError("no such program")
 
-    bench = history.project.bench(ScriptedModel([]))
+    context = history.project.context(ScriptedModel([]))
     with pytest.raises(EnvironmentMissing, match="no such program"):
-        history.audit(suite=replace(bench.suite, sandbox=Broken()))  # type: ignore[type-var]
+        history.audit(suite=replace(context.suite, sandbox=Broken()))  # type: ignore[type-var]
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def not_true(project: Project) -> list[str]:
     work = replace(item(refactor=False), sources=("src/discount.py",))
     code = "def discount(price):\n    return price - 10\n"
     assert carry_out(project, work, writes(TEST_FILE, TEST), writes("src/discount.py", code)) == "done"
-    audited = History(project=project).audit(suite=project.bench(ScriptedModel([])).suite)
+    audited = History(project=project).audit(suite=project.context(ScriptedModel([])).suite)
     assert [each.phase for each in audited] == ["RED", "GREEN"]
     return [claim.told for each in audited for claim in each.claims if not claim.holds]
 

@@ -110,7 +110,7 @@ class Run:
             phase="plan",
         )
         ref = recovery.checkpoint_ref(SLUG, step, name="start")
-        recovery.hold_ignored(SLUG, step, bench=self.site)
+        recovery.hold_ignored(SLUG, step, context=self.site)
         self.site.snapshots.take(ref, message="start")
         self.report(ref.rpartition("/")[2].replace("-start", "-baseline"))
         self.keep(replace(step, checkpoint=ref))

@@ -152,11 +152,11 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
     assert {attempt.phase for attempt in step.attempts} == set(step.commits)
     # What a cycle looks at before it goes on:
     assert recovery.landed_head(step) == run.repository.head()
-    assert recovery.killed_at(SLUG, step, branch="main", bench=run.site) is None
-    checkpoint = recovery.last_checkpoint(step, bench=run.site)
+    assert recovery.killed_at(SLUG, step, branch="main", context=run.site) is None
+    checkpoint = recovery.last_checkpoint(step, context=run.site)
     assert checkpoint is not None
     assert run.site.snapshots.changes_since(checkpoint) == ()
-    assert recovery.user_files(step, bench=run.site) == {"README.md"}
+    assert recovery.user_files(step, context=run.site) == {"README.md"}
     label = (step.checkpoint or "").rpartition("/")[2].removesuffix("-start")
     assert (run.root / ".cdd" / "reports" / SLUG / f"{label}-baseline.json").is_file()
 
@@ -222,7 +222,7 @@ def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: 
 def test_after_a_kill_all_that_changed_in_the_phase_goes_and_is_kept(begun: Run) -> None:
     run = begun
     run.cycle(1, until="RED")
-    recovery.note_position(SLUG, run.step, bench=run.site)  # type: ignore[arg-type]
+    recovery.note_position(SLUG, run.step, context=run.site)  # type: ignore[arg-type]
     (run.root / "calc.py").write_text("half\n")
     receipt = back(run, run.commits["plan 1"])
     assert run.repository.uncommitted() == ()

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.repl.question import MOST_ROWS, may_run
-from cdd_agent.shell.permission import Answer, Question
+from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from tests.fakes.demo import captured
 
 LINE = "git status && npm test --silent"
-QUESTION = Question(line=LINE, start=14, end=len(LINE), kind="other", why="npm is not known to be harmless")
+QUESTION = CommandQuestion(line=LINE, start=14, end=len(LINE), kind="other", why="npm is not known to be harmless")
 
 
-def asked(question: Question, typed: str, *, monkeypatch: pytest.MonkeyPatch) -> tuple[Answer, str]:
+def asked(question: CommandQuestion, typed: str, *, monkeypatch: pytest.MonkeyPatch) -> tuple[CommandAnswer, str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     with captured() as (screen, stream):
         answer = may_run(question, screen=screen)
@@ -24,23 +24,23 @@ def asked(question: Question, typed: str, *, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("y\n", Answer(verdict="always")),
-        ("YES\n", Answer(verdict="always")),
-        ("o\n", Answer(verdict="once")),
-        ("n\n", Answer(verdict="no")),
-        ("\n", Answer(verdict="no")),
-        ("n use pytest instead\n", Answer(verdict="no", reason="use pytest instead")),
-        ("no, use pytest\n", Answer(verdict="no", reason="use pytest")),
-        ("what?\nyse\no\n", Answer(verdict="once")),
+        ("y\n", CommandAnswer(verdict="always")),
+        ("YES\n", CommandAnswer(verdict="always")),
+        ("o\n", CommandAnswer(verdict="once")),
+        ("n\n", CommandAnswer(verdict="no")),
+        ("\n", CommandAnswer(verdict="no")),
+        ("n use pytest instead\n", CommandAnswer(verdict="no", reason="use pytest instead")),
+        ("no, use pytest\n", CommandAnswer(verdict="no", reason="use pytest")),
+        ("what?\nyse\no\n", CommandAnswer(verdict="once")),
     ],
 )
-def test_only_yes_and_once_let_it_run(typed: str, answer: Answer, *, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_yes_and_once_let_it_run(typed: str, answer: CommandAnswer, *, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked(QUESTION, typed, monkeypatch=monkeypatch)[0] == answer
 
 
 def test_a_yes_to_what_loses_work_holds_once_and_the_loss_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, shown = asked(replace(QUESTION, loses="changes would be lost"), "y\n", monkeypatch=monkeypatch)
-    assert answer == Answer(verdict="once")
+    assert answer == CommandAnswer(verdict="once")
     assert "This would lose work: changes would be lost. You are asked each time." in shown
     assert "always" not in shown
 

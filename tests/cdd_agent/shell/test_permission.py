@@ -7,20 +7,20 @@ import pytest
 
 from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import UsageError
-from cdd_agent.shell.permission import Answer, Permission, Question
+from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
 from tests.fakes.approval import users_folder
 
-YES, ONCE, NO = Answer(verdict="always"), Answer(verdict="once"), Answer(verdict="no")
+YES, ONCE, NO = CommandAnswer(verdict="always"), CommandAnswer(verdict="once"), CommandAnswer(verdict="no")
 
 
 class Person:
     """Gives one answer to every question, and keeps the questions."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CommandAnswer) -> None:
         self.answer = answer
-        self.asked: list[Question] = []
+        self.asked: list[CommandQuestion] = []
 
-    def __call__(self, question: Question) -> Answer:
+    def __call__(self, question: CommandQuestion) -> CommandAnswer:
         self.asked.append(question)
         return self.answer
 
@@ -62,33 +62,33 @@ def make(folder: Path, tmp_path: Path) -> Make:
 @pytest.mark.parametrize("line", ["ls -la | head", "pytest -q", "mkdir new && echo x > new/x", "git status"])
 def test_reading_testing_and_writing_in_the_project_need_no_question(line: str, make: Make) -> None:
     person = Person(NO)
-    assert make(person).refusal_of_command(line) is None
+    assert make(person).check_command(line) is None
     assert person.asked == []
 
 
 def test_another_command_is_asked_about_once_and_kept_for_the_project(make: Make) -> None:
     first, later = Person(YES), Person(NO)
-    assert make(first).refusal_of_command("npm test") is None
+    assert make(first).check_command("npm test") is None
     assert first.parts == ["npm test"]
-    assert make(later).refusal_of_command("npm   'test'") is None
+    assert make(later).check_command("npm   'test'") is None
     assert later.asked == []
 
 
 def test_once_is_not_kept(make: Make) -> None:
     person = Person(ONCE)
     permission = make(person)
-    assert permission.refusal_of_command("npm test") is None
-    assert permission.refusal_of_command("npm test") is None
+    assert permission.check_command("npm test") is None
+    assert permission.check_command("npm test") is None
     assert len(person.asked) == 2
 
 
 def test_each_part_of_a_line_is_asked_about_by_itself_and_those_that_are_kept_are_not(make: Make) -> None:
     person = Person(YES)
     permission = make(person)
-    assert permission.refusal_of_command("npm ci && ls && npm test; npm ci") is None
+    assert permission.check_command("npm ci && ls && npm test; npm ci") is None
     assert person.parts == ["npm ci", "npm test"]
-    assert permission.refusal_of_command("npm test || npm ci") is None
-    assert permission.refusal_of_command("npm test && make") is None
+    assert permission.check_command("npm test || npm ci") is None
+    assert permission.check_command("npm test && make") is None
     assert person.parts == ["npm ci", "npm test", "make"]
 
 
@@ -96,36 +96,36 @@ def test_each_part_of_a_line_is_asked_about_by_itself_and_those_that_are_kept_ar
 def test_a_variant_is_another_command(other: str, make: Make) -> None:
     person = Person(YES)
     permission = make(person)
-    permission.refusal_of_command("npm test")
-    permission.refusal_of_command(other)
+    permission.check_command("npm test")
+    permission.check_command(other)
     assert len(person.asked) == 2
 
 
 def test_what_a_variable_holds_is_part_of_what_was_allowed(make: Make) -> None:
     person = Person(YES)
     permission = make(person)
-    permission.refusal_of_command("x=one; npm $x")
-    permission.refusal_of_command("x=one; npm $x")
+    permission.check_command("x=one; npm $x")
+    permission.check_command("x=one; npm $x")
     assert len(person.asked) == 1
-    permission.refusal_of_command("x=two; npm $x")
+    permission.check_command("x=two; npm $x")
     assert len(person.asked) == 2
 
 
 def test_a_no_is_told_to_the_model_with_its_reason_and_asked_again_the_next_time(make: Make) -> None:
-    person = Person(Answer(verdict="no", reason="use pytest instead"))
+    person = Person(CommandAnswer(verdict="no", reason="use pytest instead"))
     permission = make(person)
-    refusal = permission.refusal_of_command("ls && npm test")
+    refusal = permission.check_command("ls && npm test")
     assert refusal is not None
     assert refusal.startswith(
         "Refused, and nothing of the command was run: `npm test`: the developer said no: use pytest"
     )
-    permission.refusal_of_command("npm test")
+    permission.check_command("npm test")
     assert len(person.asked) == 2
 
 
 def test_after_a_no_nothing_more_of_the_line_is_asked_about(make: Make) -> None:
     person = Person(NO)
-    make(person).refusal_of_command("npm ci && npm test")
+    make(person).check_command("npm ci && npm test")
     assert person.parts == ["npm ci"]
 
 
@@ -133,8 +133,8 @@ def test_after_a_no_nothing_more_of_the_line_is_asked_about(make: Make) -> None:
 def test_what_loses_work_is_asked_about_every_time(line: str, make: Make) -> None:
     person = Person(YES)
     permission = make(person)
-    assert permission.refusal_of_command(line) is None
-    assert permission.refusal_of_command(line) is None
+    assert permission.check_command(line) is None
+    assert permission.check_command(line) is None
     assert len(person.asked) == 2
     assert person.asked[0].loses
 
@@ -142,26 +142,26 @@ def test_what_loses_work_is_asked_about_every_time(line: str, make: Make) -> Non
 def test_a_new_or_an_empty_file_loses_nothing(folder: Path, make: Make) -> None:
     person = Person(NO)
     (folder / "empty.py").touch()
-    assert make(person).refusal_of_command("echo x > empty.py; echo x > new.py") is None
-    assert make(person).refusal_of_command("echo x > a.py") is not None
+    assert make(person).check_command("echo x > empty.py; echo x > new.py") is None
+    assert make(person).check_command("echo x > a.py") is not None
 
 
 @pytest.mark.parametrize("line", ["echo x > /etc/passwd", "npm ci && touch ../x", "echo x > .git/config"])
 def test_what_reaches_outside_is_refused_and_nobody_is_asked(line: str, make: Make) -> None:
     person = Person(YES)
-    assert make(person).refusal_of_command(line) is not None
-    assert make(None, level="bwrap").refusal_of_command(line) is not None
+    assert make(person).check_command(line) is not None
+    assert make(None, level="bwrap").check_command(line) is not None
     assert person.asked == []
 
 
 def test_a_question_that_is_broken_off_goes_through(make: Make) -> None:
-    def breaks_off(_: Question) -> Answer:
+    def breaks_off(_: CommandQuestion) -> CommandAnswer:
         raise KeyboardInterrupt
 
     permission = make()
     permission.ask = breaks_off
     with pytest.raises(KeyboardInterrupt):
-        permission.refusal_of_command("npm test")
+        permission.check_command("npm test")
 
 
 def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
@@ -169,8 +169,8 @@ def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
     person = Person(YES)
     inside = Approvals(folder, environment={"XDG_STATE_HOME": str(folder / "state")})
     permission = Permission(root=folder, level="none", approvals=inside, ask=person, tell=told.append)
-    assert permission.refusal_of_command("npm test") is None
-    assert permission.refusal_of_command("npm test") is None
+    assert permission.check_command("npm test") is None
+    assert permission.check_command("npm test") is None
     assert len(person.asked) == 2
     assert "not remembered" in told[0]
 
@@ -183,7 +183,7 @@ def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(fold
     told: list[str] = []
     approvals = Busy(folder, environment={"XDG_STATE_HOME": str(tmp_path / "state")})
     permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), tell=told.append)
-    assert permission.refusal_of_command("npm test") is None
+    assert permission.check_command("npm test") is None
     assert "Another decision is already going on" in told[0]
 
 
@@ -193,32 +193,32 @@ def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(fold
 def test_writing_and_testing_can_be_asked_about_once_for_the_project(make: Make) -> None:
     person = Person(YES)
     permission = make(person, asks_all=True)
-    assert permission.refusal_of("write") is None
-    assert permission.refusal_of("tests") is None
-    assert permission.refusal_of_command("touch x && pytest -q") is None
+    assert permission.check_activity("write") is None
+    assert permission.check_activity("tests") is None
+    assert permission.check_command("touch x && pytest -q") is None
     assert [question.kind for question in person.asked] == ["write", "tests"]
     later = Person(NO)
-    assert make(later, asks_all=True).refusal_of("write") is None
+    assert make(later, asks_all=True).check_activity("write") is None
     assert later.asked == []
 
 
 def test_once_is_for_the_session_there(make: Make) -> None:
     person = Person(ONCE)
     permission = make(person, asks_all=True)
-    assert permission.refusal_of("write") is None
-    assert permission.refusal_of("write") is None
+    assert permission.check_activity("write") is None
+    assert permission.check_activity("write") is None
     assert len(person.asked) == 1
-    assert make(Person(NO), asks_all=True).refusal_of("write") == (
+    assert make(Person(NO), asks_all=True).check_activity("write") == (
         "The developer does not let you write and change files of this project."
     )
 
 
 def test_another_test_command_is_asked_about_again(make: Make) -> None:
-    make(Person(YES), asks_all=True).refusal_of("tests")
+    make(Person(YES), asks_all=True).check_activity("tests")
     person = Person(YES)
     permission = make(person, asks_all=True)
     permission.test_command = "/other/python -m pytest"
-    permission.refusal_of("tests")
+    permission.check_activity("tests")
     assert len(person.asked) == 1
 
 
@@ -230,29 +230,29 @@ def test_another_test_command_is_asked_about_again(make: Make) -> None:
     "line", ["git reset --hard", "rm -rf src", "ls; git clean -fd", "echo x > a.py", "git push -f"]
 )
 def test_what_loses_work_never_runs(line: str, level: str, *, make: Make) -> None:
-    refusal = make(level=level).refusal_of_command(line)
+    refusal = make(level=level).check_command(line)
     assert refusal is not None
     assert "nobody is there to ask" in refusal
 
 
 @pytest.mark.parametrize("level", ["none", "landlock", "bwrap"])
 def test_reading_testing_and_writing_go_on(level: str, make: Make) -> None:
-    assert make(level=level, asks_all=True).refusal_of_command("ls && pytest -q; mkdir new") is None
-    assert make(level=level, asks_all=True).refusal_of("write") is None
+    assert make(level=level, asks_all=True).check_command("ls && pytest -q; mkdir new") is None
+    assert make(level=level, asks_all=True).check_activity("write") is None
 
 
 @pytest.mark.parametrize(("level", "runs"), [("docker", True), ("bwrap", True), ("landlock", False), ("none", False)])
 def test_another_command_runs_only_where_it_is_shut_in(level: str, runs: bool, *, make: Make) -> None:
-    refusal = make(level=level).refusal_of_command("npm test")
+    refusal = make(level=level).check_command("npm test")
     assert (refusal is None) is runs
     if refusal is not None:
         assert "--sandbox bwrap" in refusal
 
 
 def test_what_was_allowed_at_the_prompt_runs_unattended(make: Make) -> None:
-    make(Person(YES)).refusal_of_command("npm test")
-    assert make(level="none").refusal_of_command("npm test") is None
-    assert make(level="none").refusal_of_command("npm test --force") is not None
+    make(Person(YES)).check_command("npm test")
+    assert make(level="none").check_command("npm test") is None
+    assert make(level="none").check_command("npm test --force") is not None
 
 
 # Links that lead out of the project.
@@ -287,7 +287,7 @@ def outside(folder: Path, tmp_path: Path) -> Path:
 )
 def test_what_a_link_leads_out_of_the_project_is_not_written(line: str, make: Make, outside: Path) -> None:
     person = Person(YES)
-    assert "leads out of the project" in (make(person).refusal_of_command(line) or "")
+    assert "leads out of the project" in (make(person).check_command(line) or "")
     assert person.asked == []
 
 
@@ -296,25 +296,25 @@ def test_what_a_link_leads_out_of_the_project_is_read_only_after_a_question(
     line: str, make: Make, outside: Path
 ) -> None:
     person = Person(NO)
-    assert make(person).refusal_of_command(line)
+    assert make(person).check_command(line)
     assert person.parts == [line]
 
 
 def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
     person = Person(ONCE)
-    assert make(person).refusal_of_command("rm link") is None
+    assert make(person).check_command("rm link") is None
     assert [question.loses for question in person.asked] == ["what it names would be removed"]
 
 
 @pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
 def test_a_link_within_the_project_is_like_any_folder(line: str, make: Make, outside: Path) -> None:
-    assert make(None).refusal_of_command(line) is None
+    assert make(None).check_command(line) is None
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "x\nYou have allowed this.\n" * 200])
 def test_a_name_in_the_question_is_one_short_line(name: str, make: Make) -> None:
     person = Person(NO)
-    make(person).refusal_of_command(f'cat "/{name}"')
+    make(person).check_command(f'cat "/{name}"')
     (question,) = person.asked
     assert len(question.why) < 300
     assert "\n" not in question.why

@@ -16,20 +16,20 @@ from tests.fakes.project import Project, item, red, runs
 @pytest.fixture
 def step(project: Project) -> StepExecution:
     fresh = project.start().execution(1)
-    return replace(fresh, checkpoint=recovery.begin("sale", fresh, bench=project.bench(ScriptedModel([]))))
+    return replace(fresh, checkpoint=recovery.begin("sale", fresh, context=project.context(ScriptedModel([]))))
 
 
 @pytest.fixture
 def laid(project: Project, step: StepExecution) -> Ground:
     at = recovery.position(project.repository)
-    return baseline.lay(item(), "red", step=step, at=at, bench=project.bench(ScriptedModel([])))
+    return baseline.lay(item(), "red", step=step, at=at, context=project.context(ScriptedModel([])))
 
 
 def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
     project: Project, *, step: StepExecution, laid: Ground
 ) -> None:
-    bench = project.bench(ScriptedModel([red()]))
-    record = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, bench=bench)
+    context = project.context(ScriptedModel([red()]))
+    record = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, context=context)
     assert (record.phase, record.number, record.verdict, record.reasons) == ("red", 1, "open", ())
     assert record.report is not None
     assert (project.folder / record.report).exists()
@@ -43,7 +43,7 @@ def test_an_agent_that_never_ends_is_judged_by_what_it_left(
 ) -> None:
     reads = [says(call("Read", f"toolu_{number}", file_path="prices.py")) for number in range(4)]
     record = make_attempt(
-        item(), "red", step=step, ground=laid, is_anew=False, bench=project.bench(ScriptedModel(reads))
+        item(), "red", step=step, ground=laid, is_anew=False, context=project.context(ScriptedModel(reads))
     )
     assert record.verdict == "closed"
     assert record.reasons[0].startswith("no_change")
@@ -54,9 +54,9 @@ def test_a_later_attempt_sees_what_failed_in_the_one_before(
 ) -> None:
     typo = runs("printf 'def test_discount():\\n    assert discuont(100) == 90\\n' > tests/test_discount.py")
     model = ScriptedModel([typo, says("I stop.")])
-    bench = project.bench(model)
-    first = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, bench=bench)
-    make_attempt(item(), "red", step=replace(step, attempts=(first,)), ground=laid, is_anew=False, bench=bench)
+    context = project.context(model)
+    first = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, context=context)
+    make_attempt(item(), "red", step=replace(step, attempts=(first,)), ground=laid, is_anew=False, context=context)
     (text,) = model.requests[1].messages[0].content
     assert isinstance(text, Text)
     assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
@@ -69,7 +69,7 @@ def test_every_attempt_begins_with_the_conventions_of_the_project(
     model = ScriptedModel([red()])
     memory = Memory(documents=(Document(path="AGENTS.md", text="Tabs. </data-x>", size_bytes=15),))
     make_attempt(
-        item(), "red", step=step, ground=laid, is_anew=False, bench=replace(project.bench(model), memory=memory)
+        item(), "red", step=step, ground=laid, is_anew=False, context=replace(project.context(model), memory=memory)
     )
     told, task = model.requests[0].messages[0].content
     assert isinstance(told, Text)

@@ -17,12 +17,12 @@ from tests.fakes.project import Project, item
 
 def begun(project: Project) -> StepExecution:
     step = project.start().execution(1)
-    return replace(step, checkpoint=recovery.begin("sale", step, bench=project.bench(ScriptedModel([]))))
+    return replace(step, checkpoint=recovery.begin("sale", step, context=project.context(ScriptedModel([]))))
 
 
 def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Ground:
     at = recovery.position(project.repository)
-    return attempt.lay(work, phase, step=step, at=at, bench=project.bench(ScriptedModel([])))
+    return attempt.lay(work, phase, step=step, at=at, context=project.context(ScriptedModel([])))
 
 
 def without_tests(project: Project) -> None:
@@ -66,11 +66,11 @@ def test_the_ground_is_the_same_after_the_work_has_begun(project: Project) -> No
 
 
 def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(project: Project) -> None:
-    step, bench = begun(project), project.bench(ScriptedModel([]))
+    step, context = begun(project), project.context(ScriptedModel([]))
     first = lay(project, "red", step=step, work=item())
     project.write({"tests/test_prices.py": "def test_total():\n    assert 1 == 2\n"})
     step = replace(
-        step, checkpoint=bench.snapshots.take(recovery.checkpoint_ref("sale", step, name="x"), message="x").ref
+        step, checkpoint=context.snapshots.take(recovery.checkpoint_ref("sale", step, name="x"), message="x").ref
     )
     (project.folder / first.baseline_path).write_text("{")
     again = lay(project, "red", step=step, work=item())
@@ -121,13 +121,13 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
     old = "\n\ndef test_old():\n    assert total([1]) == 7\n"
     tests = (project.folder / "tests/test_prices.py").read_text() + old
     project.write({"tests/test_prices.py": tests})
-    step, bench, work = begun(project), project.bench(ScriptedModel([])), item(tests=("tests/test_prices.py",))
+    step, context, work = begun(project), project.context(ScriptedModel([])), item(tests=("tests/test_prices.py",))
     lay(project, "red", step=step, work=work)
 
     new = "from prices import mean\n" + tests + "\n\ndef test_mean():\n    assert mean([1, 3]) == 2\n"
     project.write({"tests/test_prices.py": new})
-    kept = recovery.report_path(step, "red-1", bench=bench)
-    bench.run_suite("all tests", keep=kept)
+    kept = recovery.report_path(step, "red-1", context=context)
+    context.run_suite("all tests", keep=kept)
     landed = AttemptRecord(
         phase="red",
         number=1,
@@ -140,7 +140,7 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
     laid = lay(project, "green", step=step, work=work)
 
     project.write({"prices.py": (project.folder / "prices.py").read_text() + "\n\ndef mean(prices):\n    return 2\n"})
-    run = bench.run_suite("all tests")
+    run = context.run_suite("all tests")
     assert run.report is not None
     judged = of_run(work, "green", report=run.report, baseline=laid.baseline)
     assert judged.open, judged.reasons

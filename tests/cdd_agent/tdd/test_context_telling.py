@@ -19,9 +19,9 @@ def names(seen: list[Event]) -> list[str]:
 
 
 def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(project: Project) -> None:
-    bench, clock = project.bench(ScriptedModel(())), FakeClock()
+    context, clock = project.context(ScriptedModel(())), FakeClock()
     settle = lambda: state(Status.COMPLETED)  # noqa: E731
-    with told("tdd", "sale", bench=bench, clock=clock, remarks=("mind the hooks",), settle=settle):
+    with told("tdd", "sale", context=context, clock=clock, remarks=("mind the hooks",), settle=settle):
         clock.sleep(7.0)
     started, remark, finished = project.seen
     assert isinstance(started, RunStarted)
@@ -37,10 +37,10 @@ def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(proj
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_run_that_an_error_ends_is_finished_too(project: Project, error: type[BaseException]) -> None:
-    bench = project.bench(ScriptedModel(()))
+    context = project.context(ScriptedModel(()))
     with (
         pytest.raises(error),
-        told("exec", "sale", bench=bench, clock=FakeClock(), remarks=(), settle=lambda: state(Status.FAILED)),
+        told("exec", "sale", context=context, clock=FakeClock(), remarks=(), settle=lambda: state(Status.FAILED)),
     ):
         raise error
     assert names(project.seen) == ["RunStarted", "failed"]
@@ -50,10 +50,10 @@ def test_a_state_that_cannot_be_kept_leaves_the_run_in_progress(project: Project
     def full() -> RunState:
         raise OSError("No space left on device")
 
-    bench = project.bench(ScriptedModel(()))
+    context = project.context(ScriptedModel(()))
     with (
         pytest.raises(OSError, match="No space"),
-        told("green", "sale", bench=bench, clock=FakeClock(), remarks=(), settle=full),
+        told("green", "sale", context=context, clock=FakeClock(), remarks=(), settle=full),
     ):
         pass
     assert names(project.seen) == ["RunStarted", "in_progress"]

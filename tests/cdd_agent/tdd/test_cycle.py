@@ -58,7 +58,7 @@ def refs(project: Project, under: str) -> list[str]:
 
 
 def test_the_phases_land_in_their_order_each_with_what_it_changed(project: Project) -> None:
-    step, why = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), TIDIES])))
+    step, why = project.run(item(), context=project.context(ScriptedModel([red(), green(), TIDIES])))
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: Ten percent off"]
     assert [files_of(project, step.commits[phase]) for phase in ("red", "green", "refactor")] == [
@@ -72,7 +72,7 @@ def test_the_phases_land_in_their_order_each_with_what_it_changed(project: Proje
 
 
 def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Project) -> None:
-    step, _ = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), content_as_it_is()])))
+    step, _ = project.run(item(), context=project.context(ScriptedModel([red(), green(), content_as_it_is()])))
     for phase, following, result in (("red", "GREEN", "FAIL"), ("green", "REFACTOR", "PASS")):
         commit = step.commits[phase]
         trailers = project.git("log", "-1", "--format=%(trailers:only)", commit).splitlines()
@@ -91,7 +91,7 @@ def test_every_commit_carries_trailers_and_a_note_with_its_evidence(project: Pro
 
 
 def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) -> None:
-    step, why = project.run(item(), bench=project.bench(ScriptedModel([red(), green(), content_as_it_is()])))
+    step, why = project.run(item(), context=project.context(ScriptedModel([red(), green(), content_as_it_is()])))
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert step.commits["refactor"] == step.commits["green"]
@@ -107,15 +107,15 @@ def test_a_refactoring_that_changes_nothing_makes_no_commit(project: Project) ->
 @pytest.mark.parametrize(("kind", "prefix"), [("docs", "docs"), ("chore", "chore"), ("refactor", "refactor")])
 def test_what_needs_no_new_test_is_one_phase(project: Project, *, kind: Kind, prefix: str) -> None:
     model = ScriptedModel([writes("README.md", "# Prices\n")])
-    _, why = project.run(item(kind, tests=()), bench=project.bench(model))
+    _, why = project.run(item(kind, tests=()), context=project.context(model))
     assert why is None
     assert project.log == [f"{prefix}: Ten percent off"]
     assert [phase for phase, *_ in judged(project)] == ["refactor" if kind == "refactor" else "green"]
 
 
 def test_a_step_that_is_itself_a_refactoring_is_not_done_by_saying_so(project: Project) -> None:
-    bench = project.bench(ScriptedModel([says("All is well as it is.")]), max_attempts=1)
-    _, why = project.run(item("refactor", tests=()), bench=bench)
+    context = project.context(ScriptedModel([says("All is well as it is.")]), max_attempts=1)
+    _, why = project.run(item("refactor", tests=()), context=context)
     assert why is not None
     assert judged(project) == [("refactor", False, ["no_change"])]
 
@@ -128,14 +128,14 @@ def test_a_bug_may_show_itself_by_the_exception_that_the_product_raises(project:
             runs("printf 'def total(prices):\\n    return sum(prices or ())\\n' > prices.py"),
         ]
     )
-    bench = project.bench(model)
-    _, why = project.run(item("bug", tests=("tests/test_none.py::test_none",), refactor=False), bench=bench)
+    context = project.context(model)
+    _, why = project.run(item("bug", tests=("tests/test_none.py::test_none",), refactor=False), context=context)
     assert why is None
     assert project.log == ["test: Ten percent off", "fix: Ten percent off"]
 
 
 def test_an_answer_without_any_change_is_a_failed_attempt(project: Project) -> None:
-    step, why = project.run(item(), bench=project.bench(ScriptedModel([says("I am done.")]), max_attempts=1))
+    step, why = project.run(item(), context=project.context(ScriptedModel([says("I am done.")]), max_attempts=1))
     assert why is not None
     assert judged(project) == [("red", False, ["no_change"])]
     assert step.attempts[0].report is None
@@ -148,7 +148,7 @@ def test_when_red_never_opens_everything_is_as_before_and_the_work_is_kept(proje
     before = (project.git("rev-parse", "HEAD"), project.git("write-tree"), project.status)
     passing = writes(TEST_FILE, "def test_discount():\n    pass\n")
     again = runs(f"echo '# again' >> {TEST_FILE} && git add -A")
-    _, why = project.run(item(), bench=project.bench(ScriptedModel([passing, again]), max_attempts=2))
+    _, why = project.run(item(), context=project.context(ScriptedModel([passing, again]), max_attempts=2))
     assert why is not None
     assert "RED was refused 2 times" in why
     assert "already_green" in why
@@ -160,8 +160,8 @@ def test_when_red_never_opens_everything_is_as_before_and_the_work_is_kept(proje
 def test_when_green_never_opens_its_red_leaves_the_branch_too(project: Project) -> None:
     before = (project.git("rev-parse", "HEAD"), project.git("write-tree"))
     wrong = writes("discount.py", "def discount(price):\n    return price\n")
-    bench = project.bench(ScriptedModel([red(), wrong]), max_attempts=1)
-    step, why = project.run(item(), bench=bench)
+    context = project.context(ScriptedModel([red(), wrong]), max_attempts=1)
+    step, why = project.run(item(), context=context)
     assert why is not None
     assert (project.git("rev-parse", "HEAD"), project.git("write-tree")) == before
     assert project.status == ""
@@ -177,8 +177,8 @@ def test_a_refactoring_refused_each_time_is_given_up_and_green_stays(project: Pr
         call("Bash", command="echo 'discount = None' >> discount.py"),
         call("CompleteImplementation", implementation_files=[]),
     )
-    bench = project.bench(ScriptedModel([red(), green(), breaks]), max_attempts=1)
-    step, why = project.run(item(), bench=bench)
+    context = project.context(ScriptedModel([red(), green(), breaks]), max_attempts=1)
+    step, why = project.run(item(), context=context)
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert (project.folder / "discount.py").read_text() == CODE
@@ -189,8 +189,8 @@ def test_a_refactoring_refused_each_time_is_given_up_and_green_stays(project: Pr
 
 def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) -> None:
     cheats = runs("echo '# red' >> prices.py")
-    bench = project.bench(ScriptedModel([cheats, red(), green(), content_as_it_is()]))
-    _, why = project.run(item(), bench=bench)
+    context = project.context(ScriptedModel([cheats, red(), green(), content_as_it_is()]))
+    _, why = project.run(item(), context=context)
     assert why is None
     assert judged(project)[0][:2] == ("red", False)
     assert judged(project)[0][2][0] == "source_changed"
@@ -202,8 +202,8 @@ def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) 
 def test_tests_changed_in_green_are_refused_and_put_back(project: Project) -> None:
     cheats = runs(f"sed -i 's/ == 90/ == 100/' {TEST_FILE}; printf 'def discount(p): return p\\n' > discount.py")
     mends = runs("printf 'def discount(p): return p - 10\\n' > discount.py")
-    bench = project.bench(ScriptedModel([red(), cheats, mends, content_as_it_is()]))
-    _, why = project.run(item(), bench=bench)
+    context = project.context(ScriptedModel([red(), cheats, mends, content_as_it_is()]))
+    _, why = project.run(item(), context=context)
     assert why is None
     assert judged(project)[1] == ("green", False, ["protected_changed"])
     assert (project.folder / TEST_FILE).read_text() == TEST
@@ -211,7 +211,7 @@ def test_tests_changed_in_green_are_refused_and_put_back(project: Project) -> No
 
 def test_the_next_attempt_is_told_why_the_last_one_was_refused(project: Project) -> None:
     model = ScriptedModel([says("Done!"), red(), green(), content_as_it_is()])
-    project.run(item(), bench=project.bench(model))
+    project.run(item(), context=project.context(model))
     assert model.requests[1].system.splitlines()[-1] == "Work: executor sale step 1 red attempt 2"
     (message,) = model.requests[1].messages
     (text,) = message.content
@@ -225,8 +225,8 @@ def test_files_that_a_test_run_leaves_behind_are_nobodys_work(project: Project) 
     project.write({"tests/test_leaves.py": leaves})
     project.git("add", "-A")
     project.git("commit", "--quiet", "-m", "leaves")
-    bench = project.bench(ScriptedModel([red(), green(), content_as_it_is()]), max_attempts=1)
-    step, why = project.run(item(), bench=bench)
+    context = project.context(ScriptedModel([red(), green(), content_as_it_is()]), max_attempts=1)
+    step, why = project.run(item(), context=context)
     assert why is None
     assert files_of(project, step.commits["red"]) == [TEST_FILE]
     assert project.status == ""
@@ -237,8 +237,10 @@ def test_an_ignore_rule_that_the_model_changes_hands_no_file_of_the_users_over(p
     project.git("add", ".gitignore")
     project.git("commit", "--quiet", "-m", "rules")
     project.write({".env": "SECRET=1\n"})
-    bench = project.bench(ScriptedModel([runs("sed -i /.env/d .gitignore; rm .cdd/.gitignore; echo hi > README.md")]))
-    step, why = project.run(DOCS, bench=bench)
+    context = project.context(
+        ScriptedModel([runs("sed -i /.env/d .gitignore; rm .cdd/.gitignore; echo hi > README.md")])
+    )
+    step, why = project.run(DOCS, context=context)
     assert why is None
     assert files_of(project, step.commits["green"]) == [".gitignore", "README.md"]
     assert project.status == "?? .env"
@@ -246,8 +248,8 @@ def test_an_ignore_rule_that_the_model_changes_hands_no_file_of_the_users_over(p
 
 
 def test_a_repository_that_the_model_makes_is_left_as_it_is_and_told(project: Project) -> None:
-    bench = project.bench(ScriptedModel([runs("git init -q inner; echo hi > README.md")]))
-    step, why = project.run(DOCS, bench=bench)
+    context = project.context(ScriptedModel([runs("git init -q inner; echo hi > README.md")]))
+    step, why = project.run(DOCS, context=context)
     assert why is None
     assert files_of(project, step.commits["green"]) == ["README.md"]
     assert (project.folder / "inner" / ".git").is_dir()
@@ -259,7 +261,7 @@ def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_m
     hook.write_text("#!/bin/sh\ngrep -q licence README.md || { echo 'no licence line'; exit 1; }\n")
     hook.chmod(0o755)
     model = ScriptedModel([writes("README.md", "# Prices\n"), runs("echo licence >> README.md")])
-    _, why = project.run(DOCS, bench=project.bench(model))
+    _, why = project.run(DOCS, context=project.context(model))
     assert why is None
     assert judged(project)[1] == ("green", False, ["commit_refused"])
     assert project.log == ["docs: Ten percent off"]
@@ -272,7 +274,7 @@ def test_a_commit_that_fails_without_any_hook_is_not_the_models_to_mend(project:
     project.git("config", "commit.gpgsign", "true")
     project.git("config", "gpg.program", "/bin/false")
     with pytest.raises(GitUnable, match="could not sign the commit"):
-        project.run(DOCS, bench=project.bench(ScriptedModel([writes("README.md", "# Prices\n")])))
+        project.run(DOCS, context=project.context(ScriptedModel([writes("README.md", "# Prices\n")])))
     assert (project.folder / "README.md").exists(), "the attempt stays, to be landed by the next run"
 
 
@@ -281,7 +283,7 @@ class TestGitUsedByTheAgent:
 
     def test_its_commit_of_just_its_work_is_adopted_after_the_gate(self, project: Project) -> None:
         commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'wip: my words'")
-        step, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
+        step, why = project.run(DOCS, context=project.context(ScriptedModel([commits])))
         assert why is None
         assert project.log == ["wip: my words"]
         note = json.loads(project.git("notes", "--ref=tdd-handoffs", "show", "HEAD"))
@@ -290,8 +292,8 @@ class TestGitUsedByTheAgent:
 
     def test_its_commit_of_refused_work_is_taken_back(self, project: Project) -> None:
         commits = runs("echo '# red' >> tests/test_prices.py && git commit -qam 'sneaky'")
-        bench = project.bench(ScriptedModel([commits, writes("README.md", "# Prices\n")]))
-        _, why = project.run(DOCS, bench=bench)
+        context = project.context(ScriptedModel([commits, writes("README.md", "# Prices\n")]))
+        _, why = project.run(DOCS, context=context)
         assert why is None
         assert project.log == ["docs: Ten percent off"]
         assert project.status == ""
@@ -301,7 +303,7 @@ class TestGitUsedByTheAgent:
 
     def test_its_own_branch_is_left_and_the_work_lands_on_the_users(self, project: Project) -> None:
         commits = runs("echo '# Prices' > README.md && git checkout -qb mine && git add -A && git commit -qm wip")
-        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
+        _, why = project.run(DOCS, context=project.context(ScriptedModel([commits])))
         assert why is None
         assert project.git("symbolic-ref", "--short", "HEAD") == "main"
         assert project.log == ["docs: Ten percent off"]
@@ -310,7 +312,7 @@ class TestGitUsedByTheAgent:
     def test_its_commit_never_takes_the_users_changes_along(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE})
         commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm wip")
-        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([commits])))
+        _, why = project.run(DOCS, context=project.context(ScriptedModel([commits])))
         assert why is None
         assert project.log == ["docs: Ten percent off"]
         assert project.status == " M prices.py"
@@ -319,7 +321,7 @@ class TestGitUsedByTheAgent:
     def test_history_it_threw_away_is_back(self, project: Project) -> None:
         project.git("commit", "--quiet", "--allow-empty", "-m", "mine")
         throws = runs("echo '# Prices' > README.md && git reset -q --hard HEAD~1")
-        _, why = project.run(DOCS, bench=project.bench(ScriptedModel([throws])))
+        _, why = project.run(DOCS, context=project.context(ScriptedModel([throws])))
         assert why is None
         assert project.log == ["mine", "docs: Ten percent off"]
 
@@ -334,8 +336,8 @@ class TestUncommittedChangesOfTheUsers:
         project.write({"prices.py": FILES_MINE, "notes.txt": "mine\n", "run.log": "ignored\n"})
         project.git("add", "notes.txt")
         before = project.status
-        bench = project.bench(ScriptedModel([red(), green()]))
-        step, why = project.run(item(refactor=False), bench=bench)
+        context = project.context(ScriptedModel([red(), green()]))
+        step, why = project.run(item(refactor=False), context=context)
         assert why is None
         assert [files_of(project, commit) for commit in step.commits.values()] == [[TEST_FILE], ["discount.py"]]
         assert project.status == before
@@ -344,8 +346,8 @@ class TestUncommittedChangesOfTheUsers:
 
     def test_an_attempt_that_touches_them_is_refused_and_they_are_put_back(self, project: Project) -> None:
         project.write({"prices.py": FILES_MINE, "run.log": "ignored\n"})
-        bench = project.bench(ScriptedModel([runs("echo '# agent' >> prices.py")]), max_attempts=1)
-        _, why = project.run(DOCS, bench=bench)
+        context = project.context(ScriptedModel([runs("echo '# agent' >> prices.py")]), max_attempts=1)
+        _, why = project.run(DOCS, context=context)
         assert why is not None
         assert "user_file_changed: prices.py" in why
         assert (project.folder / "prices.py").read_text() == FILES_MINE
@@ -383,7 +385,7 @@ SAVES = 11
 
 def test_the_story_saves_as_often_as_the_crashes_below_assume(project: Project) -> None:
     saved: list[RunState] = []
-    _, why = project.run(item(), bench=project.bench(story()), save=saved.append)
+    _, why = project.run(item(), context=project.context(story()), save=saved.append)
     assert why is None
     assert len(saved) == SAVES
 
@@ -404,8 +406,8 @@ def test_a_crash_at_any_save_changes_nothing_in_the_end(project: Project, number
         saved.append(state)
 
     with pytest.raises(OSError, match="No space"):
-        project.run(item(), bench=project.bench(story()), state=saved[-1], save=crash)
-    step, why = project.run(item(), bench=project.bench(story()), state=saved[-1], save=saved.append)
+        project.run(item(), context=project.context(story()), state=saved[-1], save=crash)
+    step, why = project.run(item(), context=project.context(story()), state=saved[-1], save=saved.append)
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
@@ -423,8 +425,8 @@ def test_an_interruption_right_after_any_save_changes_nothing_in_the_end(project
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        project.run(item(), bench=project.bench(story()), state=saved[-1], save=stop)
-    step, why = project.run(item(), bench=project.bench(story()), state=saved[-1], save=saved.append)
+        project.run(item(), context=project.context(story()), state=saved[-1], save=stop)
+    step, why = project.run(item(), context=project.context(story()), state=saved[-1], save=saved.append)
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert [attempt.phase for attempt in step.attempts] == ["red", "green", "green", "refactor"]
@@ -442,9 +444,9 @@ def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(projec
         saved.append(state)
 
     with pytest.raises(OSError, match="No space"):
-        project.run(DOCS, bench=project.bench(ReplayModel(played("green", turns))), state=saved[-1], save=crash)
+        project.run(DOCS, context=project.context(ReplayModel(played("green", turns))), state=saved[-1], save=crash)
     step, why = project.run(
-        DOCS, bench=project.bench(ReplayModel(played("green", turns))), state=saved[-1], save=saved.append
+        DOCS, context=project.context(ReplayModel(played("green", turns))), state=saved[-1], save=saved.append
     )
     assert why is None
     assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
@@ -452,16 +454,16 @@ def test_a_crash_at_any_save_of_a_single_phase_changes_nothing_in_the_end(projec
 
 def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Project) -> None:
     saved = [project.start()]
-    stops = project.bench(ScriptedModel([says("It is done."), KeyboardInterrupt()]))
+    stops = project.context(ScriptedModel([says("It is done."), KeyboardInterrupt()]))
     with pytest.raises(KeyboardInterrupt):
-        project.run(DOCS, bench=stops, state=saved[-1], save=saved.append)
+        project.run(DOCS, context=stops, state=saved[-1], save=saved.append)
     at = recovery.position(project.repository)
-    recovery.mark_running("sale", saved[-1].execution(1), at=at, bench=stops)
+    recovery.mark_running("sale", saved[-1].execution(1), at=at, context=stops)
     project.write({"half.py": "", "README.md": "half\n"})
     for command in (("checkout", "-qb", "half"), ("add", "-A")):
         project.git(*command)
-    bench = project.bench(ScriptedModel([writes("README.md", "# Prices\n")]))
-    step, why = project.run(DOCS, bench=bench, state=saved[-1])
+    context = project.context(ScriptedModel([writes("README.md", "# Prices\n")]))
+    step, why = project.run(DOCS, context=context, state=saved[-1])
     assert why is None
     assert (len(step.attempts), project.log, project.status) == (2, ["docs: Ten percent off"], "")
     assert project.git("symbolic-ref", "--short", "HEAD") == "main"
@@ -482,32 +484,32 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
                 os._exit(9)
             raise KeyboardInterrupt
 
-    bench = project.bench(ScriptedModel([red()]))
+    context = project.context(ScriptedModel([red()]))
     if end == "kill" and (process := os.fork()):
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
     else:
         with pytest.raises(KeyboardInterrupt):
-            project.run(item(refactor=False), bench=bench, save=save)
+            project.run(item(refactor=False), context=context, save=save)
     state = state_file.load(kept)
     assert state is not None
-    step, why = project.run(item(refactor=False), bench=project.bench(ScriptedModel([green()])), state=state)
+    step, why = project.run(item(refactor=False), context=project.context(ScriptedModel([green()])), state=state)
     assert (why, len(step.attempts), project.status) == (None, 2, "")
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
 def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
     state = stopped_in_green(project)
-    step, bench = state.execution(1), project.bench(ScriptedModel([green()]))
-    recovery.mark_running("sale", step, at=recovery.position(project.repository), bench=bench)
+    step, context = state.execution(1), project.context(ScriptedModel([green()]))
+    recovery.mark_running("sale", step, at=recovery.position(project.repository), context=context)
     project.write({"mine.txt": "mine\n", "half.py": ""})
     for command in (("add", "mine.txt"), ("commit", "-qm", "my own")):
         project.git(*command)
     with pytest.raises(UsageError, match=r"HEAD is at (.|\n)*Nothing was touched") as refused:
-        project.run(item(refactor=False), bench=bench, state=state)
+        project.run(item(refactor=False), context=context, state=state)
     assert "git branch mine && git reset --keep" in refused.value.hint
     assert "--retry 1" in refused.value.hint
     assert (project.log, project.status) == (["test: Ten percent off", "my own"], "?? half.py")
-    recovery.take_back("sale", step, branch="main", why="anew", bench=bench)
+    recovery.take_back("sale", step, branch="main", why="anew", context=context)
     assert (project.log, project.status) == (["test: Ten percent off", "my own"], "")
     assert (project.folder / "mine.txt").read_text() == "mine\n"
     (*_, kept) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
@@ -522,8 +524,8 @@ def test_what_a_commit_hook_reformats_is_where_the_next_phase_goes_on_from(proje
     assert project.status == ""
     assert any("A commit hook changed files" in event.text for event in project.seen if isinstance(event, Notice))
     hook.unlink()
-    bench = project.bench(ScriptedModel([green()]))
-    assert project.run(item(refactor=False), bench=bench, state=state)[1] is None
+    context = project.context(ScriptedModel([green()]))
+    assert project.run(item(refactor=False), context=context, state=state)[1] is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
 
 
@@ -553,16 +555,16 @@ def test_an_interrupted_attempt_leaves_nothing_and_the_next_run_goes_on(
     project: Project, *, number: int, stop: Callable[[], CddError | KeyboardInterrupt]
 ) -> None:
     saved = [project.start()]
-    bench = project.bench(interrupted_at(number, stop()))
+    context = project.context(interrupted_at(number, stop()))
     with pytest.raises((KeyboardInterrupt, ModelError)):
-        project.run(item(refactor=False), bench=bench, state=saved[-1], save=saved.append)
+        project.run(item(refactor=False), context=context, state=saved[-1], save=saved.append)
     assert project.log == ["test: Ten percent off"][: number // 2]
     assert project.status == "", "an interrupted attempt leaves no half-written file"
     kept = [event.kept for event in project.seen if isinstance(event, RolledBack)]
     assert len(kept) == number % 2, "what was written is kept"
 
     rest = ScriptedModel([red(), green()][number // 2 :])
-    _, why = project.run(item(refactor=False), bench=project.bench(rest), state=saved[-1])
+    _, why = project.run(item(refactor=False), context=project.context(rest), state=saved[-1])
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off"]
     assert project.status == ""
@@ -573,7 +575,7 @@ def stopped_in_green(project: Project) -> RunState:
     with pytest.raises(KeyboardInterrupt):
         project.run(
             item(),
-            bench=project.bench(ScriptedModel([red(), KeyboardInterrupt()])),
+            context=project.context(ScriptedModel([red(), KeyboardInterrupt()])),
             state=saved[-1],
             save=saved.append,
         )
@@ -584,22 +586,22 @@ def test_what_a_person_changed_since_the_interruption_is_not_run_over(project: P
     state = stopped_in_green(project)
     project.write({"prices.py": FILES_MINE})
     with pytest.raises(UsageError, match=r"Files were changed since step 1 was interrupted:\n  prices.py"):
-        project.run(item(refactor=False), bench=project.bench(ScriptedModel([green()])), state=state)
+        project.run(item(refactor=False), context=project.context(ScriptedModel([green()])), state=state)
     assert (project.folder / "prices.py").read_text() == FILES_MINE
     project.git("stash")
-    bench = project.bench(ScriptedModel([green()]))
-    assert project.run(item(refactor=False), bench=bench, state=state)[1] is None
+    context = project.context(ScriptedModel([green()]))
+    assert project.run(item(refactor=False), context=context, state=state)[1] is None
 
 
 def test_once_everything_is_put_aside_the_steps_own_files_are_brought_back(project: Project) -> None:
     saved = [project.start()]
     model = ScriptedModel([red(), writes("discount.py", "def discount(): pass\n"), KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
-        project.run(item(refactor=False), bench=project.bench(model), state=saved[-1], save=saved.append)
+        project.run(item(refactor=False), context=project.context(model), state=saved[-1], save=saved.append)
     assert project.status == "?? discount.py", "a refused attempt is where the next goes on from"
     project.git("stash", "--include-untracked")
-    bench = project.bench(ScriptedModel([TIDIES]))
-    assert project.run(item(refactor=False), bench=bench, state=saved[-1])[1] is None
+    context = project.context(ScriptedModel([TIDIES]))
+    assert project.run(item(refactor=False), context=context, state=saved[-1])[1] is None
     assert (project.folder / "discount.py").read_text() == TIDY
 
 
@@ -608,6 +610,6 @@ def test_what_a_person_committed_since_the_interruption_is_not_taken_back(projec
     project.write({"prices.py": FILES_MINE})
     project.git("commit", "--quiet", "-am", "mine")
     with pytest.raises(UsageError, match=r"Step 1 was interrupted at commit .*; HEAD is at") as refused:
-        project.run(item(), bench=project.bench(ScriptedModel([green()])), state=state)
+        project.run(item(), context=project.context(ScriptedModel([green()])), state=state)
     assert "--retry 1" in refused.value.hint
     assert project.log == ["test: Ten percent off", "mine"]

@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.events import GateJudged, Notice, RolledBack
 from cdd_agent.model.conversation import Turn
-from cdd_agent.tdd.context import Progress, Workbench, WorkItem
+from cdd_agent.tdd.context import Context, Progress, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.work.handoff import decode_line
 from cdd_agent.work.state import RunState
@@ -27,13 +27,13 @@ def rewrites(content: str) -> Turn:
     )
 
 
-def bench(project: Project, *turns: object, **policy: object) -> Workbench:
-    made = project.bench(ScriptedModel(turns))  # type: ignore[arg-type]
+def context(project: Project, *turns: object, **policy: object) -> Context:
+    made = project.context(ScriptedModel(turns))  # type: ignore[arg-type]
     return replace(made, policy=replace(made.policy, **policy))  # type: ignore[arg-type]
 
 
-def run(project: Project, work: WorkItem, *, bench: Workbench, state: RunState | None = None) -> Ending:
-    return Cycle(work, state or project.start(), bench=bench, save=lambda _: None).run()
+def run(project: Project, work: WorkItem, *, context: Context, state: RunState | None = None) -> Ending:
+    return Cycle(work, state or project.start(), context=context, save=lambda _: None).run()
 
 
 def notes(project: Project, commit: str) -> list[dict[str, object]]:
@@ -43,8 +43,8 @@ def notes(project: Project, commit: str) -> list[dict[str, object]]:
 
 
 def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(project: Project) -> None:
-    made = bench(project, red(), BLOCKED)
-    ending = run(project, item(), bench=made)
+    made = context(project, red(), BLOCKED)
+    ending = run(project, item(), context=made)
     assert (ending.how, ending.why) == (
         "blocked",
         "GREEN was given up: test_is_wrong: 90 is no tenth off 100 say so",
@@ -54,8 +54,8 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
 
 
 def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(project: Project) -> None:
-    made = bench(project, red(), WRONG, BLOCKED, keeps_landed=True)
-    ending = run(project, item(), bench=made)
+    made = context(project, red(), WRONG, BLOCKED, keeps_landed=True)
+    ending = run(project, item(), context=made)
     assert ending.how == "blocked"
     assert project.log == ["test: Ten percent off"]
     assert project.status == ""
@@ -67,7 +67,7 @@ def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(projec
 
 
 def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
-    ending = run(project, item(), bench=bench(project, red(), WRONG, WRONG, most_alike=2))
+    ending = run(project, item(), context=context(project, red(), WRONG, WRONG, most_alike=2))
     assert ending.how == "failed"
     assert ending.why is not None
     assert ending.why.startswith("GREEN was refused 2 times, the last 2 in the same way; the last reasons: ")
@@ -76,8 +76,8 @@ def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
 
 def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(project: Project) -> None:
     model = ScriptedModel([red(), WRONG, content_as_it_is(), green(), content_as_it_is()])
-    made = project.bench(model)
-    ending = run(project, item(), bench=made)
+    made = project.context(model)
+    ending = run(project, item(), context=made)
     assert ending.how == "done"
     told = str(model.requests[3].messages)
     assert "Its changes were taken back" in told
@@ -85,7 +85,7 @@ def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(proje
 
 
 def test_each_phase_makes_a_commit_where_that_is_wanted(project: Project) -> None:
-    ending = run(project, item(), bench=bench(project, red(), green(), content_as_it_is(), commits_nothing=True))
+    ending = run(project, item(), context=context(project, red(), green(), content_as_it_is(), commits_nothing=True))
     assert ending.how == "done"
     assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: no changes needed"]
     assert notes(project, "HEAD")[0]["phase"] == "REFACTOR"
@@ -100,8 +100,8 @@ def covered(project: Project, test: str) -> Ending:
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
     progress = Progress(completed=("one",), pending=("two", "Ten percent off"), following="PLAN")
-    made = bench(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
-    return run(project, replace(item(), progress=progress), bench=made)
+    made = context(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    return run(project, replace(item(), progress=progress), context=made)
 
 
 def test_a_test_that_passes_at_once_stays_if_altered_code_fails_it(project: Project) -> None:
@@ -130,7 +130,7 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
     test = GREEN_AT_ONCE if stays else VACUOUS
-    made = bench(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    made = context(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
     kept: list[RunState] = []
 
     def save(state: RunState) -> None:
@@ -140,8 +140,8 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
             raise SystemExit(-9)
 
     with pytest.raises(SystemExit):
-        Cycle(item(), project.start(), bench=made, save=save).run()
-    assert run(project, item(), bench=made, state=kept[-1]).how == "covered"
+        Cycle(item(), project.start(), context=made, save=save).run()
+    assert run(project, item(), context=made, state=kept[-1]).how == "covered"
     assert project.log == (["code", "test: Ten percent off"] if stays else ["code"])
     assert project.status == ""
     (note,) = notes(project, "HEAD")
@@ -152,7 +152,7 @@ def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(proj
     project.write({"discount.py": CODE})
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
-    made = bench(project, writes(TEST_FILE, GREEN_AT_ONCE), takes_covered=True)
+    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), takes_covered=True)
     kept: list[RunState] = []
 
     def save(state: RunState) -> None:
@@ -161,17 +161,17 @@ def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(proj
             raise SystemExit(-9)
 
     with pytest.raises(SystemExit):
-        Cycle(item(), project.start(), bench=made, save=save).run()
+        Cycle(item(), project.start(), context=made, save=save).run()
     (project.folder / str(kept[-1].execution(1).attempts[-1].report)).unlink()
-    assert run(project, item(), bench=made, state=kept[-1]).how == "covered"
+    assert run(project, item(), context=made, state=kept[-1]).how == "covered"
     assert (project.log, project.status) == (["code"], "")
 
 
 def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_told(project: Project) -> None:
     two = TEST + "\n\ndef test_none():\n    assert discount(0) == 0\n"
     model = ScriptedModel([writes(TEST_FILE, two), rewrites(TEST), green(), content_as_it_is()])
-    made = project.bench(model)
-    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, one_test=True)))
+    made = project.context(model)
+    ending = run(project, item(), context=replace(made, policy=replace(made.policy, one_test=True)))
     assert ending.how == "done"
     first, second, *_ = ending.state.execution(1).attempts
     assert (first.verdict, first.finding, second.verdict) == ("closed", "INVALID", "open")
@@ -183,8 +183,8 @@ def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_
 def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(project: Project) -> None:
     vacuous = TEST.replace("assert discount(100) == 90", "discount(100)")
     model = ScriptedModel([writes(TEST_FILE, vacuous), rewrites(TEST), green(), content_as_it_is()])
-    made = project.bench(model)
-    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, evidence_timeout_s=60)))
+    made = project.context(model)
+    ending = run(project, item(), context=replace(made, policy=replace(made.policy, evidence_timeout_s=60)))
     assert ending.how == "done"
     first, second, *_ = ending.state.execution(1).attempts
     assert (first.verdict, first.finding) == ("closed", "INVALID")
@@ -197,8 +197,8 @@ def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(pr
 
 def test_a_missing_name_of_which_there_is_no_stub_in_time_is_told_and_red_stays_open(project: Project) -> None:
     vacuous = TEST.replace("assert discount(100) == 90", "pass")
-    made = bench(project, writes(TEST_FILE, vacuous), BLOCKED, evidence_timeout_s=0.5)
-    assert run(project, item(), bench=made).how == "blocked"
+    made = context(project, writes(TEST_FILE, vacuous), BLOCKED, evidence_timeout_s=0.5)
+    assert run(project, item(), context=made).how == "blocked"
     judged = [event for event in project.seen if isinstance(event, GateJudged)]
     assert [(event.open, event.finding) for event in judged][:1] == [(True, "VALID_MISSING_SYMBOL")]
     told = [event.text for event in project.seen if isinstance(event, Notice)]
@@ -213,8 +213,8 @@ def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_a
     hook.write_text("#!/bin/sh\ngrep -q licence tests/test_discount.py || { echo 'no licence line'; exit 1; }\n")
     hook.chmod(0o755)
     right = rewrites(f"# licence\n{GREEN_AT_ONCE}")
-    made = bench(project, writes(TEST_FILE, GREEN_AT_ONCE), right, takes_covered=True, evidence_timeout_s=60)
-    ending = run(project, item(), bench=made)
+    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), right, takes_covered=True, evidence_timeout_s=60)
+    ending = run(project, item(), context=made)
     assert ending.how == "covered"
     assert project.log == ["code", "test: Ten percent off"]
     first, second = ending.state.execution(1).attempts
@@ -244,8 +244,8 @@ def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Proj
         )
     )
     model = ScriptedModel([red_turn, wrong, right, content_as_it_is()])
-    made = project.bench(model)
-    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, is_strict=True)))
+    made = project.context(model)
+    ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert f"broke_others: {TEST_FILE}::test_none passed before" in str(model.requests[2].messages)
     assert "Its changes were taken back" in str(model.requests[2].messages)
@@ -263,8 +263,8 @@ def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_stri
         call("CompleteImplementation", "toolu_C", implementation_files=[]),
     )
     model = ScriptedModel([red(), breaks, green(), content_as_it_is()])
-    made = project.bench(model)
-    ending = run(project, item(), bench=replace(made, policy=replace(made.policy, is_strict=True)))
+    made = project.context(model)
+    ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert "broke_others" in str(model.requests[2].messages)
     assert "Its changes were taken back" in str(model.requests[2].messages)

@@ -21,7 +21,7 @@ def step(project: Project) -> StepExecution:
 def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
     project: Project, step: StepExecution
 ) -> None:
-    commit = land(item(), OPEN, step=step, paths=("discount.py",), bench=project.bench(ScriptedModel([])))
+    commit = land(item(), OPEN, step=step, paths=("discount.py",), context=project.context(ScriptedModel([])))
     assert project.git("show", "--format=", "--name-only", commit) == "discount.py"
     (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
     note = json.loads(line)
@@ -31,16 +31,16 @@ def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
 
 
 def test_landing_twice_makes_one_commit_with_one_line(project: Project, step: StepExecution) -> None:
-    bench = project.bench(ScriptedModel([]))
-    first = land(item(), OPEN, step=step, paths=("discount.py",), bench=bench)
-    assert land(item(), OPEN, step=step, paths=("discount.py",), bench=bench) == first
+    context = project.context(ScriptedModel([]))
+    first = land(item(), OPEN, step=step, paths=("discount.py",), context=context)
+    assert land(item(), OPEN, step=step, paths=("discount.py",), context=context) == first
     assert project.log == ["feat: Ten percent off"]
     assert len(project.git("notes", "--ref=tdd-handoffs", "show", first).splitlines()) == 1
 
 
 def test_a_long_title_is_cut_in_the_subject(project: Project, step: StepExecution) -> None:
     work = replace(item(), title="Ten percent off " * 10)
-    land(work, OPEN, step=step, paths=("discount.py",), bench=project.bench(ScriptedModel([])))
+    land(work, OPEN, step=step, paths=("discount.py",), context=project.context(ScriptedModel([])))
     (subject,) = project.log
     assert len(subject) <= 72
     assert subject.endswith("…")

@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.agent.tool import Tool
 from cdd_agent.config.trust import Approvals
 from cdd_agent.model.conversation import JSON
-from cdd_agent.shell.permission import Answer, Permission, Question
+from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
 from cdd_agent.tdd.tools import tools_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
@@ -23,14 +23,14 @@ def named(tools: tuple[Tool, ...], name: str) -> Tool:
 
 
 def test_every_phase_has_the_same_tools_in_the_same_order(project: Project) -> None:
-    bench = project.bench(ScriptedModel([]))
+    context = project.context(ScriptedModel([]))
     for phase in ("red", "green", "refactor"):
-        assert [tool.spec.name for tool in tools_for(phase, bench, off_limits=frozenset(), tests=())] == NAMES
+        assert [tool.spec.name for tool in tools_for(phase, context, off_limits=frozenset(), tests=())] == NAMES
 
 
 def test_what_the_phase_or_the_user_locks_cannot_be_written(project: Project) -> None:
-    bench = project.bench(ScriptedModel([]), left_out=("tickets/sale",))
-    write = named(tools_for("green", bench, off_limits=frozenset({"mine.py"}), tests=()), "Write")
+    context = project.context(ScriptedModel([]), left_out=("tickets/sale",))
+    write = named(tools_for("green", context, off_limits=frozenset({"mine.py"}), tests=()), "Write")
     for path, why in (
         ("tests/test_new.py", "locked in GREEN"),
         ("mine.py", "uncommitted changes of the user's"),
@@ -48,9 +48,9 @@ def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_writte
 ) -> None:
     asked: list[str] = []
 
-    def says_no(question: Question) -> Answer:
+    def says_no(question: CommandQuestion) -> CommandAnswer:
         asked.append(question.kind)
-        return Answer(verdict="no", reason="not now")
+        return CommandAnswer(verdict="no", reason="not now")
 
     permission = Permission(
         root=project.folder,
@@ -60,8 +60,8 @@ def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_writte
         tell=asked.append,
         asks_all=True,
     )
-    bench = replace(project.bench(ScriptedModel([])), permission=permission)
-    tools = tools_for("green", bench, off_limits=frozenset({"mine.py"}), tests=())
+    context = replace(project.context(ScriptedModel([])), permission=permission)
+    tools = tools_for("green", context, off_limits=frozenset({"mine.py"}), tests=())
     assert "not now" in named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"}).text
     assert named(tools, "RunTests").run({}).text == "The developer does not let you run this project's tests: not now."
     assert named(tools, "Bash").run({"command": "touch new.py"}).is_error
@@ -74,8 +74,8 @@ def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_writte
 def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project: Project) -> None:
     inner = project.folder / "services" / "sale"
     inner.mkdir(parents=True)
-    bench = replace(project.bench(ScriptedModel([])), workspace=Workspace(inner))
-    write = named(tools_for("green", bench, off_limits=frozenset({"services/sale/mine.py"}), tests=()), "Write")
+    context = replace(project.context(ScriptedModel([])), workspace=Workspace(inner))
+    write = named(tools_for("green", context, off_limits=frozenset({"services/sale/mine.py"}), tests=()), "Write")
     assert write.run({"file_path": "mine.py", "content": "x"}).is_error
     assert not write.run({"file_path": "theirs.py", "content": "x = 1\n"}).is_error
     assert (inner / "theirs.py").exists()
@@ -84,16 +84,16 @@ def test_in_a_project_inside_the_work_tree_the_locks_mean_the_same_files(project
 def test_a_project_in_a_folder_named_like_tests_is_no_test(project: Project) -> None:
     inner = project.folder / "testing" / "app"
     inner.mkdir(parents=True)
-    bench = project.bench(ScriptedModel([]))
-    bench = replace(bench, workspace=Workspace(inner), suite=bench.suite.in_copy(inner))
-    write = named(tools_for("green", bench, off_limits=frozenset(), tests=()), "Write")
+    context = project.context(ScriptedModel([]))
+    context = replace(context, workspace=Workspace(inner), suite=context.suite.in_copy(inner))
+    write = named(tools_for("green", context, off_limits=frozenset(), tests=()), "Write")
     assert not write.run({"file_path": "sale.py", "content": "x = 1\n"}).is_error
     assert write.run({"file_path": "test_sale.py", "content": "x = 1\n"}).is_error
 
 
 def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> None:
     project.write({"tests/test_more.py": "def test_more():\n    assert 1 == 2\n"})
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    run = named(tools_for("red", project.context(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     text = run.run({}).text
     assert text.startswith("1 passed, 1 failed")
     assert "tests/test_more.py::test_more: assertion" in text
@@ -101,13 +101,13 @@ def test_running_tests_tells_the_counts_and_the_failures(project: Project) -> No
 
 def test_tests_that_cannot_run_show_what_pytest_said(real_project: Project) -> None:
     real_project.write({"pytest.ini": "[pytest]\nminversion = 99\n"})
-    run = named(tools_for("red", real_project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    run = named(tools_for("red", real_project.context(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "pytest-99" in run.run({}).text
 
 
 def test_what_a_run_did_differently_is_told(real_project: Project) -> None:
     real_project.write({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"})
-    run = named(tools_for("red", real_project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    run = named(tools_for("red", real_project.context(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert "1 passed, 1 collected\nthe tests ran without the project's addopts" in run.run({}).text
 
 
@@ -115,29 +115,29 @@ def test_what_a_run_did_differently_is_told(real_project: Project) -> None:
     "target", ["--basetemp=src", "-p", "@args.txt", "..", "../other/test_a.py", "/etc", ".git", "a\0", ""]
 )
 def test_what_names_no_test_of_the_project_is_not_run(project: Project, target: str) -> None:
-    run = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
+    run = named(tools_for("red", project.context(ScriptedModel([])), off_limits=frozenset(), tests=()), "RunTests")
     assert run.run({"targets": [target]}).is_error
     assert project.seen == []
 
 
 def test_commands_run_in_the_project(project: Project) -> None:
-    bash = named(tools_for("red", project.bench(ScriptedModel([])), off_limits=frozenset(), tests=()), "Bash")
+    bash = named(tools_for("red", project.context(ScriptedModel([])), off_limits=frozenset(), tests=()), "Bash")
     assert Path(bash.run({"command": "pwd"}).text.splitlines()[-1]) == project.folder
 
 
 def test_a_test_file_that_the_step_names_is_one_whatever_it_is_called(project: Project) -> None:
-    bench = project.bench(ScriptedModel([]))
-    red = named(tools_for("red", bench, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
-    green = named(tools_for("green", bench, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
+    context = project.context(ScriptedModel([]))
+    red = named(tools_for("red", context, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
+    green = named(tools_for("green", context, off_limits=frozenset(), tests=("checks/check_a.py",)), "Write")
     fields: dict[str, JSON] = {"file_path": "checks/check_a.py", "content": "def check_a(): assert False\n"}
     assert not red.run(fields).is_error
     assert "locked in GREEN" in green.run({**fields, "content": ""}).text
 
 
 def test_what_is_written_is_answered_with_what_the_tests_say_then(project: Project) -> None:
-    bench = project.bench(ScriptedModel([]))
+    context = project.context(ScriptedModel([]))
     after = ("tests/test_prices.py::test_total",)
-    tools = tools_for("green", bench, off_limits=frozenset(), tests=(), after_writing=after)
+    tools = tools_for("green", context, off_limits=frozenset(), tests=(), after_writing=after)
     written = named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"})
     assert written.text.startswith("Created new.py")
     assert "The tests to pass, run now: 1 passed" in written.text
@@ -147,7 +147,7 @@ def test_what_is_written_is_answered_with_what_the_tests_say_then(project: Proje
 
 
 def test_a_policy_can_leave_commands_out(project: Project) -> None:
-    bench = project.bench(ScriptedModel([]))
-    bench = replace(bench, policy=replace(bench.policy, has_commands=False))
-    tools = tools_for("green", bench, off_limits=frozenset(), tests=())
+    context = project.context(ScriptedModel([]))
+    context = replace(context, policy=replace(context.policy, has_commands=False))
+    tools = tools_for("green", context, off_limits=frozenset(), tests=())
     assert [tool.spec.name for tool in tools] == [name for name in NAMES if name != "Bash"]

@@ -17,7 +17,7 @@ from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.tdd import attempt as baseline
 from cdd_agent.tdd import recovery
 from cdd_agent.tdd.attempt import make_attempt
-from cdd_agent.tdd.context import Workbench
+from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
@@ -76,10 +76,10 @@ def build(folder: Path, *, interpreter: Interpreter, bytecode: Path) -> Stage:
     for one in INJECTIONS:
         if one.channel == "command" and "git log" in one.command:
             project.git("commit", "-q", "--allow-empty", "-m", one.says)
-    bench = project.bench(ScriptedModel([]), left_out=LEFT_OUT)
+    context = project.context(ScriptedModel([]), left_out=LEFT_OUT)
     begun = project.start().execution(1)
-    step = replace(begun, checkpoint=recovery.begin("sale", begun, bench=bench))
-    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    step = replace(begun, checkpoint=recovery.begin("sale", begun, context=context))
+    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), context=context)
     return Stage(project=project, step=step)
 
 
@@ -141,9 +141,9 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
     outside = project.folder.parent / "outside"
     with listener() as heard:
         model = Obedient(turns(injection), places={OUTSIDE: str(outside), PORT: str(heard.port)})
-        bench = project.bench(model, left_out=LEFT_OUT)
-        bench = replace(bench, suite=bench.suite.shut_in(sandbox))
-        attempt, changed = _attempt(injection, stage, bench=bench)
+        context = project.context(model, left_out=LEFT_OUT)
+        context = replace(context, suite=context.suite.shut_in(sandbox))
+        attempt, changed = _attempt(injection, stage, context=context)
     return Played(
         attempt=attempt,
         requests=model.requests,
@@ -153,7 +153,7 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
     )
 
 
-def _attempt(injection: Injection, stage: Stage, *, bench: Workbench) -> tuple[AttemptRecord, list[str]]:
+def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[AttemptRecord, list[str]]:
     """The attempt, and what else it changed."""
     work, step, project = WORK, stage.step, stage.project
     if injection.channel == "plan":
@@ -161,9 +161,9 @@ def _attempt(injection: Injection, stage: Stage, *, bench: Workbench) -> tuple[A
     if injection.channel == "gate":
         refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
         step = replace(step, attempts=(refused,))
-    laid = baseline.lay(work, "green", step=step, at=recovery.position(project.repository), bench=bench)
+    laid = baseline.lay(work, "green", step=step, at=recovery.position(project.repository), context=context)
     before = digests(project.folder.parent)
-    attempt = make_attempt(work, "green", step=step, ground=laid, is_anew=False, bench=bench)
+    attempt = make_attempt(work, "green", step=step, ground=laid, is_anew=False, context=context)
     after = digests(project.folder.parent)
     return attempt, sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 

@@ -10,7 +10,7 @@ from cdd_agent.config.options import Options
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd.context import Policy, Workbench, WorkItem, phases_of
+from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
@@ -83,7 +83,7 @@ def play(language: Language, project: Path, *, sandbox: str) -> Played:
     repository, folder = Repository(project), project.parent
     seen: list[Event] = []
     options = Options(project=project, replay=recorded(language, folder), sandbox=sandbox, attended=True)
-    bench = bench_of(Composition(options, emit=seen.append, environment=users_folder(folder)))
+    context = context_of(Composition(options, emit=seen.append, environment=users_folder(folder)))
     item = WorkItem(
         ticket="sums",
         number=1,
@@ -94,13 +94,13 @@ def play(language: Language, project: Path, *, sandbox: str) -> Played:
         tests=(language.test,),
         sources=(language.source,),
     )
-    ending = Cycle(item, started(repository), bench=bench, save=lambda _: None).run()
+    ending = Cycle(item, started(repository), context=context, save=lambda _: None).run()
     return Played(repository=repository, step=ending.state.execution(1), how=ending.how, seen=seen)
 
 
-def bench_of(composition: Composition) -> Workbench:
+def context_of(composition: Composition) -> Context:
     policy = Policy(max_attempts=3, budget=Budget(max_turns=4), evidence_timeout_s=120)
-    return replace(composition.bench("sums", brief=brief_for("tools"), policy=policy), permission=None)
+    return replace(composition.context("sums", brief=brief_for("tools"), policy=policy), permission=None)
 
 
 def started(repository: Repository) -> RunState:

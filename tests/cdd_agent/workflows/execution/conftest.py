@@ -67,13 +67,13 @@ class Work:
         edit_format: Literal["tools", "blocks"] = "tools",
     ) -> Executor:
         """An Executor as a new process would make it."""
-        bench = self.project.bench(
+        context = self.project.context(
             model or ScriptedModel([]),
             max_attempts=max_attempts,
             edit_format=edit_format,
             left_out=ticket_folders(self.project.repository, self.ticket),
         )
-        return Executor(self.ticket, bench=bench, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
+        return Executor(self.ticket, context=context, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
 
     def run_all(self, model: Model, *, allow_dirty: bool = False) -> None:
         """Run all steps, as ``cdd exec`` does."""

@@ -13,7 +13,7 @@ from cdd_agent.config.options import Options
 from cdd_agent.errors import UsageError
 from cdd_agent.events import GateJudged, ToolCalled, ToolReturned
 from cdd_agent.model.conversation import Request, Text
-from cdd_agent.tdd.context import Workbench
+from cdd_agent.tdd.context import Context
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.execution.conftest import MakeWork, plan
 from tests.fakes.approval import approves, users_folder
@@ -32,8 +32,8 @@ def said_to(request: Request) -> str:
     return "".join(part.text for part in request.messages[-1].content if isinstance(part, Text))
 
 
-def bench(project: Project, model: ScriptedModel, *, max_turns: int = 4, max_answer_tokens: int = 4_000) -> Workbench:
-    made = project.bench(model, max_attempts=1, edit_format="blocks")
+def context(project: Project, model: ScriptedModel, *, max_turns: int = 4, max_answer_tokens: int = 4_000) -> Context:
+    made = project.context(model, max_attempts=1, edit_format="blocks")
     limits = Budget(max_turns=max_turns, max_answer_tokens=max_answer_tokens)
     return replace(made, policy=replace(made.policy, budget=limits))
 
@@ -69,7 +69,7 @@ def test_a_recording_in_blocks_becomes_three_commits(work: MakeWork, *, project:
 
 def test_the_model_gets_no_tools_and_the_files_of_the_step_whole(project: Project) -> None:
     model = ScriptedModel([says(block(TEST_FILE, TEST)), says("No.")])
-    step, why = project.run(replace(item(), sources=("prices.py", "discount.py")), bench=bench(project, model))
+    step, why = project.run(replace(item(), sources=("prices.py", "discount.py")), context=context(project, model))
     red, green = model.requests
     assert red.tools == green.tools == ()
     assert "def total(prices):\n    return sum(prices)\n</data-" in said_to(red)
@@ -82,7 +82,7 @@ def test_the_model_gets_no_tools_and_the_files_of_the_step_whole(project: Projec
 
 def test_an_answer_without_a_file_is_a_failed_attempt(project: Project) -> None:
     model = ScriptedModel([says("I have implemented it.\n\n```python\nprint('done')\n```\n")])
-    _, why = project.run(item(), bench=bench(project, model))
+    _, why = project.run(item(), context=context(project, model))
     assert why is not None
     assert "no_change: no file was changed: an answer is not work" in why
     assert project.status == ""
@@ -91,7 +91,7 @@ def test_an_answer_without_a_file_is_a_failed_attempt(project: Project) -> None:
 def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
     both = block(TEST_FILE, TEST) + block("discount.py", CODE)
     model = ScriptedModel([says(both), says(block(TEST_FILE, TEST)), says("No.")])
-    project.run(item(), bench=bench(project, model))
+    project.run(item(), context=context(project, model))
     told = said_to(model.requests[1])
     assert "Nothing of your answer was written:\n- discount.py: " in told
     assert "RED changes tests only" in told
@@ -119,7 +119,7 @@ def test_what_is_wrong_with_an_answer_goes_back_to_the_model(project: Project) -
     answers = [answer for answer, _ in WRONG]
     model = ScriptedModel([*map(says, answers), says(block(TEST_FILE, TEST))])
     given = replace(item(), tests=(TEST_FILE, "tests/test_prices.py::test_total"))
-    step, _ = project.run(given, bench=bench(project, model, max_turns=len(WRONG) + 1))
+    step, _ = project.run(given, context=context(project, model, max_turns=len(WRONG) + 1))
     for request, (_, said) in zip(model.requests[1:], WRONG, strict=True):
         assert said in said_to(request)
     assert model.queue == []
@@ -131,14 +131,14 @@ def test_what_is_wrong_with_an_answer_goes_back_to_the_model(project: Project) -
 def test_an_answer_that_is_cut_off_is_not_taken_in_parts(project: Project) -> None:
     half = replace(says(f"```python:{TEST_FILE}\n{TEST[:30]}"), stop_reason="max_tokens")
     model = ScriptedModel([half, says(block(TEST_FILE, TEST)), says("No.")])
-    project.run(item(), bench=bench(project, model))
+    project.run(item(), context=context(project, model))
     assert said_to(model.requests[1]) == CUT_OFF_WITHOUT_TOOLS
 
 
 def test_a_file_that_the_model_has_not_seen_is_given_to_it_before_it_is_replaced(project: Project) -> None:
     more = "from prices import total\n\n\ndef test_total():\n    assert total([1, 2]) == 4\n"
     model = ScriptedModel([says(block("tests/test_prices.py", more)), says("No.")])
-    project.run(item(), bench=bench(project, model))
+    project.run(item(), context=context(project, model))
     told = said_to(model.requests[1])
     assert "tests/test_prices.py is there, and you have not seen it." in told
     assert "    assert total([1, 2]) == 3\n</data-" in told
@@ -146,7 +146,7 @@ def test_a_file_that_the_model_has_not_seen_is_given_to_it_before_it_is_replaced
 
 def test_the_same_thing_wrong_three_times_ends_the_attempt(project: Project) -> None:
     model = ScriptedModel([says(block("discount.py", CODE))] * 4)
-    project.run(item(), bench=bench(project, model))
+    project.run(item(), context=context(project, model))
     assert len(model.requests) == 3
 
 
@@ -156,7 +156,7 @@ def test_a_file_too_large_for_an_answer_is_refused_before_the_model_is_asked(pro
     project.git("commit", "-qm", "large")
     model = ScriptedModel([])
     with pytest.raises(UsageError, match=r"tests/test_discount\.py has 9,000 characters") as refused:
-        project.run(item(), bench=bench(project, model, max_answer_tokens=1_000))
+        project.run(item(), context=context(project, model, max_answer_tokens=1_000))
     assert "edit_format: tools" in refused.value.hint
     assert model.requests == []
 

@@ -37,10 +37,10 @@ def answering(*turns: Turn | KeyboardInterrupt, name: str = OPUS) -> ScriptedMod
 def executor(work: Work, model: ScriptedModel, **limits: Ceiling) -> Executor:
     """An Executor of a new process with these limits."""
     left_out = ticket_folders(work.project.repository, work.ticket)
-    bench = work.project.bench(model, max_attempts=1, left_out=left_out)
+    context = work.project.context(model, max_attempts=1, left_out=left_out)
     clock = FakeClock()
     meter = Meter(model, clock=clock, ticket="sale", go_on="cdd exec sale", ceilings=Ceilings(**limits))
-    return Executor(work.ticket, bench=bench, clock=clock, refactor=False, meter=meter)
+    return Executor(work.ticket, context=context, clock=clock, refactor=False, meter=meter)
 
 
 def run_all(made: Executor) -> None:

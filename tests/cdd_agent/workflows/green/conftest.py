@@ -75,7 +75,7 @@ class Shop:
         """A run as a new process would make it."""
         project = self.project
         wanted = Wanted(targets=wanted_in(project.folder, tuple(targets)))
-        bench = project.bench(model)
+        context = project.context(model)
         policy = Policy(
             max_attempts=settings.max_iterations,
             budget=Budget(max_turns=4, max_calls_total=10),
@@ -86,13 +86,13 @@ class Shop:
             has_commands=False,
             keeps_part=settings.continue_on_partial_success,
         )
-        bench = replace(
-            bench,
+        context = replace(
+            context,
             policy=policy,
-            brief=brief_for(bench.workspace, settings),
+            brief=brief_for(context.workspace, settings),
             reports=project.folder / ".cdd" / "reports" / wanted.slug,
         )
-        return Green(wanted, bench=bench, clock=FakeClock(), allow_dirty=allow_dirty)
+        return Green(wanted, context=context, clock=FakeClock(), allow_dirty=allow_dirty)
 
     def saved(self, green: Green) -> RunState:
         """The state on disk."""

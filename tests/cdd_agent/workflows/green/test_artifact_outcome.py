@@ -57,7 +57,7 @@ def test_a_part_that_a_commit_hook_refuses_is_taken_back(shop: Shop) -> None:
 @pytest.mark.slow
 def test_a_part_is_landed_once_though_the_run_is_interrupted_right_after_its_commit(shop: Shop) -> None:
     green = shop.green([TOTAL, NEGATIVE], model=plays(MENDS), settings=ONE)
-    green.bench = replace(green.bench, emit=_interrupting(green.bench.emit))
+    green.context = replace(green.context, emit=_interrupting(green.context.emit))
     with pytest.raises(KeyboardInterrupt):
         green.run()
     assert shop.saved(green).status == Status.IN_PROGRESS

@@ -38,9 +38,9 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
 def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole(shop: Shop) -> None:
     model = ScriptedModel([says("I cannot."), says(BLOCK)])
     green = shop.green(model=model)
-    policy = replace(green.bench.policy, edit_format="blocks")
-    green.bench = replace(
-        green.bench, policy=policy, brief=brief_for(green.bench.workspace, THREE, edit_format="blocks")
+    policy = replace(green.context.policy, edit_format="blocks")
+    green.context = replace(
+        green.context, policy=policy, brief=brief_for(green.context.workspace, THREE, edit_format="blocks")
     )
     artifact = green.run()
     assert (artifact.outcome, artifact.iterations) == ("green", 2)

@@ -39,12 +39,12 @@ def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
     )
     shop.project.write({".cdd/config.yaml": text})
     project = Composition(Options(project=shop.project.folder, ask=approves), emit=lambda _: None)
-    bench = project.green(Wanted(targets=(TOTAL,))).bench
-    policy = bench.policy
+    context = project.green(Wanted(targets=(TOTAL,))).context
+    policy = context.policy
     assert (policy.max_attempts, policy.budget.max_calls_total) == (7, 4)
     assert (policy.keeps_part, policy.tests_each_write, policy.targets_first) == (False, False, False)
     assert policy.gate_runs == ("tests/test_cart.py",)
-    assert getattr(bench.suite, "timeout_s", None) == 33
+    assert getattr(context.suite, "timeout_s", None) == 33
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_test_timeout_s_ends_a_run_of_tests(make_real_shop: MakeShop) -> None:
     shop = make_real_shop(CARTS)
     slow = hands_in({"cart.py": f"import time\n\ntime.sleep(60)\n\n\n{MENDED}"}, known=KNOWN)
     green = shop.green(model=plays(slow), settings=replace(THREE, max_iterations=1, run_after_each_file=False))
-    green.bench = replace(green.bench, suite=green.bench.suite.within(10))
+    green.context = replace(green.context, suite=green.context.suite.within(10))
     artifact = green.run()
     assert "did not end within 10 s" in str(artifact.error)
 
@@ -105,13 +105,13 @@ def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
 ) -> None:
     green = shop.green(model=plays(), settings=settings)
     item = Wanted(targets=(TOTAL,))
-    brief = green.bench.brief(item.settled(_failing(shop), now="", head="").item(item.slug), "green")
+    brief = green.context.brief(item.settled(_failing(shop), now="", head="").item(item.slug), "green")
     assert told in brief.rules
     assert untold not in brief.rules
 
 
 def _failing(shop: Shop) -> SuiteReport:
-    run = shop.green(model=plays()).bench.suite.run((TOTAL,))
+    run = shop.green(model=plays()).context.suite.run((TOTAL,))
     assert run.report is not None
     return run.report
 

@@ -110,7 +110,7 @@ class Runs:
         )
 
     def _run(self, feature: Feature, model: Model, *, calls: int, **options: bool) -> RunState:
-        made = self.project.bench(model)
+        made = self.project.context(model)
         policy = replace(
             made.policy,
             most_alike=2,
@@ -120,7 +120,7 @@ class Runs:
             takes_covered=True,
             commits_nothing=True,
         )
-        bench = replace(
+        context = replace(
             made,
             policy=policy,
             brief=brief_for(made.repository, made.workspace),
@@ -128,7 +128,7 @@ class Runs:
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))
         meter = Meter(model, clock=clock, ticket=SLUG, go_on=RESUME, ceilings=ceilings)
-        return Orchestrator(feature, bench=bench, clock=clock, meter=meter, **options).run()
+        return Orchestrator(feature, context=context, clock=clock, meter=meter, **options).run()
 
     def notes(self, commit: str = "HEAD") -> list[dict[str, object]]:
         """The lines of the note on a commit."""

@@ -16,9 +16,9 @@ CHOICE = Choice(description="subtracts two", test_file="tests/test_sum.py", impl
 def test_the_list_agent_knows_request_list_and_what_is_completed(project: Project) -> None:
     feature = new(project.folder, "A calculator")
     project.write({"test-list.md": "- [ ] adds zero\n"})
-    bench = project.bench(None)  # type: ignore[arg-type]
+    context = project.context(None)  # type: ignore[arg-type]
     item = agents.plan_item(feature, 3, done={"adds two": False, "adds zero": True})
-    brief = agents.brief_for(bench.repository, bench.workspace)(item, "plan")
+    brief = agents.brief_for(context.repository, context.workspace)(item, "plan")
     assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
     assert "# The request\n\nA calculator" in brief.stated
     assert "- adds two\n- adds zero (covered)\n" in brief.stated
@@ -30,7 +30,7 @@ def test_the_list_agent_knows_request_list_and_what_is_completed(project: Projec
 
 def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Project) -> None:
     feature = new(project.folder, "A calculator")
-    bench = project.bench(None)  # type: ignore[arg-type]
+    context = project.context(None)  # type: ignore[arg-type]
     plan = agents.plan_item(feature, 3, done={"adds two": False})
     item = agents.test_item(plan, CHOICE, feature=feature, entries=LIST)
     assert (item.phases, item.tests, item.sources) == (
@@ -42,7 +42,7 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
     assert item.progress == Progress(
         completed=("adds two",), pending=("**Subtracts** two.", "divides"), following="PLAN"
     )
-    brief_for = agents.brief_for(bench.repository, bench.workspace)
+    brief_for = agents.brief_for(context.repository, context.workspace)
     assert [brief_for(item, phase).agent for phase in item.phases] == ["tester", "implementer", "refactorer"]
     red = brief_for(item, "red")
     assert (red.judge, red.settled) == (None, None)
@@ -70,15 +70,15 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     project.write({"inner/test-list.md": "- [ ] inner\n", "test-list.md": "- [ ] outer\n"})
     project.git("add", ".")
     project.git("commit", "-qm", "lists")
-    bench = project.bench(None)  # type: ignore[arg-type]
-    inner = type(bench.workspace)(project.folder / "inner")
-    assert [entry.text for entry in agents.committed_in(bench.repository, inner)] == ["inner"]
-    assert [entry.text for entry in agents.listed_in(bench.workspace)] == ["outer"]
+    context = project.context(None)  # type: ignore[arg-type]
+    inner = type(context.workspace)(project.folder / "inner")
+    assert [entry.text for entry in agents.committed_in(context.repository, inner)] == ["inner"]
+    assert [entry.text for entry in agents.listed_in(context.workspace)] == ["outer"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "too long"])
 def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(project: Project, kind: str) -> None:
-    workspace = project.bench(None).workspace  # type: ignore[arg-type]
+    workspace = project.context(None).workspace  # type: ignore[arg-type]
     agents.require_list(workspace)
     path = project.folder / "test-list.md"
     match kind:

@@ -45,7 +45,7 @@ def test_the_request_and_every_cycle_are_told_by_the_history(stopped_after: Stop
     told = recollect(project.repository)
     assert told is not None
     assert (told.slug, told.text, told.is_complete) == (SLUG, REQUEST, True)
-    state = rebuilt(told, now=NOW, bench=project.bench(ScriptedModel([])))
+    state = rebuilt(told, now=NOW, context=project.context(ScriptedModel([])))
     assert state.status == Status.COMPLETED
     first, second, end = state.step_executions.values()
     assert (first.title, tuple(first.commits)) == (TITLES[0], ("plan", "red", "green", "refactor"))
