@@ -38,7 +38,7 @@ venv-package: # Debian keeps what `python3 -m venv` needs in a package of its ow
 demo: $(READY) ## a ticket becomes tested commits, from a recording, in a new folder
 	@$(BIN)/cdd demo
 
-test: $(READY) ## everything that must hold, and what it costs
+test: $(READY) ## all checks and tests side by side, and what they cost
 	@MAKE='$(MAKE)' $(BIN)/python tests/timed.py check suite
 
 check: $(READY) ## format, lint, types, layers
@@ -48,7 +48,7 @@ check: $(READY) ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 suite: $(READY) ## the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow"
 
 bench: $(READY) ## what start-up and the plugin cost, beside its peers
 	$(BIN)/python -m tests.bench

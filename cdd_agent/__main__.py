@@ -7,27 +7,27 @@ from types import TracebackType
 from cdd_agent import __version__
 
 _HELP_WIDTH = 80
-"""Columns for which ``cli/help.txt`` is written, and beyond which no line of help goes."""
+"""Width of the text in ``cli/help.txt``, and of help in general."""
 
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     _fill_standard_streams()
-    if _is_answered(sys.argv[1:]):
+    if _answer_early(sys.argv[1:]):
         return
-    _leave_out_current_folder()
+    _exclude_current_folder()
     sys.excepthook = _crash
     from cdd_agent.model import secret
 
-    secret.close_memory()
-    key = secret.take()
+    secret.protect_memory()
+    key = secret.take_key()
     from cdd_agent.cli.app import run
 
     sys.exit(run(sys.argv[1:], key=key))
 
 
 def _fill_standard_streams() -> None:
-    """Put the null device where the caller closed a standard stream, before a file of ours gets its number."""
+    # If the caller closed a standard stream, a file that cdd opens would get its number and receive the output.
     for number in range(3):
         try:
             os.fstat(number)
@@ -38,8 +38,8 @@ def _fill_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
 
 
-def _is_answered(arguments: list[str]) -> bool:
-    """Answer before anything is imported, if that can be; a full disk or a reader gone is left to who tells of it."""
+def _answer_early(arguments: list[str]) -> bool:
+    """Print the version or help without importing anything, and return whether that was possible."""
     if arguments == ["--version"]:
         text = f"cdd {__version__}\n"
     elif arguments in (["--help"], ["-h"]) and _is_as_wide_as_help():
@@ -49,13 +49,13 @@ def _is_answered(arguments: list[str]) -> bool:
         return False
     try:
         print(text, end="", flush=True)  # noqa: T201
-    except OSError:
+    except OSError:  # a full disk or a closed pipe: the command line reports it
         return False
     return True
 
 
 def _is_as_wide_as_help() -> bool:
-    """Whether what is kept in ``help.txt`` fits: a narrower terminal has the text wrapped for it."""
+    # On a narrower terminal the command line wraps the text.
     try:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
     except ValueError:
@@ -65,12 +65,9 @@ def _is_as_wide_as_help() -> bool:
     return columns >= _HELP_WIDTH
 
 
-def _leave_out_current_folder() -> None:
-    """Import and run nothing from the current folder, which may be anybody's.
-
-    ``python -m`` puts it first on Python's path; it stays there where the program itself lies in it. A relative entry
-    of PATH would find programs there.
-    """
+def _exclude_current_folder() -> None:
+    # The current folder may contain anybody's files. `python -m` puts it first on the path of modules, where it only
+    # stays if cdd itself is there. Relative entries of PATH would find programs there.
     if "PATH" in os.environ:
         os.environ["PATH"] = os.pathsep.join(filter(os.path.isabs, os.environ["PATH"].split(os.pathsep)))
     own = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir))
@@ -83,12 +80,12 @@ def _leave_out_current_folder() -> None:
 
 
 def _crash(kind: type[BaseException], error: BaseException, *_: TracebackType | None) -> None:
-    """Keep the traceback of a defect of ours in a file, say where, and end with status 70; 130 for Ctrl-C."""
+    """Save the traceback of a defect in a file, name the file and exit with 70; with 130 for Ctrl-C."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
     from cdd_agent.repl import session
 
-    happened, hint = session.explain(error, session.keep(error))
+    happened, hint = session.describe_crash(error, session.save_crash_report(error))
     sys.stderr.write(f"error: {happened}\nhint: {hint}\n")
     sys.stderr.flush()
     os._exit(70)

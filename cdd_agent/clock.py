@@ -1,4 +1,4 @@
-"""The clock port: time is read and waited for through it, so that tests never sleep."""
+"""The clock port: all reading of time and waiting goes through it, and tests replace it instead of sleeping."""
 
 import time
 from datetime import UTC, datetime
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the program asks of time."""
+    """Tells the time, and waits."""
 
     def now(self) -> str:
-        """The present as UTC, ``2026-01-31T12:00:00Z``: for people, never for ordering."""
+        """Return the time in UTC, such as ``2026-01-31T12:00:00Z``, for display and not for ordering."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some start; differences are durations."""
+        """Return seconds since an arbitrary start, for measuring durations."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait; Ctrl-C ends the wait."""
+        """Wait; Ctrl-C interrupts."""
         ...
 
 
@@ -25,11 +25,11 @@ class SystemClock:
     """The real clock."""
 
     def now(self) -> str:
-        """The present as UTC, to the second."""
+        """Return the time in UTC, to the second."""
         return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards."""
+        """Return seconds that never run backwards."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -1,16 +1,16 @@
-"""Every error that ``cdd_agent`` raises on purpose, and the exit code each one ends the program with.
+"""The errors that ``cdd_agent`` raises on purpose, with their exit codes.
 
 ::
 
-    CddError                    70  something of ours is wrong
-    +-- UsageError               2  the user can mend it by typing something else
-    |   +-- DocumentError        2  a file of the user's is invalid; holds its problems with their lines
-    |   +-- AlreadyAtWork        2  another process holds what is to be changed
-    +-- GateClosed               1  the tests or a gate said no
+    CddError                    70  a defect in cdd
+    +-- UsageError               2  the user can fix it by changing the command
+    |   +-- DocumentError        2  a file is invalid; holds its problems with their lines
+    |   +-- AlreadyAtWork        2  another process is working on the same thing
+    +-- GateClosed               1  tests failed, or a gate is closed
     +-- BudgetSpent              3  a limit of turns, calls or tokens was reached
     +-- EnvironmentMissing       4  no git, no model, no tests
         +-- ModelError           4  the model did not answer, or not in a form that can be used
-        +-- RecordingError       4  a recording ran out, does not match or cannot be read
+        +-- RecordingError       4  a recording ended, does not match or cannot be read
 """
 
 import os
@@ -19,7 +19,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How the program ends, whatever its output form."""
+    """The exit codes of the program."""
 
     DONE = 0
     CLOSED = 1
@@ -31,43 +31,43 @@ class ExitCode(IntEnum):
 
 
 class CddError(Exception):
-    """What happened (the thing and both sides of the disagreement) and an action the reader can type."""
+    """An error with what happened (the thing and both sides of the disagreement) and an action to type."""
 
     exit_code = ExitCode.INTERNAL
 
     def __init__(self, happened: str, *, hint: str) -> None:
-        """Keep both sentences; ``str()`` gives the first."""
+        """Store both sentences; ``str()`` returns the first."""
         super().__init__(happened)
         self.happened = happened
         self.hint = hint
 
 
 class UsageError(CddError):
-    """The user asked for something that is not there or not allowed."""
+    """The user asked for something that does not exist or is not allowed."""
 
     exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with a document, where, and what to write instead."""
+    """One problem in a document, its line, and what to write instead."""
 
     line: int
-    """1-based; 0 where the whole document is meant."""
+    """1-based; 0 for the whole document."""
     message: str
     hint: str = ""
 
     def __str__(self) -> str:
-        """``line 12: message (hint)``."""
-        place = f"line {self.line}: " if self.line else ""
-        return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
+        """Return ``line 12: message (hint)``."""
+        position = f"line {self.line}: " if self.line else ""
+        return f"{position}{self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 class DocumentError(UsageError):
-    """A spec, plan, state or settings file is invalid: names the file and every problem in it."""
+    """A spec, plan, state or settings file is invalid; names the file and all its problems."""
 
     def __init__(self, path: str, problems: tuple[Problem, ...], *, hint: str) -> None:
-        """``path`` is shown as the user would type it: relative to the current folder where it lies below that."""
+        """``path`` is shown relative to the current folder if it is inside."""
         listed = "\n".join(f"  {problem}" for problem in problems)
         shown = path.removeprefix(f"{os.getcwd()}{os.sep}")
         super().__init__(f"{shown} is not valid:\n{listed}", hint=hint)
@@ -76,11 +76,11 @@ class DocumentError(UsageError):
 
 
 class AlreadyAtWork(UsageError):
-    """Another process is at work on the same, and only one may be."""
+    """Another process is working on the same thing, and only one may."""
 
 
 class GateClosed(CddError):
-    """A gate closed, or tests failed, and the attempts are used up."""
+    """A gate is closed, or tests failed, after the last attempt."""
 
     exit_code = ExitCode.CLOSED
 
@@ -92,14 +92,14 @@ class BudgetSpent(CddError):
 
 
 class EnvironmentMissing(CddError):
-    """Something outside the project is needed and not there."""
+    """Something outside the project is needed and missing."""
 
     exit_code = ExitCode.ENVIRONMENT
 
 
 class ModelError(EnvironmentMissing):
-    """The model could not be reached, refused, or answered in a form that cannot be used."""
+    """The model is unreachable, refused, or gave an unusable answer."""
 
 
 class RecordingError(EnvironmentMissing):
-    """A recording cannot be read, has run out, or holds no turn for this request."""
+    """A recording cannot be read, has ended, or does not contain this request."""

@@ -1,10 +1,7 @@
-"""What happens, as plain values: one stream that the terminal, the journal and the tests read alike.
+"""Events: the plain values that describe a run. The terminal, the journal and tests all read the same stream.
 
-Whatever acts takes ``emit``; ``codec`` writes each event as a line of JSON and reads it back equal.
-
-Events that tell what lies behind a run: its handoffs, the way back to one of them, and notes that are mended.
-
-Events as lines of JSON, each with its tag: ``{"event": "GateJudged", ...}``.
+Code that acts takes ``emit``. ``encode`` writes an event as a line of JSON with its tag,
+``{"event": "GateJudged", ...}``, and ``decode`` reads it back equal.
 """
 
 import json
@@ -18,7 +15,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffListed:
-    """What one phase handed over, as its note says it."""
+    """The handoff of one phase, as recorded in its note."""
 
     ticket: str
     cycle: int
@@ -26,36 +23,36 @@ class HandoffListed:
     following: str
     """The phase after it, or COMPLETE."""
     result: str
-    """Of the tests, PASS or FAIL; CLOSED where the phase failed; empty where nothing is said."""
+    """Test result, PASS or FAIL; CLOSED if the phase failed; empty if unknown."""
     retries: int
     commit: str
     description: str
     error: str
     reconstructed: bool
-    """Whether the note was lost and made up from the commit."""
+    """Whether the note was lost and reconstructed from the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStanding:
-    """Where a run stands: the one that was begun here last, else that of the newest note."""
+    """The status of the last run that was started here, or else of the newest note."""
 
     run: str
     last: HandoffListed | None
-    """None: no phase of it has landed yet."""
+    """None: no phase has landed yet."""
     completed: tuple[str, ...]
-    """Of the test list."""
+    """From the test list."""
     pending: tuple[str, ...]
     details: str
     """Of the last error; empty without one."""
     at_work: str
-    """Who carries it on at present; empty: nobody."""
+    """The process that is working on it, if any."""
     next: str
-    """What to type, or to do, next."""
+    """The next command or action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMoved:
-    """A commit that goes from a branch, or comes back to it."""
+    """A commit that a rollback removes from a branch or adds back."""
 
     commit: str
     subject: str
@@ -63,7 +60,7 @@ class CommitMoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMoved:
-    """A file that changes with it."""
+    """A file that a rollback changes."""
 
     path: str
     kind: Literal["created", "modified", "deleted"]
@@ -71,42 +68,43 @@ class FileMoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlanned:
-    """What a rollback, or its undoing, would do."""
+    """The effects of a rollback, or of undoing one."""
 
     branch: str
     source: str
     target: str
     going: tuple[CommitMoved, ...]
-    """Newest first."""
+    """Commits to remove, newest first."""
     coming: tuple[CommitMoved, ...]
+    """Commits to add back."""
     files: tuple[FileMoved, ...]
     uncommitted: tuple[str, ...]
-    """Work of the run that is in no commit, and changes too."""
+    """Paths with uncommitted work of the run, which change too."""
     pushed: int
-    """How many of the commits that go another repository may have."""
+    """Number of removed commits that another repository may have."""
     kept: str
-    """The ref that keeps all that goes."""
+    """The ref that saves everything that is removed."""
     next: str
-    """The phase that ``resume`` goes on with; empty where the undone run says so itself."""
+    """The phase with which ``resume`` continues; empty if the undone run names it itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteDamaged:
-    """One thing that is wrong with the notes."""
+    """One problem with the notes."""
 
     what: str
     """A sentence."""
     commit: str | None
-    """Whose note it is about; None for the ref and its lock."""
+    """The commit of the note; None for the ref and its lock."""
     action: str
-    """What is done about it, or what to type where it stays as it is."""
+    """The repair, or the command to type if cdd changes nothing."""
     mends: bool
-    """Whether anything is done."""
+    """Whether cdd repairs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRepaired:
-    """One thing that was wrong with the notes, and is mended."""
+    """One problem with the notes that was repaired."""
 
     what: str
     commit: str | None
@@ -115,17 +113,17 @@ class NoteRepaired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotesRepaired:
-    """Mending the notes has ended."""
+    """The repair of the notes ended."""
 
     backup: str | None
-    """The ref under which they are kept as they were; None if they were not changed, or there were none."""
+    """The ref of the old notes; None if nothing changed, or there were none."""
     undo: str | None
-    """The command that goes back to them; None if they were not changed."""
+    """The command that restores the old notes; None if nothing changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A workflow began."""
+    """A workflow started."""
 
     workflow: str
     ticket: str
@@ -145,14 +143,14 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of the model's text as it comes; not journaled."""
+    """A streamed piece of the model's text; not journaled."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """A piece of the summary of what the model thinks; not journaled."""
+    """A streamed piece of the model's thinking summary; not journaled."""
 
     text: str
 
@@ -175,7 +173,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLost:
-    """An answer was begun, and is paid for, that did not become a turn."""
+    """An incomplete answer was lost, but must be paid for."""
 
     model: str
     input_tokens: int
@@ -188,14 +186,14 @@ class AnswerLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryScheduled:
-    """The model could not answer and will be asked again."""
+    """The model could not answer, and the request will be repeated."""
 
     why: str
     wait_s: float
     number: int
     limit: int
     withdrawn: bool = False
-    """Whether text was shown since the last turn: it does not count, and the next try begins anew."""
+    """Whether text of this attempt was shown; it is void, and the next attempt starts over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,39 +203,39 @@ class ToolCalled:
     call_id: str
     name: str
     subject: str
-    """What it works on, short enough for one line: a path, a command, a pattern."""
+    """Its path, command or pattern, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """A tool has run."""
+    """A tool finished."""
 
     call_id: str
     name: str
     ok: bool
     summary: str
-    """The first line of what the model is told."""
+    """The first line of the result for the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked:
-    """An agent asks the developer one question and waits."""
+    """An agent asked the user a question and waits."""
 
     agent: str
     question: str
     options: tuple[str, ...]
-    """Answers to choose from by number; any other answer is as good."""
+    """Suggested answers, selectable by number; other answers are allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """A conversation was replaced by a summary of it."""
+    """A conversation was replaced by its summary."""
 
     agent: str
     before_tokens: int
-    """Of the last request, as the model counted them."""
+    """Input of the last request, counted by the model."""
     after_characters: int
-    """Of the summary."""
+    """Length of the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +244,7 @@ class SpecProposed:
 
     ticket: str
     diff: str
-    """Unified, of the file before and after."""
+    """Unified diff of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,24 +253,24 @@ class SpecSaved:
 
     ticket: str
     changed: tuple[str, ...]
-    """Keys whose value is new."""
+    """Keys with a new value."""
     missing: tuple[str, ...]
-    """What the spec still lacks; empty when it is complete."""
+    """Missing parts of the spec; empty if it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDrafted:
-    """The Planner handed in a draft."""
+    """The Planner submitted a draft."""
 
     ticket: str
     number: int
     problems: tuple[str, ...]
-    """Empty for a draft that was accepted and saved."""
+    """Empty if the draft was accepted and saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """The Executor began or went on with a step."""
+    """The Executor started or continued a step."""
 
     number: int
     total: int
@@ -281,7 +279,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished:
-    """A step ended: completed, failed or skipped."""
+    """A step was completed, failed or skipped."""
 
     number: int
     status: str
@@ -290,65 +288,65 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReviewed:
-    """A completed step as a review finds it."""
+    """The changes of a completed step, for review."""
 
     ticket: str
     number: int
     title: str
     commits: tuple[str, ...]
     files: tuple[str, ...]
-    """Paths that differ from before the step."""
+    """Paths that the step changed."""
     added: int
-    """Lines."""
+    """Number of lines."""
     removed: int
     decision: str | None
-    """``approved``; None: nothing was decided yet."""
+    """``approved``, or None while undecided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketListed:
-    """How far a ticket is."""
+    """The progress of a ticket."""
 
     ticket: str
     title: str
     missing: tuple[str, ...]
-    """What the spec lacks; empty when it is complete."""
+    """Missing parts of the spec; empty if it is complete."""
     has_plan: bool
     status: str
-    """Of carrying the plan out; empty if that was never begun."""
+    """Status of the plan's execution; empty before it starts."""
     steps: int
-    """Of the run; 0 if there is none."""
+    """Number of steps; 0 without a run."""
     completed: int
     failed: int
     problem: str
-    """Why the ticket's files cannot be read; the rest is empty then."""
+    """Why the ticket's files cannot be read; the other fields are empty then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepListed:
-    """How far a step of a run is."""
+    """The progress of a step."""
 
     ticket: str
     number: int
     title: str
     status: str
     phase: str
-    """The one in work, or the last one; empty before the first."""
+    """The current or last phase; empty before the first."""
     attempts: tuple[str, ...]
-    """Each ``phase number verdict``: ``green 1 closed``."""
+    """Phase, number and verdict of each, such as ``green 1 closed``."""
     commits: tuple[str, ...]
-    """Each ``phase id``."""
+    """Phase and id of each."""
     error: str
     """Why it failed or was skipped."""
     tokens: int
-    """Read and written, whatever they cost."""
+    """Input and output, including cached tokens."""
     cost_usd: float | None
-    """None: not known, or nothing was used."""
+    """None: unknown, or nothing was used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """One try at a phase began."""
+    """An attempt at a phase started."""
 
     phase: str
     number: int
@@ -357,18 +355,18 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteStarted:
-    """The project's tests began to run."""
+    """A run of the project's tests started."""
 
     purpose: str
     targets: tuple[str, ...]
-    """Empty: the whole suite."""
+    """Empty for the whole suite."""
     framework: str
-    """What runs them, ``pytest`` for example."""
+    """The test framework, such as ``pytest``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteFinished:
-    """The project's tests have run."""
+    """A run of the project's tests ended."""
 
     purpose: str
     framework: str
@@ -378,12 +376,12 @@ class SuiteFinished:
     skipped: int
     duration_s: float
     problem: str | None
-    """Why the run cannot be trusted, or nothing."""
+    """Why the run is not valid, if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateJudged:
-    """A gate gave its verdict on an attempt."""
+    """A gate judged an attempt."""
 
     phase: str
     attempt: int
@@ -391,14 +389,14 @@ class GateJudged:
     reasons: tuple[str, ...]
     """Each ``code: message``."""
     evidence: str
-    """What the verdict rests on, in one line."""
+    """The basis of the verdict, in one line."""
     finding: str = ""
-    """What RED came to, in one word."""
+    """The result of RED, as a code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The program made, or adopted, a commit."""
+    """cdd made or adopted a commit."""
 
     phase: str
     commit: str
@@ -412,12 +410,12 @@ class ClaimChecked:
     ticket: str
     cycle: int
     phase: str
-    """``RED``; empty where nothing says."""
+    """Such as ``RED``; empty if unknown."""
     commit: str
     claim: str
-    """One of ``workflows.audit.claim.CLAIMS``."""
+    """One of the claims in ``cdd_agent.audit``."""
     holds: bool | None
-    """None: it cannot be told."""
+    """None: unknown."""
     told: str
     """A sentence."""
 
@@ -428,15 +426,15 @@ class HandoffsAudited:
 
     handoffs: int
     held: int
-    """Claims that are true."""
+    """Number of true claims."""
     failed: int
     unknown: int
-    """Claims of which nothing can be told."""
+    """Number of claims that could not be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
-    """The work tree went back to a checkpoint; what was there before is kept under ``kept``."""
+    """The work tree was restored from a checkpoint; the ref ``kept`` saves its earlier content."""
 
     checkpoint: str
     kept: str
@@ -445,7 +443,7 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something a person should know that is no error."""
+    """A message for the user that is not an error."""
 
     text: str
 
@@ -488,8 +486,7 @@ Event: TypeAlias = (
 )
 
 Emit: TypeAlias = Callable[[Event], None]
-"""Takes an event to whoever listens."""
-
+"""Passes an event to all subscribers."""
 
 _BYTE = re.compile("[\udc80-\udcff]")
 
@@ -498,37 +495,31 @@ _BEYOND_ASCII = re.compile(r"[^ -~]")
 
 
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline; what is no character to a terminal is escaped, so that ``cat`` is safe."""
-    line = msgspec.json.encode({"event": type(event).__name__, **_writable(asdict(event))}).decode()
-    return _BEYOND_ASCII.sub(_escaped, line).encode()
+    """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe."""
+    line = msgspec.json.encode({"event": type(event).__name__, **_escape_surrogates(asdict(event))}).decode()
+    return _BEYOND_ASCII.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], line).encode()
 
 
-def _escaped(found: re.Match[str]) -> str:
-    """A character as it is if it can be seen, else as JSON escapes it."""
-    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
-
-
-def _writable(fields: dict[str, Any]) -> dict[str, Any]:
-    """``fields`` with what UTF-8 cannot hold written out: bytes of file names as ``\\xNN``, half characters alike."""
-
-    def shown(value: object) -> object:
+def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
+    # Bytes of file names that are not UTF-8 become \xNN; other lone surrogates, \uNNNN.
+    def escape(value: object) -> object:
         if isinstance(value, str):
-            shown_bytes = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
-            return shown_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
+            text = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", value)
+            return text.encode("utf-8", "backslashreplace").decode("utf-8")
         if isinstance(value, dict):
-            return _writable(value)
-        return tuple(shown(item) for item in value) if isinstance(value, tuple) else value
+            return _escape_surrogates(value)
+        return tuple(escape(item) for item in value) if isinstance(value, tuple) else value
 
-    return {name: shown(value) for name, value in fields.items()}
+    return {name: escape(value) for name, value in fields.items()}
 
 
 def decode(line: bytes) -> Event:
-    """The event that ``encode`` wrote; raises ``ValueError`` for anything else."""
+    """Return the event that ``encode`` wrote; raises ``ValueError`` for anything else."""
     try:
         fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     except RecursionError as error:
-        raise ValueError("nested too deep for an event") from error
+        raise ValueError("nested too deeply for an event") from error
     kind = _BY_TAG.get(str(fields.pop("event", None)))
     if kind is None:
-        raise ValueError("not an event of this program")
+        raise ValueError("not an event of cdd")
     return msgspec.convert(fields, kind)

@@ -1,8 +1,7 @@
-"""The journal: every event of a ticket's runs, one JSON line each, appended as it happens.
+"""The journal: all events of a ticket's runs, appended as lines of JSON.
 
-A killed run leaves at most its last line unfinished, and so does a disk that fills up. Reading passes over such a
-line, and the next one is begun on a line of its own. What cannot be written is told once and never ends the run: the
-journal tells what was done, and no step is resumed from it.
+A killed run or a full disk leaves at most an incomplete last line, which readers skip. The journal only documents the
+work, and no step is resumed from it. If it cannot be written, the user is told once and the run continues.
 """
 
 from collections.abc import Iterator
@@ -19,25 +18,23 @@ from cdd_agent.storage import Log
 
 
 def journal_path(project: Path, slug: str) -> Path:
-    """Where the events of a ticket are kept."""
+    """Return the path of a ticket's journal."""
     return private_folder(project) / "journal" / slug / "events.jsonl"
 
 
 class Journal:
     """Appends events to a file; its ``write`` is an ``Emit``."""
 
-    def __init__(self, path: Path, *, clock: Clock, tell: Emit = lambda _: None) -> None:
-        """Opens ``path`` for appending and makes its folder; ``tell`` hears once if an event could not be kept.
-
-        Nobody but the user may read the file: it holds what the model said, and parts of the project.
-        """
+    def __init__(self, path: Path, *, clock: Clock, report: Emit = lambda _: None) -> None:
+        """Open ``path`` for appending; ``report`` gets a notice the first time that an event cannot be written."""
+        # Only the user may read the file: it contains the model's text and parts of the project.
         self._log = Log(path)
         self._clock = clock
-        self._tell = tell
-        self._lost = 0
+        self._report = report
+        self._has_gap = False
 
     def __enter__(self) -> Self:
-        """The journal itself."""
+        """Return the journal."""
         return self
 
     def __exit__(
@@ -47,38 +44,31 @@ class Journal:
         self._log.close()
 
     def write(self, event: Event) -> None:
-        """Append ``event`` with the time; pieces of text are left to ``TurnEnded``, which has the whole."""
+        """Append ``event`` with the time, except streamed pieces of text, which ``TurnEnded`` repeats."""
         if isinstance(event, TextDelta | ThinkingDelta):
             return
         time = msgspec.json.encode(self._clock.now())
-        line = b'{"time":' + time + b"," + encode(event)[1:] + b"\n"
-        why = self._log.append(line)
-        if why is not None:
-            self._lose(why)
-
-    def _lose(self, why: str) -> None:
-        """Say, the first time, that the journal has a gap."""
-        self._lost += 1
-        if self._lost == 1:
+        why = self._log.append(b'{"time":' + time + b"," + encode(event)[1:] + b"\n")
+        if why is not None and not self._has_gap:
+            self._has_gap = True
             gap = f"The journal {self._log.path} has a gap from here on ({why})"
-            self._tell(Notice(text=f"{gap}; the work itself is saved apart from it."))
+            self._report(Notice(text=f"{gap}; the work itself is saved separately."))
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The events in a journal, oldest first, without lines that were cut off; nothing if there is no such file.
+    """Yield the events in a journal, oldest first, without incomplete lines; nothing if the file does not exist.
 
-    Raises ``ValueError`` for a whole line that holds no event of this program.
+    Raises ``ValueError`` for a complete line that is not an event.
     """
     if not path.exists():
         return
     with path.open("rb") as lines:
         for line in lines:
-            if line.endswith(b"\n") and _is_whole(line):
+            if line.endswith(b"\n") and _is_json(line):
                 yield decode(line)
 
 
-def _is_whole(line: bytes) -> bool:
-    """Whether a line is JSON to its end."""
+def _is_json(line: bytes) -> bool:
     try:
         msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Durable files and locks: what a crash, a full disk or a second process can do to a file of ours, and no more.
+"""Durable files and locks, which survive a crash, a full disk and a second process.
 
 A write is a temporary file, fsync and rename in the same folder, and the rename is the commit. A lock is the kernel's
-``flock`` on an open file: it ends with the process, however that ends, and its file is never removed, because whoever
-opened the removed one would hold a lock that nobody else sees.
+``flock`` on an open file, which ends with the process. Lock files are never removed: a process that had opened the
+removed file would hold a lock that nobody else sees.
 """
 
 import contextlib
@@ -28,30 +28,29 @@ from cdd_agent.errors import AlreadyAtWork, DocumentError, Problem
 _MARK = ".cdd-"
 _LEFTOVER = re.compile(r"\..+\.cdd-[a-z0-9_]{8}\.tmp", re.DOTALL)
 _NAME_CAP = 60
-"""Characters of a file's name that its temporary one repeats: a name has at most 255 bytes."""
+"""Characters of a file's name that its temporary file repeats; file systems limit names to 255 bytes."""
 _POLL_S = 0.02
 _SCRATCH = "cdd-scratch-"
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Put ``data`` at ``path`` so that a reader, or a crash, sees the old file or the new one and nothing between.
+    """Write ``data`` to ``path`` so that readers, and a crash, see either the old or the new file.
 
-    Makes missing folders. Keeps the permission bits of a file that is there; a new one gets ``mode``, or what
-    the umask leaves of 0666. Raises ``OSError`` naming ``path``, with nothing beside it, and with the old file as it
-    was, unless only the last thing failed, to make the new one survive a power cut. A link, a folder or a pipe at
-    ``path`` is such an error.
+    Creates missing folders. The file keeps its permissions; a new one gets ``mode``, or 0666 without the umask. Raises
+    ``OSError`` naming ``path``, also for a link, folder or pipe, and leaves the old file unless only the last fsync
+    failed.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        bits = _bits_for(path) if mode is None else mode
-        handle, name = _temporary(path)
+        bits = _choose_mode(path) if mode is None else mode
+        handle, name = _create_temporary(path)
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fchmod(stream.fileno(), bits)
                 os.fsync(stream.fileno())
-                os.replace(name, path)  # while the file is open, and so locked
+                os.replace(name, path)  # while the file is open and therefore locked against `sweep`
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name)
@@ -62,9 +61,10 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
 
 def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) -> bytes:
-    """The bytes of an ordinary file; ``OSError`` for anything else, and for more than ``limit_bytes``. Never waits.
+    """Return the content of an ordinary file, without ever waiting.
 
-    A link is something else too, except with ``through_links``.
+    Raises ``OSError`` for a larger file than ``limit_bytes``, for anything but an ordinary file, and for a link unless
+    ``through_links``.
     """
     nofollow = 0 if through_links else os.O_NOFOLLOW
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | nofollow | os.O_CLOEXEC)
@@ -74,7 +74,7 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
         data = b""
         if about.st_size <= limit_bytes:
             with os.fdopen(handle, "rb", closefd=False) as stream:
-                data = stream.read(limit_bytes + 1)  # it may have grown, and some files say that they are empty
+                data = stream.read(limit_bytes + 1)  # it may have grown, and files in /proc report size 0
     finally:
         os.close(handle)
     if max(about.st_size, len(data)) > limit_bytes:
@@ -83,7 +83,7 @@ def read_ordinary(path: Path, *, limit_bytes: int, through_links: bool = False) 
 
 
 def read_text(path: Path, *, limit_bytes: int) -> str:
-    """Return the text of a file that people write, with its line ends. Never waits, not even for a pipe.
+    """Return the text of a file that people write, with its line ends, without ever waiting.
 
     Raises ``FileNotFoundError``, and ``DocumentError`` for a file that is not UTF-8 or has more than ``limit_bytes``.
     """
@@ -100,81 +100,70 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
         raise DocumentError(str(path), (Problem(line=0, message=message),), hint=f"check it: ls -l {path}") from error
 
 
-def _open_log(path: Path) -> tuple[int, bool]:
-    """An ordinary file open for appending, made if missing with its folder, and whether its last line is unfinished.
-
-    Raises ``OSError`` naming ``path`` for anything else; never waits.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags, 0o644)
-    try:
-        about = os.fstat(handle)
-        _require_ordinary(about.st_mode, path)
-        is_torn = about.st_size > 0 and os.pread(handle, 1, about.st_size - 1) != b"\n"
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle, is_torn
-
-
 class Log:
-    """A file of lines that are appended as things happen; nobody but the user may read it.
+    """A file to which lines are appended; only the user may read it.
 
-    A line that could not be finished is ended before the next one, so that only it is lost.
+    If a line could not be completed, the next one still starts on a new line.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens ``path`` for appending and makes its folder; raises ``OSError``."""
+        """Open ``path``, creating it and its folder if missing; raises ``OSError`` unless it is an ordinary file."""
         self.path = path
-        self.descriptor, self._is_torn = _open_log(path)
-        with contextlib.suppress(OSError):  # somebody else's file, or a disk without permissions
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.descriptor = os.open(path, flags, 0o644)
+        try:
+            about = os.fstat(self.descriptor)
+            _require_ordinary(about.st_mode, path)
+            self._is_torn = about.st_size > 0 and os.pread(self.descriptor, 1, about.st_size - 1) != b"\n"
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        with contextlib.suppress(OSError):  # another user's file, or a disk without permissions
             os.fchmod(self.descriptor, 0o600)
 
     def append(self, line: bytes) -> str | None:
-        """Write ``line``, which ends with a newline; why it is not whole in the file, or nothing if it is."""
-        whole = b"\n" + line if self._is_torn else line
+        """Write ``line``, which ends with a newline; return why it could not be written in full, if it was not."""
+        data = b"\n" + line if self._is_torn else line
         try:
-            written = os.write(self.descriptor, whole)
+            written = os.write(self.descriptor, data)
         except OSError as error:
             return error.strerror or str(error)
-        if written < len(whole):
+        if written < len(data):
             self._is_torn = self._is_torn or written > 0
             return "No space left for a whole line"
         self._is_torn = False
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self.descriptor)
 
 
-def _temporary(path: Path) -> tuple[int, str]:
-    """A new file beside ``path``, open and locked for as long as it is: so others know that somebody writes it."""
+def _create_temporary(path: Path) -> tuple[int, str]:
+    """Return a new file beside ``path``, open and locked, which shows other processes that it is in use."""
     while True:
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_CAP]}{_MARK}", suffix=".tmp", dir=path.parent)
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(handle, Path(name)):
             return handle, name
-        os.close(handle)  # swept away before it was locked
+        os.close(handle)  # another process swept it before it was locked
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file of this name can only be what a killed ``write_atomic`` left."""
+    """Return whether a file of this name can only come from a killed ``write_atomic``."""
     return _LEFTOVER.fullmatch(name) is not None
 
 
 def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Remove what killed writes left in ``folders``, and say what that was; those below them are not looked at.
-
-    A write in progress has such a file too, but it is locked.
-    """
+    """Remove leftovers of killed writes directly in ``folders``, and return their paths."""
     swept = []
     for folder in folders:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-            found = [Path(entry.path) for entry in entries if is_leftover(entry.name) and _is_file(entry)]
-            for path in found:
+            leftovers = [each for each in entries if is_leftover(each.name) and each.is_file(follow_symlinks=False)]
+            for path in (Path(each.path) for each in leftovers):
+                # The file of a write in progress is locked.
                 with contextlib.suppress(OSError), _locked_file(path):
                     path.unlink()
                     swept.append(path)
@@ -183,17 +172,22 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that holds all temporary files of this process while the block runs, and is removed after it.
+    """Provide a folder for all temporary files of this process, and remove it after the block.
 
-    What killed processes left is removed first: each holds a lock on its folder for as long as it lives.
+    First removes the folders of killed processes: each process locks its folder while it lives.
     """
     before = tempfile.tempdir
     home = Path(tempfile.gettempdir())
-    for left in home.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked_folder(left):
-            shutil.rmtree(left, ignore_errors=True)
-    with contextlib.ExitStack() as held:
-        folder = _own_folder(home, held)
+    for leftover in home.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError), _locked_folder(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
+    with contextlib.ExitStack() as lock:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                lock.enter_context(_locked_folder(folder))
+                if folder.exists():  # otherwise another process removed it before it was locked
+                    break
         tempfile.tempdir = str(folder)
         try:
             yield folder
@@ -202,19 +196,8 @@ def scratch() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _own_folder(home: Path, held: contextlib.ExitStack) -> Path:
-    """A new folder whose lock is held; another process may sweep it away before it is, and then there is one more."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):
-            held.enter_context(_locked_folder(folder))
-            if folder.exists():
-                return folder
-
-
 @contextlib.contextmanager
 def _locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of an ordinary file; ``OSError`` if somebody holds it."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -225,11 +208,11 @@ def _locked_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of ours; ``OSError`` if somebody holds it, or if it is a link or somebody else's."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        # The folder for temporary files is shared: never remove another user's folder.
         if os.fstat(handle).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "It belongs to somebody else", str(folder))
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(folder))
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
@@ -237,8 +220,8 @@ def _locked_folder(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """Who holds a lock, as its file says."""
+class LockHolder:
+    """The process that holds a lock, as recorded in the lock file."""
 
     pid: int
     host: str
@@ -247,32 +230,31 @@ class Holder:
     command: str
 
     def __str__(self) -> str:
-        """``pid 4711 on bench since 2026-01-31T12:00:00Z: cdd exec csv``."""
+        """Return the holder, such as ``pid 4711 on bench since 2026-01-31T12:00:00Z: cdd exec csv``."""
         return f"pid {self.pid} on {self.host} since {self.since}: {self.command}"
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock file ``path`` while the block runs; the file itself stays.
+def exclusive_lock(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold the lock file ``path``, and yield whether its last holder was killed; the file is not removed.
 
-    Yields whether the one who held it before was killed. Raises ``AlreadyAtWork`` naming ``purpose`` and who has it if
-    another process, or another block of this one, still does after ``wait_s`` seconds. The lock is this process's
-    alone: programs that it starts do not inherit it.
+    Raises ``AlreadyAtWork`` with ``purpose`` and the holder if another process, or another block of this one, still
+    holds it after ``wait_s`` seconds. Programs that this process starts do not inherit the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = _locked(path, deadline=time.monotonic() + wait_s)
+    handle = _acquire(path, deadline=time.monotonic() + wait_s)
     if handle is None:
-        holder = holder_of(path)
+        holder = read_holder(path)
         stop = f"or stop it (kill {holder.pid}), " if holder and holder.host == socket.gethostname() else ""
         raise AlreadyAtWork(
-            f"{purpose} is already going on: {holder or 'by a process that has not said which'}.",
+            f"{purpose} is already in progress: {holder or 'by an unknown process'}.",
             hint=f"wait for it to end, {stop}then run the same command again; cdd status works meanwhile",
         )
     try:
         was_killed = os.fstat(handle).st_size > 0
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(asdict(_this_process())).encode() + b"\n", 0)
+            os.pwrite(handle, json.dumps(asdict(_describe_this_process())).encode() + b"\n", 0)
         yield was_killed
     finally:
         with contextlib.suppress(OSError):
@@ -280,22 +262,22 @@ def exclusive(path: Path, *, purpose: str, wait_s: float = 0.0) -> Iterator[bool
         os.close(handle)
 
 
-def holder_of(path: Path) -> Holder | None:
-    """Who the lock file ``path`` says holds it, or held it when killed; None if it says nothing readable."""
+def read_holder(path: Path) -> LockHolder | None:
+    """Return the holder that the lock file ``path`` names; None if it is not readable."""
     try:
-        return Holder(**json.loads(read_ordinary(path, limit_bytes=10_000)))
+        return LockHolder(**json.loads(read_ordinary(path, limit_bytes=10_000)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def _locked(path: Path, *, deadline: float) -> int | None:
-    """The open file that carries the lock, or None if somebody else has it until ``deadline``."""
+def _acquire(path: Path, *, deadline: float) -> int | None:
+    """Return the open and locked file, or None if another process holds the lock until ``deadline``."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             _require_ordinary(os.fstat(handle).st_mode, path)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(handle, path):
+            if _is_at(handle, path):  # otherwise somebody removed the folder
                 return handle
         except BlockingIOError:
             if time.monotonic() >= deadline:
@@ -309,15 +291,15 @@ def _locked(path: Path, *, deadline: float) -> int | None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether the open file is still what ``path`` names: somebody may have removed the folder meanwhile."""
+    """Return whether ``path`` still names the open file."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     return False
 
 
-def _this_process() -> Holder:
+def _describe_this_process() -> LockHolder:
     name = Path(sys.argv[0]).name.replace("__main__.py", "cdd")
-    return Holder(
+    return LockHolder(
         pid=os.getpid(),
         host=socket.gethostname(),
         since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -325,8 +307,8 @@ def _this_process() -> Holder:
     )
 
 
-def _bits_for(path: Path) -> int:
-    """The permission bits ``path`` has, or those a new file would get; ``OSError`` unless it can be replaced."""
+def _choose_mode(path: Path) -> int:
+    """Return the permissions of ``path``, or of a new file; raises ``OSError`` unless it can be replaced."""
     with contextlib.suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         _require_ordinary(mode, path)
@@ -337,7 +319,6 @@ def _bits_for(path: Path) -> int:
 
 
 def _require_ordinary(mode: int, path: Path) -> None:
-    """Raise ``OSError`` unless ``mode`` is that of an ordinary file."""
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, "It is a link, not an ordinary file", str(path))
     if stat.S_ISDIR(mode):
@@ -346,17 +327,13 @@ def _require_ordinary(mode: int, path: Path) -> None:
         raise OSError(errno.ENXIO, "It is a pipe or a device, not an ordinary file", str(path))
 
 
-def _is_file(entry: "os.DirEntry[str]") -> bool:
-    return entry.is_file(follow_symlinks=False)
-
-
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` survive a power cut."""
+    # Without this, a power cut may undo the rename.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot, and need not
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot sync folders
             raise
     finally:
         os.close(handle)

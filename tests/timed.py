@@ -1,9 +1,10 @@
-"""Run the targets of ``make test`` one after the other, and print what they cost."""
+"""Make targets side by side, and print what each of them costs."""
 
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -22,31 +23,33 @@ class Cost:
         return f"{self.wall_s:.0f} s wall, {self.cpu_s:.0f} s CPU"
 
 
-def spend() -> Cost:
-    """Return the time now, and the processor time of all child processes so far."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Cost(wall_s=time.monotonic(), cpu_s=used.ru_utime + used.ru_stime)
-
-
-def difference(before: Cost, after: Cost) -> Cost:
-    return Cost(wall_s=after.wall_s - before.wall_s, cpu_s=after.cpu_s - before.cpu_s)
-
-
 def main(targets: list[str]) -> int:
-    """Make each of ``targets`` until one fails, and return the exit status of the last."""
-    begun = spend()
-    parts = []
-    status = 0
-    for target in targets:
-        before = spend()
-        status = subprocess.run(
-            [os.environ.get("MAKE", "make"), "--no-print-directory", target], check=False
-        ).returncode
-        parts.append(f"{target} {difference(before, spend())}")
-        if status:
-            break
-    print(*parts, f"in all {difference(begun, spend())} (bars: {WALL_BAR_S} s, {CPU_BAR_S} s)", sep="; ", flush=True)
-    return status
+    """Make all of ``targets`` at once, and return the first exit status that is not 0.
+
+    The last one prints as it goes; the output of the others follows when it has ended.
+    """
+    make = [os.environ.get("MAKE", "make"), "--no-print-directory"]
+    began_s = time.monotonic()
+    *hidden, shown = targets
+    with tempfile.TemporaryFile() as output:
+        processes = [subprocess.Popen([*make, target], stdout=output, stderr=subprocess.STDOUT) for target in hidden]
+        processes.append(subprocess.Popen([*make, shown]))
+        running = dict(zip((process.pid for process in processes), targets, strict=True))
+        costs: dict[str, Cost] = {}
+        statuses: dict[str, int] = {}
+        while running:
+            # wait4 tells the processor time of each target apart, which getrusage cannot.
+            pid, status, used = os.wait4(-1, 0)
+            target = running.pop(pid)
+            costs[target] = Cost(wall_s=time.monotonic() - began_s, cpu_s=used.ru_utime + used.ru_stime)
+            statuses[target] = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        sys.stdout.buffer.write(output.read())
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    whole = Cost(wall_s=time.monotonic() - began_s, cpu_s=used.ru_utime + used.ru_stime)
+    parts = (f"{target} {costs[target]}" for target in targets)
+    print(*parts, f"in all {whole} (bars: {WALL_BAR_S} s, {CPU_BAR_S} s)", sep="; ", flush=True)
+    return next((status for target in targets if (status := statuses[target])), 0)
 
 
 if __name__ == "__main__":

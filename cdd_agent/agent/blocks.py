@@ -1,18 +1,14 @@
-"""Files in an answer: fenced blocks that name a path, for models without tool use. Pure: text in, blocks out.
+"""Whole files in fenced blocks, for models without tool use.
 
-Fences are CommonMark's: three or more backticks or tildes, which only the same character at least as often closes.
-The word after the opening fence names the file, in one of three ways::
+Fences follow CommonMark: three or more backticks or tildes, closed by at least as many of the same character. The text
+after the opening fence names the file in one of three ways::
 
     ```python:src/ledger/export.py
     ```src/ledger/export.py
     ```python path="src/ledger/export.py"
 
-A block without a path is an example. Whatever cannot be understood makes the whole answer an error: half of an answer
-is never taken for all of it.
-
-Whole files for a model without tools: given to it as they are, and taken back all together or not at all.
-
-Only a file that was given can be replaced, and only while it still holds what was given: the model knows no other.
+A block without a path is an example. If any part of an answer is unclear, nothing is written. A file can be replaced
+only if the model was shown its current content.
 """
 
 import re
@@ -23,87 +19,83 @@ from pathlib import PurePosixPath
 
 from cdd_agent.agent.editing import (
     BOM,
-    Known,
+    KnownFiles,
     MayWrite,
-    ending_of,
+    convert_endings,
+    detect_ending,
     require_fit,
     require_writable,
-    restored,
-    with_ending,
+    restore_keys,
 )
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.workspace.files import Workspace, decode, encode
 
-MOST_BLOCKS = 200
-"""With a path."""
-MOST_FENCED = 2_000
-"""Examples included."""
-_LONGEST_NAME = 255
-"""Bytes of the name of a file or folder, on every usual file system."""
+MAX_BLOCKS = 200
+"""Blocks with a path in one answer."""
+MAX_FENCED = 2_000
+"""Blocks in one answer, including examples."""
+# The limit of common file systems.
+_MAX_NAME_BYTES = 255
 
 _OPENING = re.compile(r"(?P<indent> {0,3})(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
-_OUT_OF_PLACE = re.compile(r"(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)?(?:`{3,}|~{3,})(?P<info>[^`]*)")
+_MISPLACED = re.compile(r"(?:(?:>|[-*+]|\d{1,9}[.)])[ \t]*)?(?:`{3,}|~{3,})(?P<info>[^`]*)")
 _ATTRIBUTE = re.compile(r"(?:^|\s)path\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s}]*))")
 _LANGUAGE = re.compile(r"[\w+#.-]*")
-_ALONE = re.compile(r"[^\s()\[\]{}=,;$]+")
+_PATH_WORD = re.compile(r"[^\s()\[\]{}=,;$]+")
 _EXTENSION = re.compile(r"\.[A-Za-z][\w.-]*")
 _LANGUAGES_WITH_A_DOT = frozenset({".net", "asp.net", "node.js", "vb.net", "vue.js", "react.js", "next.js"})
 _DIFFS = frozenset({"diff", "patch"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """One file and all it is to hold."""
+class FileBlock:
+    """A file and its complete content."""
 
     path: str
     content: str
-    """Between the fences, to the last byte; ends with a newline unless it is empty."""
+    """The text between the fences; ends with a newline unless it is empty."""
     line: int
-    """Of the opening fence, 1-based."""
+    """The line of the opening fence, 1-based."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fenced:
-    """A block as it stands in the answer, whatever it is for."""
-
     info: str
     fence: str
     content: str
     line: int
 
 
-def parse(answer: str) -> tuple[Block, ...]:
-    """The files of ``answer``, in order; none if it names no file.
+def parse_files(answer: str) -> tuple[FileBlock, ...]:
+    """Return the files of ``answer``, in order.
 
-    Raises ``UsageError`` with the line for a fence that is not closed or cannot be told from a closing one, for what
-    stands in the place of a path, and for a path that comes twice.
+    Raises ``UsageError`` with the line of an unclosed or ambiguous fence, an invalid path, or a repeated path.
     """
-    found: list[Block] = []
-    for number, fenced in enumerate(_fenced(answer), start=1):
-        if number > MOST_FENCED:
-            raise _error(
-                fenced.line, f"more than {MOST_FENCED} fenced blocks in one answer", hint="give fewer examples"
-            )
-        path = _path_in(fenced.info, line=fenced.line)
+    files: list[FileBlock] = []
+    for number, fenced in enumerate(_iter_fenced(answer), start=1):
+        if number > MAX_FENCED:
+            what = f"the answer has more than {MAX_FENCED} fenced blocks"
+            raise _make_error(fenced.line, what, hint="give fewer examples")
+        path = _parse_info(fenced.info, line=fenced.line)
         if path is not None:
-            found.append(Block(path=path, content=fenced.content, line=fenced.line))
-        elif not fenced.info and found:
-            raise _error(
+            files.append(FileBlock(path=path, content=fenced.content, line=fenced.line))
+        elif not fenced.info and files:
+            raise _make_error(
                 fenced.line,
-                "this fence has no word after it: it may be the end of a block that an earlier fence has closed",
-                hint=f"open a block that holds fences with a longer one, such as {'`' * (len(fenced.fence) + 1)}, "
-                "and give examples a language",
+                "this fence names nothing; it may be the end of a block that an earlier fence already closed",
+                hint=f"open a block that contains fences with a longer fence, such as {'`' * (len(fenced.fence) + 1)}, "
+                "and name a language for examples",
             )
-    if len(found) > MOST_BLOCKS:
-        raise _error(found[MOST_BLOCKS].line, f"more than {MOST_BLOCKS} files in one answer", hint="change fewer files")
-    _require_apart(found)
-    return tuple(found)
+    if len(files) > MAX_BLOCKS:
+        what = f"the answer has more than {MAX_BLOCKS} files"
+        raise _make_error(files[MAX_BLOCKS].line, what, hint="change fewer files")
+    _require_distinct(files)
+    return tuple(files)
 
 
-def _fenced(answer: str) -> Iterator[_Fenced]:
-    """Every fenced block of ``answer``; raises ``UsageError`` for one that is not closed."""
+def _iter_fenced(answer: str) -> Iterator[_Fenced]:
     opening: re.Match[str] | None = None
     first, rows = 0, list[str]()
     for number, row in enumerate(answer.removeprefix("\ufeff").split("\n"), start=1):
@@ -111,116 +103,111 @@ def _fenced(answer: str) -> Iterator[_Fenced]:
         if opening is None:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
             if opening is None:
-                _require_no_lost_file(bare, line=number)
+                _require_no_misplaced_fence(bare, line=number)
         elif opening["fence"] in bare and _closes(bare, opening["fence"]):
             content = "".join(f"{row}\n" for row in rows)
             yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
             opening = None
         else:
-            rows.append(_outdented(row, by=len(opening["indent"])) if opening["indent"] else row)
+            # CommonMark removes up to the indentation of the fence from every line.
+            indent = min(len(opening["indent"]), len(row) - len(row.lstrip(" ")))
+            rows.append(row[indent:])
     if opening is not None:
         fence = opening["fence"]
-        raise _error(
+        raise _make_error(
             first,
-            f"the block that begins here is not closed: no later line is just {fence}, or longer",
-            hint="end each block by a fence at least as long as the one it begins with; open a block that holds fences "
-            "itself with a longer one",
+            f"the block that starts here is not closed by a line of {fence} or longer",
+            hint="close each block with a fence at least as long as its opening fence; open a block that contains "
+            "fences with a longer one",
         )
 
 
 def _closes(row: str, fence: str) -> bool:
-    """Whether ``row`` closes a block that ``fence`` has opened."""
     rest = row.lstrip(" ")
     word = rest.rstrip(" \t")
     return len(row) - len(rest) <= 3 and len(word) >= len(fence) and word == fence[0] * len(word)
 
 
-def _outdented(row: str, *, by: int) -> str:
-    """``row`` without as much white space as the opening fence has before it."""
-    return row[min(by, len(row) - len(row.lstrip(" "))) :]
-
-
-def _path_in(info: str, *, line: int) -> str | None:
-    """The path that the word after a fence names, or None for an example; raises ``UsageError`` for a bad one."""
+def _parse_info(info: str, *, line: int) -> str | None:
+    """Return the path in the text behind a fence, or None for an example; raise ``UsageError`` for an invalid path."""
     attribute = _ATTRIBUTE.search(info)
     if attribute is not None:
-        return _checked(next(part for part in attribute.groups() if part is not None), line=line, whole=True)
+        path = next(part for part in attribute.groups() if part is not None)
+        return _validate_path(path, line=line, is_quoted=True)
     word, _, rest = info.partition(" ")
     language, colon, path = info.partition(":")
     if colon and _LANGUAGE.fullmatch(language):
         if language.lower() in _DIFFS and not path.strip().endswith((".diff", ".patch")):
-            raise _error(
-                line, "a block that names a file holds the whole file, and this is a diff", hint="write all of it"
-            )
-        return _checked(path.strip(), line=line)
+            raise _make_error(line, "this block is a diff, not a whole file", hint="write the whole file")
+        return _validate_path(path.strip(), line=line)
     if _is_path(word):
         if rest.strip():
-            raise _error(line, f"after the path stands {_shown(rest)}", hint=f"write nothing but the path: {word}")
-        return _checked(word, line=line)
+            what = f"the path is followed by {_shorten(rest)}"
+            raise _make_error(line, what, hint=f"write only the path: {word}")
+        return _validate_path(word, line=line)
     second = rest.strip().partition(" ")[0]
     if _LANGUAGE.fullmatch(word) and _is_path(second):
-        raise _error(line, f"{_shown(info)} is no path and no language", hint=f"write {word}:{second}")
+        what = f"{_shorten(info)} is neither a path nor a language"
+        raise _make_error(line, what, hint=f"write {word}:{second}")
     return None
 
 
-def _checked(path: str, *, line: int, whole: bool = False) -> str:
-    """``path`` in one spelling, if it is one; ``whole``: it was quoted, so there may be blanks in it."""
-    example = "write the path of the file, as in ```python:src/module.py"
+def _validate_path(path: str, *, line: int, is_quoted: bool = False) -> str:
+    """Return ``path`` in normal form; only a quoted path may contain blanks."""
+    problem = ""
     if not path:
-        raise _error(line, "the path is empty", hint=example)
-    if (not whole and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
-        raise _error(line, f"{_shown(path)} is no path", hint=example)
-    if path.startswith("~") or not path.isprintable():
-        raise _error(line, f"{_shown(path)} is no path in the project", hint=example)
-    if path.startswith("path/to/"):
-        raise _error(line, f"{path} is the path of an example", hint=example)
-    if path.endswith("/"):
-        raise _error(line, f"{path} is a folder", hint=example)
-    if any(len(part.encode("utf-8", "replace")) > _LONGEST_NAME for part in path.split("/")):
-        raise _error(line, f"{_shown(path)} is too long for a path", hint=example)
+        problem = "the path is empty"
+    elif (not is_quoted and re.search(r"\s", path)) or path != path.strip() or re.search(r"[`\"'<>\\|*?:\0]", path):
+        problem = f"{_shorten(path)} is not a path"
+    elif path.startswith("~") or not path.isprintable():
+        problem = f"{_shorten(path)} is not a path in the project"
+    elif path.startswith("path/to/"):
+        problem = f"{path} is the path of an example"
+    elif path.endswith("/"):
+        problem = f"{path} is a folder"
+    elif any(len(part.encode("utf-8", "replace")) > _MAX_NAME_BYTES for part in path.split("/")):
+        problem = f"the path {_shorten(path)} is too long"
+    if problem:
+        raise _make_error(line, problem, hint="write the path of the file, as in ```python:src/module.py")
     return str(PurePosixPath(path))
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word that stands alone is a path and no language: it has a folder or an extension."""
+    """Return whether a single word is a path, not a language: it has a folder or a file extension."""
     has_extension = _EXTENSION.search(PurePosixPath(word).name) is not None
     return (
-        _ALONE.fullmatch(word) is not None
+        _PATH_WORD.fullmatch(word) is not None
         and ("/" in word or has_extension)
         and word.lower() not in _LANGUAGES_WITH_A_DOT
     )
 
 
-def _require_no_lost_file(row: str, *, line: int) -> None:
-    """Raise ``UsageError`` if ``row`` would open a file's block, were it not indented or in a list."""
-    found = _OUT_OF_PLACE.fullmatch(row.lstrip())
-    if found is not None and _path_in(found["info"].strip(), line=line) is not None:
-        raise _error(
-            line, "this fence does not stand at the start of its line", hint="put no list and no blanks before it"
-        )
+def _require_no_misplaced_fence(row: str, *, line: int) -> None:
+    # An indented fence, or one in a list, opens no block: its file would be lost.
+    match = _MISPLACED.fullmatch(row.lstrip())
+    if match is not None and _parse_info(match["info"].strip(), line=line) is not None:
+        what = "this fence is not at the start of its line"
+        raise _make_error(line, what, hint="remove the list marker and the blanks before it")
 
 
-def _require_apart(blocks: Sequence[Block]) -> None:
-    """Raise ``UsageError`` for a path that comes twice, or that is a folder of another."""
+def _require_distinct(blocks: Sequence[FileBlock]) -> None:
     lines: dict[str, int] = {}
     for block in blocks:
         if block.path in lines:
-            earlier = lines[block.path]
-            raise _error(block.line, f"{block.path} is there already, in line {earlier}", hint="give each file once")
+            what = f"{block.path} is already in the answer, in line {lines[block.path]}"
+            raise _make_error(block.line, what, hint="give each file once")
         lines[block.path] = block.line
     for path, other in pairwise(sorted(lines, key=lambda path: path.split("/"))):
         if other.startswith(f"{path}/"):
-            raise _error(lines[other], f"{path} would be a file and a folder", hint="name one of them otherwise")
+            raise _make_error(lines[other], f"{path} would be a file and a folder", hint="rename one of them")
 
 
-def _shown(text: str) -> str:
-    """The beginning of ``text`` in one line."""
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return repr(line if len(line) <= 60 else f"{line[:57]}...")
 
 
-def _error(line: int, what: str, *, hint: str) -> UsageError:
-    """The error for a place in the answer."""
+def _make_error(line: int, what: str, *, hint: str) -> UsageError:
     return UsageError(f"Line {line} of the answer: {what}. Nothing was written.", hint=hint)
 
 
@@ -230,131 +217,111 @@ class Refusal:
 
     path: str
     why: str
-    must_be_given: bool = False
-    """Whether the file is there and the model has not seen it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """A file that has passed every check."""
-
-    name: str
-    data: bytes
+    must_be_shown: bool = False
+    """Whether the model has to see the existing file first."""
 
 
 class WholeFiles:
-    """The files that one agent was given, and may hand in."""
+    """The files that one agent was shown and may replace."""
 
-    def __init__(self, workspace: Workspace, may_write: MayWrite, *, most_characters: int) -> None:
-        """``most_characters``: of a file that is to come back in one answer."""
+    def __init__(self, workspace: Workspace, may_write: MayWrite, *, max_characters: int) -> None:
+        """``max_characters`` limits a file that has to come back whole in one answer."""
         self._workspace = workspace
         self._may_write = may_write
-        self._most_characters = most_characters
-        self._known = Known()
+        self._max_characters = max_characters
+        self._known = KnownFiles()
 
-    def give(self, paths: Iterable[str], *, marks: Marks) -> str:
-        """The files as a model is to read them, each whole and marked as data; those that are not there are named.
+    def render(self, paths: Iterable[str], *, marks: Marks) -> str:
+        """Return the files as text for a model, each whole and between marks, and name those that do not exist.
 
-        Raises ``UsageError`` for a binary one, and for one that may be written and that a model could not give back as
-        it is: too large, not UTF-8, or with characters that a marked text cannot show.
+        Raises ``UsageError`` for a binary file, and for a writable one that an answer could not reproduce: too large,
+        not UTF-8, or with characters that marked text cannot show.
         """
         parts, missing = [], []
         for path in dict.fromkeys(paths):
             if self._workspace.is_file(path):
-                parts.append(self._shown(path, marks=marks))
+                parts.append(self._render_file(path, marks=marks))
             elif not self._workspace.exists(path):
                 missing.append(path)
         if missing:
-            parts.append(f"Not there yet: {', '.join(missing)}")
+            parts.append(f"These files do not exist yet: {', '.join(missing)}")
         return "\n\n".join(parts)
 
-    def take(self, blocks: Sequence[Block]) -> tuple[Refusal, ...]:
-        """Write all of ``blocks``, or none of them and say what is wrong."""
-        ready, refused = self._checked(blocks)
-        if refused:
-            return refused
-        for file in ready:
-            self._workspace.write(file.name, file.data)
-            self._known.note(file.name, file.data)
-        return ()
-
-    def _shown(self, path: str, *, marks: Marks) -> str:
-        """One file, whole."""
-        data = self._workspace.read(path)
-        text = decode(data)
-        name = self._workspace.relative(path)
-        if self._may_write(name) is None:
-            self._require_can_come_back(name, text, marks=marks)
-        self._known.note(name, data)
-        remark = "" if not text or text.endswith("\n") else "; no newline at its end"
-        return marks.around(mask(text).text.removesuffix("\n"), source=f"{name}{remark}", exact=True)
-
-    def _require_can_come_back(self, path: str, text: str, *, marks: Marks) -> None:
-        """Raise ``UsageError`` if the model could not hand ``text`` in as it is."""
-        hint = "set edit_format: tools, or leave the file out of the plan's step"
-        if len(text) > self._most_characters:
-            raise UsageError(
-                f"{path} has {len(text):,} characters; without tools it has to fit into one answer, whole, and "
-                f"{self._most_characters:,} do.",
-                hint=f"{hint}, or raise max_tokens",
-            )
-        shown = mask(text).text
-        body = shown.removesuffix("\n")
-        if any("\udc80" <= letter <= "\udcff" for letter in text):
-            raise UsageError(f"{path} is not UTF-8, and an answer can hold nothing else.", hint=hint)
-        if f"\n{body}\n" not in marks.around(body, source="", exact=True):
-            raise UsageError(f"{path} holds characters that no answer can give back as they are.", hint=hint)
-
-    def _checked(self, blocks: Sequence[Block]) -> tuple[tuple[_Ready, ...], tuple[Refusal, ...]]:
-        """The files that would be written, and what keeps them from it."""
-        ready: list[_Ready] = []
+    def write_blocks(self, blocks: Sequence[FileBlock]) -> tuple[Refusal, ...]:
+        """Write all of ``blocks``, or write nothing and return what is wrong."""
+        ready: dict[str, bytes | None] = {}
         refused: list[Refusal] = []
-        names: set[str] = set()
         for block in blocks:
             try:
                 name = require_writable(self._workspace, block.path, may_write=self._may_write)
-                if name in names:
+                if name in ready:
                     raise UsageError(f"{name} is named twice.", hint="give each file once")
-                names.add(name)
-                ready += self._fit(name, block.content)
-            except _NotGivenError as error:
-                refused.append(Refusal(path=block.path, why=f"{error.happened} ({error.hint})", must_be_given=True))
+                ready[name] = None
+                ready[name] = self._prepare(name, block.content)
             except UsageError as error:
-                refused.append(Refusal(path=block.path, why=f"{error.happened} ({error.hint})"))
-        return tuple(ready), tuple(refused)
+                why = f"{error.happened} ({error.hint})"
+                refused.append(Refusal(path=block.path, why=why, must_be_shown=isinstance(error, _NotShownError)))
+        if refused:
+            return tuple(refused)
+        for name, data in ready.items():
+            if data is not None:
+                self._workspace.write(name, data)
+                self._known.note(name, data)
+        return ()
 
-    def _fit(self, name: str, content: str) -> tuple[_Ready, ...]:
-        """The file if it is fit to be written; nothing if it is as it was."""
+    def _render_file(self, path: str, *, marks: Marks) -> str:
+        data = self._workspace.read(path)
+        text = decode(data)
+        name = self._workspace.resolve(path)
+        if self._may_write(name) is None:
+            self._require_reproducible(name, text, marks=marks)
+        self._known.note(name, data)
+        remark = "" if not text or text.endswith("\n") else "; no newline at its end"
+        return marks.wrap(mask(text).text.removesuffix("\n"), source=f"{name}{remark}", exact=True)
+
+    def _require_reproducible(self, path: str, text: str, *, marks: Marks) -> None:
+        hint = "set edit_format: tools, or remove the file from the step of the plan"
+        if len(text) > self._max_characters:
+            raise UsageError(
+                f"{path} has {len(text):,} characters. Without tools it has to fit into one answer, which holds "
+                f"{self._max_characters:,}.",
+                hint=f"{hint}, or raise max_tokens",
+            )
+        if any("\udc80" <= letter <= "\udcff" for letter in text):
+            raise UsageError(f"{path} is not UTF-8, so an answer cannot contain it.", hint=hint)
+        body = mask(text).text.removesuffix("\n")
+        if f"\n{body}\n" not in marks.wrap(body, source="", exact=True):
+            raise UsageError(f"{path} contains characters that an answer cannot reproduce.", hint=hint)
+
+    def _prepare(self, name: str, content: str) -> bytes | None:
+        """Return the new content of a file, or None if it would not change."""
         if not self._workspace.exists(name):
-            self._require_folders(name)
+            for folder in map(str, PurePosixPath(name).parents):
+                if self._workspace.is_file(folder):
+                    hint = "use another folder"
+                    raise UsageError(f"{name} cannot be written because {folder} is a file.", hint=hint)
             require_fit(name, text=content, before=None)
-            return (_Ready(name=name, data=encode(content)),)
+            return encode(content)
         before = self._workspace.read(name)
         if name not in self._known:
-            raise _NotGivenError(f"{name} is there, and you have not seen it.", hint="it is given to you now")
+            raise _NotShownError(f"{name} exists, but you have not seen it.", hint="its content follows")
         if not self._known.is_current(name, before):
-            raise _NotGivenError(f"{name} has changed since it was given to you.", hint="it is given to you again")
+            raise _NotShownError(f"{name} has changed since you saw it.", hint="its current content follows")
         masked = mask(decode(before))
-        text = as_it_was(content, before=masked.text)
-        text = restored(masked, text) if masked.count else text
+        text = restore_line_format(content, before=masked.text)
+        text = restore_keys(masked, text) if masked.count else text
         require_fit(name, text=text, before=before)
         data = encode(text)
-        return (_Ready(name=name, data=data),) if data != before else ()
-
-    def _require_folders(self, name: str) -> None:
-        """Raise ``UsageError`` if a file is in the way of a folder that ``name`` needs."""
-        file = next((str(folder) for folder in PurePosixPath(name).parents if self._workspace.is_file(str(folder))), "")
-        if file:
-            raise UsageError(f"{name} cannot be written: {file} is a file.", hint="give it another folder")
+        return data if data != before else None
 
 
-class _NotGivenError(UsageError):
-    """The file is there with content that the model does not know."""
+class _NotShownError(UsageError):
+    """The file has content that the model does not know."""
 
 
-def as_it_was(text: str, *, before: str) -> str:
-    """``text`` with what a block cannot say kept as in ``before``: byte order mark, line ends, none at the end."""
-    body = with_ending(text.removeprefix(BOM), ending_of(before))
+def restore_line_format(text: str, *, before: str) -> str:
+    """Apply the byte order mark, line endings and missing last newline of ``before``, which a block cannot express."""
+    body = convert_endings(text.removeprefix(BOM), detect_ending(before))
     if before.strip() and not before.endswith("\n"):
         body = body.removesuffix("\n").removesuffix("\r")
     return f"{BOM}{body}" if text.startswith(BOM) or before.startswith(BOM) else body

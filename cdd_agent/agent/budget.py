@@ -1,27 +1,14 @@
-"""How much one run of an agent may use.
+"""Limits on the tokens, money, calls and time that agents may use.
 
-The most that a step, or a ticket, may use, and the error for what would be more. Pure.
-
-What one answer of a model used, as totals that can be added up. Pure.
-
-What was used on a ticket before this sitting.
-
-A model that counts what it is used for, and is not asked any more once a limit is reached.
-
-Two scopes are counted: a step (or a conversation), which begins anew with each one, and the ticket, which goes on over
-all sittings. A call is refused before it is sent; what one call uses is known only afterwards, so a limit is passed by
-one call at most.
-
-A limit on the time of work that a model asks for: an expression, or a piece of text, can be made to take years.
-
-The limit is an alarm signal, which cuts into a search of ``re`` too, on every Python from 3.11 on: such a search looks
-for signals now and then. So does Ctrl-C, which passes as it would without a limit.
+``Budget`` limits one run of an agent. ``Meter`` wraps a model and counts two scopes: a step or conversation, and the
+ticket over all its sessions. It refuses a call before it is sent once a limit is reached; the usage of a call is known
+only afterwards, so a limit can be exceeded by one call.
 """
 
 import json
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -39,33 +26,42 @@ from cdd_agent.work.state import UsageTotals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of one run, checked before the model is asked again."""
+    """Limits of one run of an agent, checked before each call of the model."""
 
     max_turns: int = 20
     max_answer_tokens: int = 16_000
-    """Of one turn."""
+    """Tokens of one answer."""
     max_calls_per_turn: int = 10
-    """Tool calls above it are answered with an error and not run."""
+    """Further tool calls of a turn are answered with an error."""
     max_calls_total: int | None = None
-    """Tool calls of all turns together, those that fail included; the run ends with the last. Nothing: no limit."""
+    """Tool calls in all turns, including failed ones; None means no limit."""
     max_tokens_total: int | None = None
-    """Of all turns together, read and written, cached or not; nothing: no limit."""
+    """Input and output tokens of all turns, cached or not; None means no limit."""
     max_failed_turns: int = 3
-    """Turns in a row that came to nothing (every call failed, cut off, empty); then the run is stuck."""
+    """Consecutive turns without progress (every call failed, answer cut off or empty) until the run is stuck."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Budget":
+        """Return the limits in the settings."""
+        return cls(
+            max_turns=settings.max_turns,
+            max_answer_tokens=settings.max_tokens,
+            max_calls_per_turn=settings.max_calls_per_turn,
+        )
 
     def after(self, calls: int) -> "Budget":
-        """What is left of it once so many tool calls were made."""
-        most = self.max_calls_total
-        return self if most is None else replace(self, max_calls_total=max(0, most - calls))
+        """Return the budget that remains after ``calls`` tool calls."""
+        limit = self.max_calls_total
+        return self if limit is None else replace(self, max_calls_total=max(0, limit - calls))
 
 
 Scope: TypeAlias = Literal["step", "ticket"]
-"""A step of a plan or one conversation; all that is done on a ticket."""
+"""A step of a plan or one conversation; or all work on a ticket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The limits of one scope; 0: none."""
+    """The limits of one scope; 0 means no limit."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -81,8 +77,8 @@ class Ceilings:
     ticket: Ceiling = Ceiling()
 
     @classmethod
-    def of(cls, settings: Settings) -> "Ceilings":
-        """What the settings say."""
+    def from_settings(cls, settings: Settings) -> "Ceilings":
+        """Return the limits in the settings."""
         return cls(
             step=Ceiling(
                 tokens=settings.max_tokens_per_step,
@@ -100,96 +96,103 @@ class Ceilings:
 
     @property
     def has_usd(self) -> bool:
-        """Whether dollars are limited at all."""
+        """Whether a limit in dollars is set."""
         return bool(self.step.usd or self.ticket.usd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """One scope as it stands."""
+class ScopeUsage:
+    """The usage and limits of one scope."""
 
     scope: Scope
     name: str
-    """As a person is told: ``step 2 of sale``."""
+    """The name in messages, such as ``step 2 of sale``."""
     ceiling: Ceiling
     used: UsageTotals
 
 
-def spent(account: Account, *, next_tokens: int, go_on: str) -> BudgetSpent | None:
-    """The error if nothing more may be used, or not the ``next_tokens`` of a request; None if they may.
+def find_exceeded_limit(usage: ScopeUsage, *, next_tokens: int, go_on: str) -> BudgetSpent | None:
+    """Return the error if a limit is reached or ``next_tokens`` would exceed it, or None.
 
-    Of a cost that is known in part, the part counts. ``go_on`` is the command to type once there is room.
+    Of a cost that is known only in part, the known part counts. ``go_on`` is the command that continues the work.
     """
-    for kind, limit, used, told in _limits(account):
-        if limit and used >= limit:
-            setting = f"max_{kind}_per_{account.scope}"
-            happened = f"{account.name} has used {told}, and {setting} is {limit:,}."
-            return BudgetSpent(f"{happened[0].upper()}{happened[1:]}", hint=_way_out(setting, go_on))
-    room = account.ceiling.tokens - account.used.tokens
-    if account.ceiling.tokens and next_tokens > room:
-        setting = f"max_tokens_per_{account.scope}"
-        happened = (
-            f"{account.name} has {room:,} tokens left, as {setting} is {account.ceiling.tokens:,}, "
-            f"and the next request alone has about {next_tokens:,}."
-        )
-        return BudgetSpent(f"{happened[0].upper()}{happened[1:]}", hint=_way_out(setting, go_on))
-    return None
+    used, ceiling = usage.used, usage.ceiling
+    happened = ""
+    for kind, limit, amount, text in (
+        ("tokens", ceiling.tokens, used.tokens, f"{used.tokens:,} tokens"),
+        ("usd", ceiling.usd, used.known_usd, f"{used.known_usd:,.2f} USD"),
+        ("calls", ceiling.calls, used.calls, f"{used.calls:,} model calls"),
+        ("minutes", ceiling.minutes, used.minutes, f"{used.minutes:,.1f} minutes"),
+    ):
+        setting = f"max_{kind}_per_{usage.scope}"
+        if limit and amount >= limit:
+            happened = f"{usage.name} has used {text}, and {setting} is {limit:,}."
+            break
+    else:
+        setting = f"max_tokens_per_{usage.scope}"
+        room = ceiling.tokens - used.tokens
+        if ceiling.tokens and next_tokens > room:
+            happened = (
+                f"{usage.name} has {room:,} tokens left ({setting} is {ceiling.tokens:,}), but the next request needs "
+                f"about {next_tokens:,}."
+            )
+    if not happened:
+        return None
+    hint = f"raise {setting} in {CONFIG_FILE}, then continue with: {go_on}"
+    return BudgetSpent(f"{happened[0].upper()}{happened[1:]}", hint=hint)
 
 
-def _limits(account: Account) -> Iterator[tuple[str, float, float, str]]:
-    """Kind, limit, what is used of it, and the same in words."""
-    used, ceiling = account.used, account.ceiling
-    yield "tokens", ceiling.tokens, used.tokens, f"{used.tokens:,} tokens"
-    yield "usd", ceiling.usd, used.known_usd, f"{used.known_usd:,.2f} USD"
-    yield "calls", ceiling.calls, used.calls, f"{used.calls:,} calls of the model"
-    yield "minutes", ceiling.minutes, used.minutes, f"{used.minutes:,.1f} minutes"
-
-
-def _way_out(setting: str, go_on: str) -> str:
-    return f"raise {setting} in {CONFIG_FILE}, then go on with: {go_on}"
-
-
-def of_answer(event: TurnEnded | AnswerLost) -> UsageTotals:
-    """What the event tells of; that it was a call is not counted."""
+def totals_from_answer(event: TurnEnded | AnswerLost) -> UsageTotals:
+    """Return the usage of an answer; the call itself is not counted."""
     usage = Usage(
         input_tokens=event.input_tokens,
         output_tokens=event.output_tokens,
         cache_read_tokens=event.cache_read_tokens,
         cache_write_tokens=event.cache_write_tokens,
     )
-    return of_usage(usage, cost_usd=event.cost_usd)
+    return totals_from_usage(usage, cost_usd=event.cost_usd)
 
 
-def of_usage(usage: Usage, *, cost_usd: float | None) -> UsageTotals:
-    """The tokens and what they cost; no tokens have no cost, known or unknown."""
+def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> UsageTotals:
+    """Return tokens and cost as totals; without tokens the cost is not unknown but zero."""
     return UsageTotals(**asdict(usage), cost_usd=cost_usd if usage.total else None, known_usd=cost_usd or 0.0)
 
 
-LIMIT_BYTES = 64_000_000
-"""Of a journal that is read for this: the words of some ten thousand turns."""
+MAX_JOURNAL_BYTES = 64_000_000
+"""Size of a journal with about ten thousand turns."""
 
-CARRIES_OUT = "executor"
-"""The agent whose usage is in the ticket's state."""
+EXECUTOR = "executor"
+"""The agent whose usage is saved in the ticket's state."""
 
 
-def talked(journal: Path) -> UsageTotals:
-    """What conversations on a ticket have used, as far as its journal tells.
+def read_conversation_usage(journal: Path) -> UsageTotals:
+    """Return the usage of the conversations about a ticket, according to its journal.
 
-    Lines that cannot be read are passed over, and so is a journal that is no ordinary file or too large.
+    Unreadable lines are ignored, and so is a journal that is too large or not a regular file.
     """
     try:
-        lines = read_ordinary(journal, limit_bytes=LIMIT_BYTES).splitlines()
+        lines = read_ordinary(journal, limit_bytes=MAX_JOURNAL_BYTES).splitlines()
     except OSError:
         return UsageTotals()
     total = UsageTotals()
     for line in lines:
-        if b'"TurnEnded"' in line:
-            total += _of_turn(line)
+        if b'"TurnEnded"' not in line:
+            continue
+        try:
+            event = decode(line)
+        except ValueError:
+            continue
+        if isinstance(event, TurnEnded) and event.agent != EXECUTOR:
+            used = totals_from_answer(event)
+            counts = (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens)
+            # Anyone can write the journal; negative usage would raise the limit.
+            if min(*counts, event.cost_usd or 0) >= 0:
+                total += replace(used, calls=1)
     return total
 
 
-def carried_out(state: Path) -> UsageTotals:
-    """What the steps of a ticket have used, as its state tells; nothing if it cannot be read."""
+def read_step_usage(state: Path) -> UsageTotals:
+    """Return the usage of a ticket's steps, according to its state; zero if that cannot be read."""
     try:
         saved = state_file.load(state)
     except UsageError:
@@ -197,45 +200,31 @@ def carried_out(state: Path) -> UsageTotals:
     return UsageTotals() if saved is None else saved.usage
 
 
-def _of_turn(line: bytes) -> UsageTotals:
-    """What the turn in a line of the journal used, if it was one of a conversation."""
-    try:
-        event = decode(line)
-    except ValueError:
-        return UsageTotals()
-    if not isinstance(event, TurnEnded) or event.agent == CARRIES_OUT:
-        return UsageTotals()
-    counts = (event.input_tokens, event.output_tokens, event.cache_read_tokens, event.cache_write_tokens)
-    if min(*counts, event.cost_usd or 0) < 0:
-        return UsageTotals()
-    return replace(of_answer(event), calls=1)
-
-
 BYTES_PER_TOKEN = 3
-"""Of a request as it is sent: rather too few than too many, so that rather too many tokens are expected."""
+"""A low estimate, which yields a high estimate of the tokens of a request."""
 
 NO_LIMITS = Ceilings()
 
 
 class Tally:
-    """What a ticket has used in all, counted by every meter of this process that works for it."""
+    """The usage of a ticket, shared by all meters of this process that work for it."""
 
     def __init__(self, used: UsageTotals) -> None:
-        """Begin with what was ``used`` in earlier sittings."""
+        """Start with the usage of earlier sessions."""
         self.used = used
-        self._talks: dict[str, Tally] = {}
+        self._conversations: dict[str, Tally] = {}
 
     def add(self, used: UsageTotals) -> None:
-        """Count some more."""
+        """Add to the usage."""
         self.used += used
 
-    def talk(self, name: str) -> "Tally":
-        """What one conversation about the ticket has used in this sitting, whoever holds it, with whatever model."""
-        return self._talks.setdefault(name, Tally(UsageTotals()))
+    def conversation(self, name: str) -> "Tally":
+        """Return the tally of one conversation in this session, whichever agent and model it is with."""
+        return self._conversations.setdefault(name, Tally(UsageTotals()))
 
 
 class Meter:
-    """The model port round another model."""
+    """A model that counts the usage of another model and refuses calls beyond the limits."""
 
     def __init__(
         self,
@@ -247,10 +236,10 @@ class Meter:
         ceilings: Ceilings = NO_LIMITS,
         tally: Tally | None = None,
     ) -> None:
-        """Nothing is used yet, but what the ``tally`` of the ticket says; without one only this meter works for it.
+        """Wrap ``inner``.
 
-        ``go_on`` is the command that goes on with the work. Until ``begin`` is called the step is one conversation,
-        the same for all meters of that command and ``tally``.
+        ``go_on`` is the command that continues the work. ``tally`` holds the usage that other meters share. Until
+        ``begin`` is called, the step is one conversation, shared by all meters of that command and ``tally``.
         """
         self.name = inner.name
         self._inner = inner
@@ -259,48 +248,48 @@ class Meter:
         self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
         self._tally = tally
         self._step_name = f"this conversation about {ticket}"
-        self._step = Tally(UsageTotals()) if tally is None else tally.talk(go_on)
+        self._step = Tally(UsageTotals()) if tally is None else tally.conversation(go_on)
         self._ticket = UsageTotals()
         self._is_in_step = False
         self._since: float | None = None
 
     @property
     def step(self) -> UsageTotals:
-        """What the step, or the conversation, has used."""
-        return self._step.used + self._running()
+        """The usage of the step or conversation."""
+        return self._step.used + self._elapsed()
 
     @property
     def ticket(self) -> UsageTotals:
-        """What the ticket has used by this meter, and by those before it that it goes on from."""
-        return self._ticket + self._running()
+        """The usage of the ticket, counted by this meter and, after ``resume``, in earlier sessions."""
+        return self._ticket + self._elapsed()
 
     def resume(self, ticket: UsageTotals) -> None:
-        """Go on where an earlier sitting on the ticket ended."""
+        """Continue from the usage of earlier sessions."""
         self.pause()
         self._ticket = ticket
 
     def begin(self, name: str, *, used: UsageTotals) -> None:
-        """Begin a step, or go on with one that has ``used`` something; its time runs from the next call on."""
+        """Begin or continue a step; its time starts with the next call."""
         self.pause()
         self._step_name, self._step, self._is_in_step = name, Tally(used), True
 
     def pause(self) -> None:
-        """No time passes until the next step begins."""
-        running, self._since, self._is_in_step = self._running(), None, False
-        self._add(running)
+        """Stop the clock until the next step begins."""
+        elapsed, self._since, self._is_in_step = self._elapsed(), None, False
+        self._add(elapsed)
 
     def check(self) -> None:
-        """Raise what the inner model raises, and ``BudgetSpent`` if a limit is reached."""
+        """Check the inner model and the limits; raise ``BudgetSpent`` if a limit is reached."""
         self._inner.check()
         self._require_room(0)
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """The inner model's turn, counted; raises ``BudgetSpent`` instead where there is no room for the request."""
-        self._require_room(expected_tokens(request))
+        """Return the inner model's turn and count it; raise ``BudgetSpent`` if it could exceed a limit."""
+        self._require_room(estimate_tokens(request))
 
         def hear(event: Event) -> None:
             if isinstance(event, AnswerLost):
-                self._add(of_answer(event))
+                self._add(totals_from_answer(event))
             emit(event)
 
         began = self._clock.monotonic()
@@ -311,17 +300,16 @@ class Meter:
             turn = self._inner.reply(request, emit=hear)
         finally:
             if not self._is_in_step:
-                self._add(UsageTotals(minutes=_minutes(began, self._clock.monotonic())))
-        self._add(of_usage(turn.usage, cost_usd=prices.cost_usd(self.name, turn.usage)))
+                self._add(UsageTotals(minutes=(self._clock.monotonic() - began) / 60))
+        self._add(totals_from_usage(turn.usage, cost_usd=prices.cost_usd(self.name, turn.usage)))
         return turn
 
     def _require_room(self, next_tokens: int) -> None:
-        """Raise ``BudgetSpent`` for the first limit that is in the way."""
-        step = Account(scope="step", name=self._step_name, ceiling=self._ceilings.step, used=self.step)
-        everything = self.ticket if self._tally is None else self._tally.used + self._running()
-        ticket = Account(scope="ticket", name=self._ticket_name, ceiling=self._ceilings.ticket, used=everything)
-        for account in (step, ticket):
-            error = spent(account, next_tokens=next_tokens, go_on=self._go_on)
+        step = ScopeUsage(scope="step", name=self._step_name, ceiling=self._ceilings.step, used=self.step)
+        total = self.ticket if self._tally is None else self._tally.used + self._elapsed()
+        ticket = ScopeUsage(scope="ticket", name=self._ticket_name, ceiling=self._ceilings.ticket, used=total)
+        for usage in (step, ticket):
+            error = find_exceeded_limit(usage, next_tokens=next_tokens, go_on=self._go_on)
             if error is not None:
                 raise error
 
@@ -331,56 +319,54 @@ class Meter:
         if self._tally is not None:
             self._tally.add(used)
 
-    def _running(self) -> UsageTotals:
-        """The time of the step that is not added yet."""
-        passed = 0.0 if self._since is None else _minutes(self._since, self._clock.monotonic())
-        return UsageTotals(minutes=passed)
+    def _elapsed(self) -> UsageTotals:
+        # The time of the step that is not added yet.
+        minutes = 0.0 if self._since is None else (self._clock.monotonic() - self._since) / 60
+        return UsageTotals(minutes=minutes)
 
 
-def expected_tokens(request: Request) -> int:
-    """About how many tokens ``request`` has, rather too many than too few: nobody has counted them yet."""
+def estimate_tokens(request: Request) -> int:
+    """Return a high estimate of the tokens of ``request``."""
     body = json.dumps(conversation.encode_request(request, model=""), ensure_ascii=False)
     return math.ceil(len(body.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
 
 
-def without_price(model: str, ceilings: Ceilings) -> str | None:
-    """What to say of a model whose cost no limit of dollars can hold; None where there is nothing to say."""
-    if not ceilings.has_usd or prices.window(model) is not None:
+def format_unknown_price(model: str, ceilings: Ceilings) -> str | None:
+    """Return a warning if dollars are limited but the price of ``model`` is not known."""
+    if not ceilings.has_usd or prices.find_context_window(model) is not None:
         return None
     return (
-        f"The price of {model} is not known: max_usd_per_step and max_usd_per_ticket cannot be checked; "
-        "the limits of tokens, calls and minutes hold."
+        f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect. The limits on "
+        "tokens, calls and minutes still apply."
     )
-
-
-def _minutes(since_s: float, until_s: float) -> float:
-    return (until_s - since_s) / 60
 
 
 T = TypeVar("T")
 
 
-class _TimeIsUp(BaseException):
-    """Not an ``Exception``: nothing on the way takes it for an error of its own."""
+# Not an Exception: `except Exception` in the work must not catch it.
+class _TimeLimitReached(BaseException):
+    pass
 
 
-def within(seconds: float, work: Callable[[], T], *, hint: str) -> T:
-    """What ``work`` returns; ``UsageError`` with ``hint`` if it takes longer.
+def run_within(seconds: float, work: Callable[[], T], *, hint: str) -> T:
+    """Return the result of ``work``; raise ``UsageError`` with ``hint`` if it takes longer than ``seconds``.
 
-    Only for the main thread, where agents work, and for work that may be cut off anywhere.
+    Works only in the main thread, and only for work that may be interrupted anywhere.
     """
     is_running = True
 
     def ring(_number: int, _frame: object) -> None:
         if is_running:
-            raise _TimeIsUp
+            raise _TimeLimitReached
 
+    # A model's regular expression can take years. Since Python 3.11, `re` checks for signals during a search.
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         return work()
-    except _TimeIsUp as error:
-        raise UsageError(f"It was given up after {seconds:g} s.", hint=hint) from error
+    except _TimeLimitReached as error:
+        raise UsageError(f"Stopped after {seconds:g} s.", hint=hint) from error
     finally:
         is_running = False
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,16 +1,10 @@
-"""Replacing one piece of a text by another, byte for byte outside that piece.
+"""Replace passages of a file, and check the new content of a file before it is written.
 
-A piece is sought exactly first. If it is not there, a few differences that models make without meaning them are
-looked past, one kind at a time, and only if exactly one place fits. Nothing is ever replaced because it is merely
-similar. Pure: text in, text out.
+A passage is searched for exactly first. If it is not found, a few differences that models make by accident are
+ignored, one kind at a time, and only if exactly one place matches. A merely similar passage is never replaced.
 
-Text that stands for code which somebody left out: ``# ... rest of the code unchanged`` and its like. Pure.
-
-Models shorten what they hand in. Written to a file, such a line is a loss that no parser sees. A line counts if it is
-a comment, or begins with an ellipsis, and says nothing but that something else would be here. Python's own ``...``
-stays what it is.
-
-What the new content of a file has to be like before any of it is written, and where one may be written at all.
+New content is refused if it contains invisible characters, masks in place of keys, or placeholders such as
+``# ... rest of the code unchanged``: written to a file, a placeholder deletes code and no parser notices.
 """
 
 import ast
@@ -27,23 +21,23 @@ from typing import TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, Masked, mask
-from cdd_agent.untrusted.paths import folded
-from cdd_agent.untrusted.text import require_seen
+from cdd_agent.untrusted.paths import fold_name
+from cdd_agent.untrusted.text import require_visible
 from cdd_agent.workspace.files import Workspace, decode
 
 _PROSE = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ""})
-"""Endings of files where ``#`` and ``--`` begin no comment."""
-_LONGEST = 160
-"""Characters of a line that is looked at: a sentence says more than that something is left out."""
+"""Suffixes of files in which ``#`` and ``--`` do not start a comment."""
+_MAX_PLACEHOLDER = 160
+"""Characters of a placeholder; a longer line is a sentence."""
 
 _DOTS = r"(?:(?<!\.)\.{3,5}(?!\.)|…)"
 _OPENINGS = r"(?://+|/\*+|\{/\*|<!--+|#+(?!!)|--+|;+|%+|\(\*|\"\"\"|'''|\*|rem\s)"
 _CLOSINGS = r"(?:\*+/\}?|--+>|\*\)|\"\"\"|''')"
-_COMMENT = re.compile(rf"(?:(?:pass|{_DOTS})\s+)?{_OPENINGS}\s*(?P<said>.*?)\s*{_CLOSINGS}?", re.IGNORECASE)
+_COMMENT = re.compile(rf"(?:(?:pass|{_DOTS})\s+)?{_OPENINGS}\s*(?P<words>.*?)\s*{_CLOSINGS}?", re.IGNORECASE)
 _DOTS_DEEPER = re.compile(rf"^(?:\W\s{{2,}}|\*\s*|-+\s*){_DOTS}$")
-"""Dots in a comment that itself shows code, or in a list of one."""
-_PROSE_COMMENT = re.compile(r"<!--+\s*(?P<said>.*?)\s*--+>")
-_BARE = re.compile(rf"[\[(<{{]?\s*(?P<said>{_DOTS}.*\w.*?)\s*[\])>}}]?")
+"""Dots in code or in a list that a comment quotes."""
+_PROSE_COMMENT = re.compile(r"<!--+\s*(?P<words>.*?)\s*--+>")
+_BARE = re.compile(rf"[\[(<{{]?\s*(?P<words>{_DOTS}.*\w.*?)\s*[\])>}}]?")
 
 _THING = (
     r"(?:code|file|function|class|method|module|script|program|implementation|body|logic|contents?|document|"
@@ -72,8 +66,8 @@ _SUSPECT = re.compile(
     r"truncated|elided|keep|leave",
     re.IGNORECASE,
 )
-"""One of these is in every stand-in: without any, no line need be looked at."""
-_STATES = tuple(
+"""Every placeholder contains one of these words; the check is fast for text without them."""
+_PLACEHOLDERS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?:keep |leave )?{_REST} (?={_STAYS}$).*{_ENDS}[ .]*",
@@ -88,9 +82,9 @@ _STATES = tuple(
         r"(?:as is|unchanged|intact|as before|the same|as it was|as they were)[ .]*",
     )
 )
-"""What a comment says that is nothing but a stand-in, with dots or without."""
+"""The texts of comments that are placeholders with or without dots."""
 
-_WITH_DOTS = tuple(
+_PLACEHOLDERS_WITH_DOTS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?:and )?{_REST}",
@@ -102,105 +96,97 @@ _WITH_DOTS = tuple(
         r"(?:etc|and so on|continued|snip|omitted)",
     )
 )
-"""What a comment says, besides, between or beside dots."""
+"""The texts of comments that are placeholders only with dots."""
 
 
-def elisions(text: str, *, before: str, name: str) -> tuple[tuple[int, str], ...]:
-    """Lines of ``text`` that stand for code left out, each with its number; those that ``before`` has are spared.
+def find_elisions(text: str, *, before: str, name: str) -> tuple[tuple[int, str], ...]:
+    """Return the placeholder lines of ``text`` with their numbers, except those that ``before`` contains.
 
-    ``name``: of the file; its ending says what begins a comment.
+    The suffix of the file's ``name`` decides what starts a comment. A line is a placeholder if it is a comment or
+    starts with an ellipsis and says only that something is left out; Python's own ``...`` is not.
     """
     if _SUSPECT.search(text) is None:
         return ()
     known = {line.strip() for line in before.split("\n")}
+    path = PurePosixPath(name)
+    is_prose = path.suffix.lower() in _PROSE and path.name not in {"Makefile", "Dockerfile"}
     rows = ((number, line.strip()) for number, line in enumerate(text.split("\n"), start=1))
-    is_prose = PurePosixPath(name).suffix.lower() in _PROSE and PurePosixPath(name).name not in {
-        "Makefile",
-        "Dockerfile",
-    }
-    return tuple(
-        (number, line) for number, line in rows if line not in known and _stands_for_code(line, is_prose=is_prose)
-    )
+    return tuple((number, line) for number, line in rows if line not in known and _is_elision(line, is_prose=is_prose))
 
 
 def require_whole(text: str, *, before: str, name: str) -> None:
-    """Raise ``UsageError`` naming the first line of ``text`` that stands for code left out."""
-    found = elisions(text, before=before, name=name)
-    if found:
-        number, line = found[0]
+    """Raise ``UsageError`` naming the first new placeholder in ``text``."""
+    elisions = find_elisions(text, before=before, name=name)
+    if elisions:
+        number, line = elisions[0]
         raise UsageError(
-            f"Line {number} of the new text for {name} stands for code that is left out: {line}\nNothing was changed.",
-            hint="write the code itself; to change a part, replace that part alone, with text that is all there; a "
-            "comment that means something else has to say what",
+            f"Line {number} of the new text for {name} is a placeholder for omitted code: {line}\nNothing was changed.",
+            hint="write the code itself, or replace only the part that changes; if the comment means something else, "
+            "reword it",
         )
 
 
-def _stands_for_code(line: str, *, is_prose: bool) -> bool:
-    """Whether a line, without white space around it, says only that something else would be here."""
-    if not 3 <= len(line) <= _LONGEST or _SUSPECT.search(line) is None:
+def _is_elision(line: str, *, is_prose: bool) -> bool:
+    if not 3 <= len(line) <= _MAX_PLACEHOLDER or _SUSPECT.search(line) is None or _DOTS_DEEPER.search(line):
         return False
-    if _DOTS_DEEPER.search(line):
+    match = (_PROSE_COMMENT if is_prose else _COMMENT).fullmatch(line) or _BARE.fullmatch(line)
+    if match is None:
         return False
-    found = (_PROSE_COMMENT if is_prose else _COMMENT).fullmatch(line) or _BARE.fullmatch(line)
-    return found is not None and _is_stand_in(found["said"])
-
-
-def _is_stand_in(said: str) -> bool:
-    """Whether the words of a comment are nothing but a stand-in."""
-    words = re.sub(rf"^[\s\[(<{{]*{_DOTS}?[\s\[(<{{:,=-]*|[\s\])>}}=-]*{_DOTS}?[\s\])>}}.!]*$", "", said)
+    words = re.sub(rf"^[\s\[(<{{]*{_DOTS}?[\s\[(<{{:,=-]*|[\s\])>}}=-]*{_DOTS}?[\s\])>}}.!]*$", "", match["words"])
     words = " ".join(words.replace("'", "").replace("(", "").replace(")", "").split())
-    has_dots = re.search(_DOTS, said) is not None
-    if not words:
-        return has_dots
-    return any(state.fullmatch(words) for state in _STATES) or (
-        has_dots and any(pattern.fullmatch(words) for pattern in _WITH_DOTS)
-    )
+    has_dots = re.search(_DOTS, match["words"]) is not None
+    patterns = (*_PLACEHOLDERS, *(_PLACEHOLDERS_WITH_DOTS if has_dots else ()))
+    return any(pattern.fullmatch(words) for pattern in patterns) if words else has_dots
 
 
 MayWrite: TypeAlias = Callable[[str], str | None]
-"""Takes a relative path and gives the reason why this agent may not write there, or nothing."""
+"""Returns why this agent may not write to a relative path, or None if it may."""
 
 PYTEST_FILES = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
-"""What pytest is configured by; on a file system that looks past case it finds them in any spelling."""
+"""Configuration files of pytest."""
 
 
-class Known:
-    """What an agent knows of the project's files: the content that it was shown last, or wrote itself."""
+class KnownFiles:
+    """The content of each file that an agent was last shown, or wrote itself."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Start without any known file."""
         self._digests: dict[str, bytes] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether the agent knows any content of the file."""
+        """Return whether the agent knows any content of the file."""
         return name in self._digests
 
     def note(self, name: str, data: bytes) -> None:
-        """The agent knows that the file holds ``data``."""
+        """Record that the agent knows the content ``data`` of the file."""
         self._digests[name] = hashlib.sha256(data).digest()
 
     def is_current(self, name: str, data: bytes) -> bool:
-        """Whether ``data`` is what the agent knows of the file."""
+        """Return whether ``data`` is the content that the agent knows."""
         return self._digests.get(name) == hashlib.sha256(data).digest()
 
 
 def require_writable(workspace: Workspace, path: str, *, may_write: MayWrite) -> str:
-    """The relative path of a file that this agent may write; raises ``UsageError`` with the reason if not."""
-    name = workspace.writable(path)
-    reason = may_write(name) or may_write(_as_pytest_names_it(name))
+    """Return the relative path of a file; raise ``UsageError`` if this agent may not write there."""
+    name = workspace.resolve_writable(path)
+    # On a file system that ignores case, pytest also reads its configuration from `ConfTest.py`.
+    folder, _, last = name.rpartition("/")
+    folded = fold_name(last)
+    canonical = f"{folder}/{folded}".lstrip("/") if folded in PYTEST_FILES else name
+    reason = may_write(name) or may_write(canonical)
     if reason is not None:
         raise UsageError(f"{name} may not be written: {reason}", hint="change another file")
     return name
 
 
 def require_fit(name: str, *, text: str, before: bytes | None) -> None:
-    """Raise ``UsageError`` unless ``text`` may become the whole content of the file, None before if it is new.
+    """Raise ``UsageError`` unless ``text`` is acceptable as the whole content of the file.
 
-    Characters that nobody sees, masks in the place of keys, and lines that stand for code left out are refused, unless
-    they were there; and a Python file that could be parsed stays one.
+    ``before`` is the old content, or None for a new file. Invisible characters, masks and placeholders are refused
+    unless they were there before, and so is a syntax error in a Python file that had none.
     """
     old = decode(before or b"")
-    require_seen(text, before=old)
+    require_visible(text, before=old)
     require_no_mask(text, before=old, where="content")
     require_whole(text, before=old, name=name)
     if before is not None:
@@ -208,40 +194,39 @@ def require_fit(name: str, *, text: str, before: bytes | None) -> None:
 
 
 def require_no_mask(text: str, *, before: str, where: str) -> None:
-    """Raise ``UsageError`` if ``text`` would put a mask where a key was; one that ``before`` holds itself is text."""
+    """Raise ``UsageError`` if ``text`` contains a mask that is not part of ``before``."""
     added = next((found for found in MASK.findall(text) if found not in before), None)
     if added is not None:
         raise UsageError(
-            f"{where} holds {added}, which only stands for a key that you were not shown: nothing was changed.",
-            hint="leave those lines out: Edit the lines around them, they keep what is in the file",
+            f"{where} contains {added}, which stands for a key that you cannot see. Nothing was changed.",
+            hint="edit the lines around it; lines that you do not edit keep their content",
         )
 
 
-def restored(masked: Masked, edited: str) -> str:
-    """The edited text with its keys back; raises ``UsageError`` if one of them was touched."""
-    text = masked.restored(edited)
+def restore_keys(masked: Masked, edited: str) -> str:
+    """Return the edited text with its keys; raise ``UsageError`` if the edit touched one."""
+    text = masked.restore(edited)
     if text is None:
         raise UsageError(
-            "The edit reaches into a text that is masked, being shaped like a key: nothing was changed.",
-            hint="Edit the lines around it, and leave the replacing of a key to the user",
+            "The edit overlaps a masked text that is shaped like a key. Nothing was changed.",
+            hint="edit the lines around it; only the user may replace a key",
         )
     return text
 
 
 def require_python(name: str, *, before: bytes, after: bytes) -> None:
-    """Raise ``UsageError`` if a Python file that could be parsed no longer could."""
-    if not name.endswith((".py", ".pyi")) or _syntax_error(before) is not None:
+    """Raise ``UsageError`` if a valid Python file would become invalid."""
+    if not name.endswith((".py", ".pyi")) or _find_syntax_error(before) is not None:
         return
-    error = _syntax_error(after)
+    error = _find_syntax_error(after)
     if error is not None:
         raise UsageError(
-            f"{name} would no longer be Python, nothing was changed: {mask(error).text}",
-            hint="mend the new text; if the change needs several edits, make each one leave valid code",
+            f"{name} would no longer be valid Python. Nothing was changed: {mask(error).text}",
+            hint="fix the new text; if the change needs several edits, make sure that each one leaves valid code",
         )
 
 
-def _syntax_error(source: bytes) -> str | None:
-    """Why ``source`` is not Python, with the line, or nothing."""
+def _find_syntax_error(source: bytes) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -254,23 +239,16 @@ def _syntax_error(source: bytes) -> str | None:
     return None
 
 
-def _as_pytest_names_it(name: str) -> str:
-    """``name`` as a file system that looks past case would give it to pytest, if it configures pytest then."""
-    folder, _, last = name.rpartition("/")
-    spelled = folded(last)
-    return name if spelled not in PYTEST_FILES else f"{folder}/{spelled}".lstrip("/")
-
-
 BOM = "\ufeff"
 SHOWN_LINES = 40
 SHOWN_PLACES = 20
 TAB_WIDTHS = (4, 2, 8)
-MOST_CHARACTERS = 16 * 1024 * 1024
-"""Of a text after its edit."""
-MOST_COMPARED_LINES = 100_000
-"""Lines of ``old_string`` times places where it nearly stands."""
-_MOST_PAIRS = 1_000_000
-"""Of equal lines, up to which the nearest place is looked for."""
+MAX_CHARACTERS = 16 * 1024 * 1024
+"""Size of a text after an edit."""
+MAX_COMPARED_LINES = 100_000
+"""Lines of ``old_string`` times places where it may match."""
+_MAX_EQUAL_PAIRS = 1_000_000
+"""Pairs of equal lines up to which the nearest passage is searched."""
 
 _LOOK_ALIKES = str.maketrans(
     {
@@ -289,19 +267,17 @@ _LOOK_ALIKES = str.maketrans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """A text after its edit."""
+    """The result of an edit."""
 
     text: str
     lines: tuple[int, ...]
-    """Where each replaced piece began, 1-based, in the text before."""
+    """The line where each replaced passage began, 1-based, in the old text."""
     ignored: str | None
-    """The kind of difference that was looked past to find the piece; nothing for an exact match."""
+    """The kind of difference that was ignored to find the passage; None for an exact match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """What lies at ``start:end`` is to become ``replacement``."""
-
+class _Splice:
     start: int
     end: int
     replacement: str
@@ -311,118 +287,113 @@ Lines: TypeAlias = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Exchange:
-    """What is to give way to what, as text and as lines without their endings."""
+class _Change:
+    """The old and new passage, as text and as lines without endings."""
 
     old: str
     new: str
-    sought: Lines
-    wanted: Lines
+    old_lines: Lines
+    new_lines: Lines
 
 
-Fit: TypeAlias = Callable[[Lines, _Exchange], Lines | None]
-"""Lines of the file -> the lines wanted as they fit that place, or nothing if it is not the place."""
+Fit: TypeAlias = Callable[[Lines, _Change], Lines | None]
+"""Returns the new lines adapted to these lines of the file, or None if they do not match the old passage."""
 
 
 def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edited:
-    """``text`` with its only piece ``old`` (or, if ``replace_all``, with every one) replaced by ``new``.
+    """Replace the only occurrence of ``old`` in ``text``, or all of them.
 
-    Line endings of ``old`` and ``new`` follow the text's if that has one kind; a byte order mark stays where it is.
-    Raises ``UsageError`` if nothing would change, or telling where ``old`` is if it is there more than once and what
-    is nearest to it if it is not there.
+    Line endings of ``old`` and ``new`` are adapted to the text's, and a byte order mark is kept. Raises
+    ``UsageError`` if nothing would change, with the places if there are several, and with the nearest lines if there
+    is none.
     """
     mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
-    ending = ending_of(body)
-    old, new = (with_ending(piece.removeprefix(BOM), ending) for piece in (old, new))
-    exchange = _Exchange(old=old, new=new, sought=_contents(old), wanted=_contents(new))
+    ending = detect_ending(body)
+    old, new = (convert_endings(passage.removeprefix(BOM), ending) for passage in (old, new))
+    change = _Change(old=old, new=new, old_lines=_strip_endings(old), new_lines=_strip_endings(new))
     if not old:
-        raise UsageError("old_string is empty.", hint="give the text to replace, or write a new file with Write")
+        raise UsageError("old_string is empty.", hint="pass the text to replace, or use Write to create a file")
     if old == new:
-        raise UsageError("old_string and new_string are the same.", hint="leave the file as it is, or change one")
+        raise UsageError("old_string and new_string are the same.", hint="change new_string, or make no edit")
     ignored = None
-    pieces = _exact(body, exchange, overlapping=not replace_all)
-    if not pieces:
-        ignored, pieces = _relaxed(body, exchange)
-    if not pieces:
-        raise _miss(body, exchange)
-    if len(pieces) > 1 and (ignored or not replace_all):
-        raise _ambiguous(body, pieces, ignored=ignored)
-    if len(body) + sum(len(piece.replacement) - piece.end + piece.start for piece in pieces) > MOST_CHARACTERS:
+    splices = _find_exact(body, change, overlapping=not replace_all)
+    if not splices:
+        ignored, splices = _find_relaxed(body, change)
+    if not splices:
+        raise _make_not_found_error(body, change)
+    if len(splices) > 1 and (ignored or not replace_all):
+        raise _make_ambiguous_error(body, splices, ignored=ignored)
+    if len(body) + sum(len(splice.replacement) - splice.end + splice.start for splice in splices) > MAX_CHARACTERS:
         raise UsageError(
-            "The file would become too large, nothing was changed.", hint="replace fewer places, or by less"
+            "The file would become too large. Nothing was changed.", hint="replace fewer places, or use a shorter text"
         )
-    ends = [0, *(piece.end for piece in pieces)]
-    kept = [body[end : piece.start] + piece.replacement for end, piece in zip(ends, pieces, strict=False)]
-    return Edited(text="".join([mark, *kept, body[ends[-1] :]]), lines=_line_numbers(body, pieces), ignored=ignored)
+    ends = [0, *(splice.end for splice in splices)]
+    parts = [body[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
+    return Edited(text="".join([mark, *parts, body[ends[-1] :]]), lines=_line_numbers(body, splices), ignored=ignored)
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of ``text`` with their endings; only a newline ends a line, as editors and compilers see it."""
+    """Return the lines of ``text`` with their endings; only a newline ends a line, as in editors and compilers."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def without_ending(line: str) -> str:
-    """``line`` without the newline that ends it."""
+def strip_ending(line: str) -> str:
+    """Return ``line`` without its newline."""
     return line[:-1].removesuffix("\r") if line.endswith("\n") else line
 
 
-def _contents(text: str) -> list[str]:
-    """The lines of ``text`` without their endings."""
-    return [without_ending(line) for line in split_lines(text)]
+def _strip_endings(text: str) -> list[str]:
+    return [strip_ending(line) for line in split_lines(text)]
 
 
-def ending_of(text: str) -> str | None:
-    """The one kind of line ending in ``text``, or nothing if it has none or both."""
+def detect_ending(text: str) -> str | None:
+    """Return the line ending of ``text``, or None if it has none or both kinds."""
     carriage = text.count("\r\n")
     plain = text.count("\n") - carriage
     return "\r\n" if carriage and not plain else "\n" if plain and not carriage else None
 
 
-def with_ending(text: str, ending: str | None) -> str:
-    """``text`` with every line ended by ``ending``, or as it is."""
+def convert_endings(text: str, ending: str | None) -> str:
+    """Return ``text`` with the line ending ``ending``; None leaves it unchanged."""
     return text if ending is None else re.sub(r"\r?\n", ending, text)
 
 
-def _exact(body: str, exchange: _Exchange, *, overlapping: bool) -> list[_Piece]:
-    """Every place where the old text stands as it is."""
-    old = exchange.old
-    pieces, at = [], body.find(old)
+def _find_exact(body: str, change: _Change, *, overlapping: bool) -> list[_Splice]:
+    old = change.old
+    splices, at = [], body.find(old)
     while at >= 0:
-        pieces.append(_Piece(start=at, end=at + len(old), replacement=exchange.new))
+        splices.append(_Splice(start=at, end=at + len(old), replacement=change.new))
         at = body.find(old, at + (1 if overlapping else len(old)))
-    return pieces
+    return splices
 
 
-def _relaxed(body: str, exchange: _Exchange) -> tuple[str | None, list[_Piece]]:
-    """The first kind of difference that finds the old text, and every place that it finds.
+def _find_relaxed(body: str, change: _Change) -> tuple[str | None, list[_Splice]]:
+    """Return the first kind of difference that, when ignored, finds the old passage, and every place it finds.
 
-    Whole lines become whole lines: the last one keeps the ending, or the lack of one, that is there.
+    Whole lines replace whole lines: the last one keeps its ending, or the lack of one.
     """
     lines = split_lines(body)
-    contents = _contents(body)
+    contents = _strip_endings(body)
     starts = [0, *accumulate(map(len, lines))]
-    sought, wanted = exchange.sought, exchange.wanted
-    places = _places(contents, sought)
+    count = len(change.old_lines)
+    places = _find_places(contents, change.old_lines)
     for kind, fit in _KINDS.items():
-        fitted = {first: fit(contents[first : first + len(sought)], exchange) for first in places}
-        fitting = {first: rows for first, rows in fitted.items() if rows is not None}
-        if fitting:
-            changes = SequenceMatcher(None, sought, wanted, autojunk=False).get_opcodes()
-            pieces = []
-            for first, rows in fitting.items():
-                last = first + len(sought)
-                replacement = _assemble(lines[first:last], rows, changes=changes, usual=ending_of(body) or "\n")
-                pieces.append(_Piece(start=starts[first], end=starts[last], replacement=replacement))
-            return kind, pieces
+        candidates = ((first, fit(contents[first : first + count], change)) for first in places)
+        fits = [(first, rows) for first, rows in candidates if rows is not None]
+        if fits:
+            opcodes = SequenceMatcher(None, change.old_lines, change.new_lines, autojunk=False).get_opcodes()
+            splices = []
+            for first, rows in fits:
+                last = first + count
+                replacement = _assemble(lines[first:last], rows, opcodes=opcodes, usual=detect_ending(body) or "\n")
+                splices.append(_Splice(start=starts[first], end=starts[last], replacement=replacement))
+            return kind, splices
     return None, []
 
 
-def _places(contents: Lines, sought: Lines) -> list[int]:
-    """Where any fit may begin: every kind leaves the words of a line alone, so those of all lines must agree.
-
-    Raises ``UsageError`` if there are so many that to compare them would take long.
-    """
-    text, wanted = ("\n".join(["", *map(_bare, lines), ""]) for lines in (contents, sought))
+def _find_places(contents: Lines, old_lines: Lines) -> list[int]:
+    """Return the indexes where some kind of fit is possible: without white space, all lines are equal."""
+    text, wanted = ("\n".join(["", *map(_normalize_line, lines), ""]) for lines in (contents, old_lines))
     if not wanted.strip():
         return []
     places: list[int] = []
@@ -430,73 +401,70 @@ def _places(contents: Lines, sought: Lines) -> list[int]:
     while at >= 0:
         number, before = number + text.count("\n", before, at), at
         places.append(number)
-        if len(places) * len(sought) > MOST_COMPARED_LINES:
+        # Comparing a long passage at very many places would take minutes.
+        if len(places) * len(old_lines) > MAX_COMPARED_LINES:
             raise UsageError(
-                f"old_string, {len(sought)} lines, nearly stands at {len(places)} places or more; nothing was changed.",
-                hint="give fewer lines, with one among them that is there only once",
+                f"The {len(old_lines)} lines of old_string nearly match at {len(places)} places or more. Nothing was "
+                "changed.",
+                hint="pass fewer lines, with one among them that occurs only once",
             )
         at = text.find(wanted, at + 1)
     return places
 
 
-def _bare(line: str) -> str:
-    """``line`` without what any kind of difference looks past."""
+def _normalize_line(line: str) -> str:
     return line.translate(_LOOK_ALIKES).strip()
 
 
-def _assemble(found: Lines, fitted: Lines, *, changes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
-    """What replaces the lines ``found``: a line that the model left as it was stays as it is in the file."""
-    ending = ending_of("".join(found)) or usual
+def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
+    """Return the text that replaces the lines ``old``; lines that the model did not change stay as in the file."""
+    ending = detect_ending("".join(old)) or usual
     rows: list[str] = []
-    for kind, old_first, old_last, first, last in changes:
-        rows += found[old_first:old_last] if kind == "equal" else [line + ending for line in fitted[first:last]]
-    ended = [line if line.endswith("\n") else line + ending for line in rows]
-    if ended and not found[-1].endswith("\n"):
-        ended[-1] = without_ending(ended[-1])
-    return "".join(ended)
+    for kind, old_first, old_last, first, last in opcodes:
+        rows += old[old_first:old_last] if kind == "equal" else [line + ending for line in fitted[first:last]]
+    rows = [line if line.endswith("\n") else line + ending for line in rows]
+    if rows and not old[-1].endswith("\n"):
+        rows[-1] = strip_ending(rows[-1])
+    return "".join(rows)
 
 
-def _fit_endings(found: Lines, exchange: _Exchange) -> Lines | None:
-    """The same but for line endings."""
-    return exchange.wanted if list(found) == list(exchange.sought) else None
+def _fit_endings(found: Lines, change: _Change) -> Lines | None:
+    return change.new_lines if list(found) == list(change.old_lines) else None
 
 
-def _fit_trailing(found: Lines, exchange: _Exchange) -> Lines | None:
-    """The same but for white space at the ends of lines."""
-    return exchange.wanted if _stripped(found) == _stripped(exchange.sought) else None
+def _fit_trailing(found: Lines, change: _Change) -> Lines | None:
+    return change.new_lines if _strip_trailing(found) == _strip_trailing(change.old_lines) else None
 
 
-def _fit_indentation(found: Lines, exchange: _Exchange) -> Lines | None:
-    """The same but for one indentation more, or one less, on every line that is not blank."""
-    found, sought, wanted = _stripped(found), _stripped(exchange.sought), exchange.wanted
-    place, line = next((pair for pair in zip(found, sought, strict=True) if pair[1]), ("", ""))
-    if place.endswith(line):
-        more = place.removesuffix(line)
-        if not more.isspace() or found != _indented(sought, more):
+def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
+    """Fit lines that all have the same additional, or the same missing, indentation."""
+    found, old_lines, new_lines = _strip_trailing(found), _strip_trailing(change.old_lines), change.new_lines
+    there, line = next((pair for pair in zip(found, old_lines, strict=True) if pair[1]), ("", ""))
+    if there.endswith(line):
+        more = there.removesuffix(line)
+        if not more.isspace() or found != _indent(old_lines, more):
             return None
-        return _indented(wanted, more)
-    less = line.removesuffix(place) if place else ""
-    if not less.isspace() or sought != _indented(found, less):
+        return _indent(new_lines, more)
+    less = line.removesuffix(there) if there else ""
+    if not less.isspace() or old_lines != _indent(found, less):
         return None
-    if any(row.strip() and not row.startswith(less) for row in wanted):
+    if any(row.strip() and not row.startswith(less) for row in new_lines):
         return None
-    return [row.removeprefix(less) for row in wanted]
+    return [row.removeprefix(less) for row in new_lines]
 
 
-def _fit_tabs(found: Lines, exchange: _Exchange) -> Lines | None:
-    """The same but for tabs in place of spaces, or the reverse, before the first word of a line."""
-    found, sought = _stripped(found), _stripped(exchange.sought)
-    respaced = _tabbed if any(row.startswith("\t") for row in found) else _expanded
+def _fit_tabs(found: Lines, change: _Change) -> Lines | None:
+    found, old_lines = _strip_trailing(found), _strip_trailing(change.old_lines)
+    convert = _compress_tabs if any(row.startswith("\t") for row in found) else _expand_tabs
     for width in TAB_WIDTHS:
-        if [_expanded(row, width) for row in found] == [_expanded(row, width) for row in sought]:
-            return [respaced(row, width) for row in exchange.wanted]
+        if [_expand_tabs(row, width) for row in found] == [_expand_tabs(row, width) for row in old_lines]:
+            return [convert(row, width) for row in change.new_lines]
     return None
 
 
-def _fit_look_alikes(found: Lines, exchange: _Exchange) -> Lines | None:
-    """The same but for characters that look alike: spaces, quotes and dashes of typography."""
-    plain, sought = ([row.translate(_LOOK_ALIKES) for row in _stripped(rows)] for rows in (found, exchange.sought))
-    return exchange.wanted if plain == sought else None
+def _fit_look_alikes(found: Lines, change: _Change) -> Lines | None:
+    there, old = ([row.translate(_LOOK_ALIKES) for row in _strip_trailing(rows)] for rows in (found, change.old_lines))
+    return change.new_lines if there == old else None
 
 
 _KINDS: dict[str, Fit] = {
@@ -508,84 +476,78 @@ _KINDS: dict[str, Fit] = {
 }
 
 
-def _stripped(lines: Lines) -> list[str]:
-    """``lines`` without white space at their ends."""
+def _strip_trailing(lines: Lines) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _indented(lines: Lines, prefix: str) -> list[str]:
-    """``lines`` with ``prefix`` before each that is not blank."""
+def _indent(lines: Lines, prefix: str) -> list[str]:
     return [prefix + line if line.strip() else line for line in lines]
 
 
-def _expanded(line: str, width: int) -> str:
-    """``line`` with spaces for the tabs it begins with."""
+def _expand_tabs(line: str, width: int) -> str:
     rest = line.lstrip(" \t")
     return line[: len(line) - len(rest)].expandtabs(width) + rest
 
 
-def _tabbed(line: str, width: int) -> str:
-    """``line`` with tabs for the spaces it begins with."""
+def _compress_tabs(line: str, width: int) -> str:
     rest = line.lstrip(" \t")
-    columns = len(_expanded(line, width)) - len(rest)
+    columns = len(_expand_tabs(line, width)) - len(rest)
     return "\t" * (columns // width) + " " * (columns % width) + rest
 
 
-def _line_numbers(body: str, pieces: list[_Piece]) -> tuple[int, ...]:
-    """The line where each piece begins, 1-based."""
-    starts = [0, *(piece.start for piece in pieces)]
+def _line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
+    starts = [0, *(splice.start for splice in splices)]
     newlines = (body.count("\n", before, start) for before, start in pairwise(starts))
     return tuple(1 + count for count in accumulate(newlines))
 
 
-def _ambiguous(body: str, pieces: list[_Piece], *, ignored: str | None) -> UsageError:
-    """What to say of a piece that is there more than once."""
+def _make_ambiguous_error(body: str, splices: list[_Splice], *, ignored: str | None) -> UsageError:
     contents = split_lines(body)
-    numbers = _line_numbers(body, pieces)[:SHOWN_PLACES]
-    shown = "\n".join(f"{number:>6} | {without_ending(contents[number - 1])}" for number in numbers)
-    more = f"\n... and {len(pieces) - SHOWN_PLACES} more" if len(pieces) > SHOWN_PLACES else ""
-    nearly = f" (but for {ignored})" if ignored else ""
+    numbers = _line_numbers(body, splices)[:SHOWN_PLACES]
+    shown = "\n".join(f"{number:>6} | {strip_ending(contents[number - 1])}" for number in numbers)
+    more = f"\n... and {len(splices) - SHOWN_PLACES} more" if len(splices) > SHOWN_PLACES else ""
+    ignoring = f" (ignoring {ignored})" if ignored else ""
     return UsageError(
-        f"old_string is there {len(pieces)} times{nearly}, nothing was changed:\n{shown}{more}",
+        f"old_string occurs {len(splices)} times{ignoring}. Nothing was changed:\n{shown}{more}",
         hint="add lines before or after it until it is unique" + ("" if ignored else ", or set replace_all"),
     )
 
 
-def _miss(body: str, exchange: _Exchange) -> UsageError:
-    """What to say of a piece that is not there: whether the new one is, and what comes nearest."""
-    happened = "old_string is not in the file, nothing was changed."
-    there = body.find(exchange.new) if exchange.new.strip() else -1
-    if there >= 0:
-        number = body.count("\n", 0, there) + 1
-        happened += f"\nnew_string is already there, at line {number}."
-    contents = _contents(body)
-    first = _nearest(contents, exchange.sought)
+def _make_not_found_error(body: str, change: _Change) -> UsageError:
+    happened = "old_string is not in the file. Nothing was changed."
+    at = body.find(change.new) if change.new.strip() else -1
+    if at >= 0:
+        number = body.count("\n", 0, at) + 1
+        happened += f"\nnew_string is already in the file, at line {number}."
+    contents = _strip_endings(body)
+    first = _find_nearest(contents, change.old_lines)
     if first is not None:
-        happened += f"\nThe nearest lines are:\n{_compared(contents, exchange.sought, first=first)}"
+        happened += f"\nThe nearest lines are:\n{_format_nearest(contents, change.old_lines, first=first)}"
     return UsageError(happened, hint="Read the file again and copy old_string from it, without line numbers")
 
 
-def _nearest(contents: Lines, sought: Lines) -> int | None:
-    """The index of the line where the block most like ``sought`` begins."""
-    bare_file, bare_sought = ([line.strip() for line in lines] for lines in (contents, sought))
-    there = Counter(bare_file)
-    if sum(there[line] for line in bare_sought if line) > _MOST_PAIRS:
+def _find_nearest(contents: Lines, old_lines: Lines) -> int | None:
+    """Return the index of the line where the most similar passage begins."""
+    file_lines, wanted = ([line.strip() for line in lines] for lines in (contents, old_lines))
+    counts = Counter(file_lines)
+    # SequenceMatcher takes time proportional to the number of equal pairs.
+    if sum(counts[line] for line in wanted if line) > _MAX_EQUAL_PAIRS:
         return None
-    same = SequenceMatcher(lambda line: not line, bare_file, bare_sought, autojunk=False).find_longest_match()
-    if same.size and any(bare_file[same.a : same.a + same.size]):
-        return max(0, same.a - same.b)
-    longest = max(bare_sought, key=len)
-    near = get_close_matches(longest, bare_file, n=1)
-    return max(0, bare_file.index(near[0]) - bare_sought.index(longest)) if near else None
+    match = SequenceMatcher(lambda line: not line, file_lines, wanted, autojunk=False).find_longest_match()
+    if match.size and any(file_lines[match.a : match.a + match.size]):
+        return max(0, match.a - match.b)
+    longest = max(wanted, key=len)
+    near = get_close_matches(longest, file_lines, n=1)
+    return max(0, file_lines.index(near[0]) - wanted.index(longest)) if near else None
 
 
-def _compared(contents: Lines, sought: Lines, *, first: int) -> str:
-    """The lines from ``first`` on with their numbers, and ``old_string`` below the first one that differs."""
-    shown = contents[first : first + min(len(sought), SHOWN_LINES)]
-    pairs = zip(shown, sought, strict=False)
+def _format_nearest(contents: Lines, old_lines: Lines, *, first: int) -> str:
+    """Number the lines from ``first`` on, and add the line of ``old_string`` below the first that differs."""
+    shown = contents[first : first + min(len(old_lines), SHOWN_LINES)]
+    pairs = zip(shown, old_lines, strict=False)
     different = next((at for at, (line, wanted) in enumerate(pairs) if line != wanted), None)
     rows = [f"{first + at + 1:>6} | {line}" for at, line in enumerate(shown)]
     if different is not None:
         rows[different] = f">{rows[different][1:]}"
-        rows.insert(different + 1, f"  here old_string has: {sought[different]}")
+        rows.insert(different + 1, f"  old_string has here: {old_lines[different]}")
     return "\n".join(rows)

@@ -1,13 +1,8 @@
-"""Transcripts read back: which sessions there were, and what was said in one, as conversations that can go on.
+"""The transcript of a session at the prompt: write it, list earlier sessions, and load one to resume it.
 
-A line that was cut off is passed over. What a killed session left open is closed: a tool call without an answer is
-answered as interrupted; words of the user's without an answer stay and are gone on from.
-
-The transcript of a session at the prompt: what is said, and to whom, one JSON line each, appended as it happens.
-
-A killed session leaves at most its last line unfinished. ``recall`` reads a transcript back. Thoughts of the model
-are not kept, as only the model that thought them can use them, and no key is: neither that of the model's service
-nor a text shaped like one.
+A transcript has one JSON line for each message, appended immediately, so a killed session loses at most its last line.
+Thoughts of the model are not saved, because only that model can use them, and neither are keys. On loading, a tool
+call without an answer is answered as interrupted.
 """
 
 import contextlib
@@ -32,9 +27,9 @@ from cdd_agent.model.conversation import (
     JSON,
     AssistantMessage,
     Conversation,
-    Keep,
     Message,
     Opaque,
+    RecordMessage,
     Text,
     ToolCall,
     ToolResult,
@@ -42,149 +37,154 @@ from cdd_agent.model.conversation import (
     decode_message,
     draw_token,
     encode_messages,
-    sendable,
+    replace_surrogates,
 )
 from cdd_agent.model.recording import as_json
-from cdd_agent.model.secret import hidden
+from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import Log, read_ordinary
 
 SCHEMA = 1
-"""The number of the file's form; a file with a greater one is refused."""
+"""The schema of the file; a file with a greater number is refused."""
 
 FILE = "transcript.jsonl"
 
 
-class Begun(msgspec.Struct, kw_only=True, tag_field="kind", tag="begun"):
-    """The first line."""
+class SessionStarted(msgspec.Struct, kw_only=True, tag_field="kind", tag="begun"):
+    """The first line of a transcript."""
 
     schema: int
     time: str
 
 
-class Opened(msgspec.Struct, kw_only=True, tag_field="kind", tag="opened"):
-    """A conversation begins, in place of an earlier one of this agent about this ticket."""
+class ConversationStarted(msgspec.Struct, kw_only=True, tag_field="kind", tag="opened"):
+    """The start of a conversation, which replaces an earlier one of this agent about this ticket."""
 
     agent: str
     ticket: str
     model: str
-    """Who answers."""
     token: str
-    """Of the marks in it; names the conversation in the lines that follow."""
+    """The token of its marks, which identifies the conversation in later lines."""
 
 
-class Said(msgspec.Struct, kw_only=True, tag_field="kind", tag="said"):
+class MessageAdded(msgspec.Struct, kw_only=True, tag_field="kind", tag="said"):
     """One message of a conversation."""
 
     token: str
     message: dict[str, object]
-    """As it is sent."""
+    """The message in the form that is sent to the model."""
 
 
-class Turned(msgspec.Struct, kw_only=True, tag_field="kind", tag="turned"):
-    """An agent listens from here on."""
+class AgentSwitched(msgspec.Struct, kw_only=True, tag_field="kind", tag="turned"):
+    """A switch of the prompt to another agent."""
 
     agent: str
     ticket: str
     time: str
 
 
-class Typed(msgspec.Struct, kw_only=True, tag_field="kind", tag="typed"):
-    """What the user said to the agent that listens."""
+class UserInput(msgspec.Struct, kw_only=True, tag_field="kind", tag="typed"):
+    """A text that the user sent to the current agent."""
 
     text: str
 
 
-class Continued(msgspec.Struct, kw_only=True, tag_field="kind", tag="continued"):
-    """All conversations of an earlier session have been taken over."""
+class SessionContinued(msgspec.Struct, kw_only=True, tag_field="kind", tag="continued"):
+    """The conversations of an earlier session were copied into this one."""
 
     session: str
 
 
-Line = Begun | Opened | Said | Turned | Typed | Continued
+Line = SessionStarted | ConversationStarted | MessageAdded | AgentSwitched | UserInput | SessionContinued
 
 
 def sessions_folder(project: Path) -> Path:
-    """Where the sessions of ``project`` are kept, each in a folder of its own; neither it nor ``.cdd`` is made."""
+    """Return the folder that contains one folder for each session of ``project``."""
     return project / ".cdd" / "sessions"
 
 
 class Transcript:
-    """Keeps what is said in one session; its file is made with the first line, and held for as long as it is open.
+    """The transcript of the current session, whose file is created with its first line and locked until it is closed.
 
-    What cannot be written is told once, and never ends the session.
+    A write error is reported once and never ends the session.
     """
 
     def __init__(self, project: Path, *, clock: Clock, tell: Emit) -> None:
-        """Nothing is made yet; ``tell`` hears once if something could not be kept."""
+        """Prepare a transcript; ``tell`` gets a notice if it cannot be written."""
         self.id = ""
-        """Of the session; empty until there is something to keep."""
+        """The id of the session; empty until the first line is written."""
         self._project = project
         self._clock = clock
         self._tell = tell
         self._log: Log | None = None
         self._is_whole = True
 
-    def turn_to(self, agent: str, *, ticket: str) -> None:
-        """From here on ``agent`` listens."""
-        self._write(Turned(agent=agent, ticket=ticket, time=self._clock.now()))
+    def switch_agent(self, agent: str, *, ticket: str) -> None:
+        """Record that the prompt now belongs to ``agent``."""
+        self._write(AgentSwitched(agent=agent, ticket=ticket, time=self._clock.now()))
 
-    def typed(self, words: str) -> None:
-        """The user said ``words`` to the agent that listens."""
-        self._write(Typed(text=_kept(words)))
+    def record_input(self, words: str) -> None:
+        """Record a text that the user sent to the current agent."""
+        self._write(UserInput(text=_clean(words)))
 
-    def keeper(self, agent: str, *, ticket: str, model: Callable[[], str], token: str, is_begun: bool = False) -> Keep:
-        """Takes the messages of a conversation; the first of a new one puts it in the place of an earlier one.
+    def make_recorder(
+        self, agent: str, *, ticket: str, model: Callable[[], str], token: str, is_begun: bool = False
+    ) -> RecordMessage:
+        """Return a function that records the messages of a conversation.
 
-        ``is_begun``: what it has already is, or will be, put there by ``copy``.
+        The first message of a new conversation replaces an earlier one. ``is_begun``: ``copy_conversation`` records
+        the start.
         """
 
-        def keep(message: Message) -> None:
+        def record(message: Message) -> None:
             nonlocal is_begun
             if not is_begun:
                 is_begun = True
-                self._write(Opened(agent=agent, ticket=ticket, model=model(), token=token))
-            self._say(token, message)
+                self._write(ConversationStarted(agent=agent, ticket=ticket, model=model(), token=token))
+            self._append_message(token, message)
 
-        return keep
+        return record
 
-    def copy(self, conversation: Conversation, agent: str, *, ticket: str, model: str) -> None:
-        """``conversation``, with the messages that it has, in the place of an earlier one."""
-        self._write(Opened(agent=agent, ticket=ticket, model=model, token=conversation.token))
+    def copy_conversation(self, conversation: Conversation, agent: str, *, ticket: str, model: str) -> None:
+        """Record a conversation with all its messages; it replaces an earlier one."""
+        self._write(ConversationStarted(agent=agent, ticket=ticket, model=model, token=conversation.token))
         for message in conversation.messages:
-            self._say(conversation.token, message)
+            self._append_message(conversation.token, message)
 
-    def continued(self, session: str) -> None:
-        """All that ``session`` held is in here."""
-        self._write(Continued(session=session))
+    def record_continuation(self, session: str) -> None:
+        """Record that the conversations of ``session`` were copied into this one."""
+        self._write(SessionContinued(session=session))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close and unlock the file."""
         if self._log is not None:
             self._log.close()
             self._log = None
 
-    def _say(self, token: str, message: Message) -> None:
-        """Append one message, if anything of it is to be kept."""
+    def _append_message(self, token: str, message: Message) -> None:
         for encoded in encode_messages([message]):
             content = encoded["content"]
             blocks = [block for block in content if _is_plain(block)] if isinstance(content, list) else []
             if blocks:
-                self._write(Said(token=token, message={"role": encoded["role"], "content": _without_keys(blocks)}))
+                self._write(
+                    MessageAdded(token=token, message={"role": encoded["role"], "content": _clean_values(blocks)})
+                )
 
     def _write(self, line: Line) -> None:
-        """Append ``line``; the first one begins the file."""
         try:
             if self._log is None:
-                self._begin()
+                self._create()
             why = None if self._log is None else self._log.append(msgspec.json.encode(line) + b"\n")
         except OSError as error:
             why = error.strerror or str(error)
         if why is not None and self._is_whole:
             self._is_whole = False
-            self._tell(Notice(text=f"What is said from here on may not be there for /resume ({why})."))
+            self._tell(
+                Notice(
+                    text=f"The transcript cannot be written ({why}). /resume may not restore this session completely."
+                )
+            )
 
-    def _begin(self) -> None:
-        """Make the session's folder and file, and hold the file: others pass over a session that is open."""
+    def _create(self) -> None:
         time = self._clock.now()
         digits = "".join(filter(str.isdigit, time))
         folder = sessions_folder(self._project)
@@ -195,200 +195,199 @@ class Transcript:
                 (folder / name).mkdir(parents=True, mode=0o700)
                 self.id = name
         self._log = Log(folder / self.id / FILE)
-        with contextlib.suppress(OSError):  # a disk without locks
+        # The lock hides an open session from other processes; some file systems have none.
+        with contextlib.suppress(OSError):
             fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._log.append(msgspec.json.encode(Begun(schema=SCHEMA, time=time)) + b"\n")
+        self._log.append(msgspec.json.encode(SessionStarted(schema=SCHEMA, time=time)) + b"\n")
 
 
 def _is_plain(block: JSON) -> bool:
-    """Whether a block is one that any model can be given again."""
+    # Other blocks, such as thoughts, go back only to the model that wrote them.
     return isinstance(block, dict) and block.get("type") in {"text", "tool_use", "tool_result"}
 
 
-def _without_keys(value: JSON) -> JSON:
-    """``value`` with its texts as they may be kept."""
+def _clean_values(value: JSON) -> JSON:
     match value:
         case str():
-            return _kept(value)
+            return _clean(value)
         case list():
-            return [_without_keys(item) for item in value]
+            return [_clean_values(item) for item in value]
         case dict():
-            return {_kept(key): _without_keys(item) for key, item in value.items()}
+            return {_clean(key): _clean_values(item) for key, item in value.items()}
         case _:
             return value
 
 
-def _kept(text: str) -> str:
-    """``text`` as it may be kept: a key in it is hidden, half a character is none."""
-    return hidden(sendable(text))
+def _clean(text: str) -> str:
+    """Remove keys and lone surrogates."""
+    return redact_keys(replace_surrogates(text))
 
 
-MOST_KEPT = 50
-"""Sessions; the oldest go first."""
-
-LIMIT_BYTES = 64_000_000
-"""Of one transcript."""
-
-MOST_FIRST_WORDS = 60
-"""Characters by which a session is recognized."""
+MAX_SESSIONS = 50
+"""Number of saved sessions; the oldest are removed first."""
+MAX_TRANSCRIPT_BYTES = 64_000_000
+MAX_FIRST_WORDS = 60
+"""Characters of the first input that are shown in the list."""
 
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z]{3}")
 _TOKEN = re.compile(r"[a-z]{6}")
-_TALKING = frozenset({"socrates", "planner"})
-"""Agents whose conversations are kept."""
-_BEGINNING = b'{"kind":"'
-"""Of every line; one that has it and does not end was cut off."""
+_CONVERSING_AGENTS = frozenset({"socrates", "planner"})
+# A line with this prefix that is not valid JSON was cut off when the session was killed.
+_PREFIX = b'{"kind":"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class SavedConversation:
     """A conversation of an earlier session."""
 
     agent: str
     ticket: str
     model: str
-    """Who answered."""
     token: str
-    """Of the marks in it."""
+    """The token of its marks."""
     messages: tuple[Message, ...]
-    """As they can be sent again."""
+    """The messages, repaired so that they can be sent again."""
     typed: str = ""
-    """What the user said to the agent last."""
+    """The last text that the user sent to the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class EarlierSession:
     """An earlier session."""
 
     id: str
     agent: str
-    """Who listened last: ``socrates``, ``planner``, ``executor``."""
+    """The last agent at the prompt: ``socrates``, ``planner``, ``executor``."""
     ticket: str
     time: str
-    """When that began, UTC."""
-    talks: tuple[Talk, ...]
+    """The UTC time of the switch to that agent."""
+    conversations: tuple[SavedConversation, ...]
     first_words: str = ""
-    """What the user said first, in one line."""
+    """The first input of the user, in one line."""
     continues: tuple[str, ...] = ()
-    """The sessions that it took over."""
+    """The sessions that were copied into it."""
 
 
-def earlier_sessions(project: Path, *, present: str = "") -> tuple[Earlier, ...]:
-    """The sessions that can be resumed, the last one first, without their conversations.
+def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, ...]:
+    """Return the sessions that can be resumed, latest first, without their conversations.
 
-    Without the ``present`` one, those that are open in another terminal, those that a later one took over, and those
-    that cannot be read.
+    Excluded are the ``present`` one, sessions open in another terminal, those copied into a later one, and unreadable
+    ones.
     """
-    found = []
-    for name in sorted(_names(project), reverse=True):
-        if name != present and not _is_open(_path(project, name)):
+    sessions = []
+    for name in sorted(_list_names(project), reverse=True):
+        if name != present and not _is_open(_transcript_path(project, name)):
             with contextlib.suppress(UsageError, OSError):
-                found.append(_outline(_path(project, name)))
-    taken_over = {name for session in found for name in session.continues}
-    return tuple(session for session in found if session.agent and session.id not in taken_over)
+                sessions.append(_read_outline(_transcript_path(project, name)))
+    copied = {name for session in sessions for name in session.continues}
+    return tuple(session for session in sessions if session.agent and session.id not in copied)
 
 
-def last_session(project: Path, *, present: str = "") -> Earlier:
-    """The session to resume if none is named, with its conversations.
+def load_last_session(project: Path, *, present: str = "") -> EarlierSession:
+    """Return the latest session that can be resumed, with its conversations.
 
-    Raises ``UsageError`` if there is none, and what ``load`` raises if a later one than that cannot be read.
+    Raises ``UsageError`` if there is none, and what ``load_session`` raises if a later one cannot be read.
     """
-    known = earlier_sessions(project, present=present)
-    later = {name for name in _names(project) if not known or name > known[0].id} - {present}
+    known = list_sessions(project, present=present)
+    later = {name for name in _list_names(project) if not known or name > known[0].id} - {present}
     for name in sorted(later, reverse=True):
-        if not _is_open(_path(project, name)) and _path(project, name).exists():
-            load(project, name)
+        if not _is_open(_transcript_path(project, name)) and _transcript_path(project, name).exists():
+            load_session(project, name)
     if not known:
         raise UsageError(
-            "There is no earlier session to resume.", hint="/spec, /plan or /exec with a ticket begins one"
+            "There is no earlier session to resume.", hint="start one with /spec, /plan or /exec and a ticket"
         )
-    return load(project, known[0].id)
+    return load_session(project, known[0].id)
 
 
-def load(project: Path, name: str, *, present: str = "") -> Earlier:
-    """The session ``name`` with its conversations.
+def load_session(project: Path, name: str, *, present: str = "") -> EarlierSession:
+    """Return the session ``name`` with its conversations.
 
-    Raises ``UsageError`` if there is none, it is open in another terminal, it was not written by this program for
-    this user, it is newer than this program or damaged; nothing is changed.
+    Raises ``UsageError`` if it does not exist, is open in another terminal, may come from somebody else, has a newer
+    schema, or is damaged. Nothing is changed.
     """
-    path = _path(project, name)
-    if name not in _names(project):
-        known = [session.id for session in earlier_sessions(project, present=present)]
+    path = _transcript_path(project, name)
+    if name not in _list_names(project):
+        known = [session.id for session in list_sessions(project, present=present)]
         near = get_close_matches(name, known, n=1, cutoff=0.3) or known[:1]
-        hint = f"did you mean /resume {near[0]}" if near else "there is none to resume yet; /spec begins one"
+        hint = f"did you mean /resume {near[0]}" if near else "there are no sessions yet; start one with /spec"
         raise UsageError(f"There is no session {name}.", hint=hint)
     if name == present:
-        raise UsageError(f"The session {name} is this one.", hint="go on in it; /back returns to the agent before")
+        raise UsageError(
+            f"The session {name} is the current one.", hint="continue here; /back returns to the previous agent"
+        )
     if _is_open(path):
         raise UsageError(
-            f"The session {name} is open in another terminal.", hint="go on there, or leave it there first: /exit"
+            f"The session {name} is open in another terminal.", hint="continue there, or close it there with /exit"
         )
     try:
         return _read(path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"see what it is: ls -l {path}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"inspect the file: ls -l {path}") from error
 
 
-def prune(project: Path, *, present: str = "") -> None:
-    """Remove the oldest sessions beyond ``MOST_KEPT``; never one that is open, and no file that is not ours."""
-    for name in sorted(_names(project))[:-MOST_KEPT]:
-        path = _path(project, name)
+def prune_sessions(project: Path, *, present: str = "") -> None:
+    """Remove the oldest sessions beyond ``MAX_SESSIONS``, except open ones and folders with other files."""
+    for name in sorted(_list_names(project))[:-MAX_SESSIONS]:
+        path = _transcript_path(project, name)
         if name != present and not _is_open(path):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
 
 
-def mended(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """``messages`` as a conversation that can be sent: every tool call is answered, and nothing else is."""
-    whole: list[Message] = []
-    asked: tuple[str, ...] = ()
+def repair_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return ``messages`` as a valid conversation: every tool call is answered, and nothing else is."""
+    repaired: list[Message] = []
+    open_calls: tuple[str, ...] = ()
     for message in messages:
         match message:
             case UserMessage(content=content):
                 words = tuple(block for block in content if isinstance(block, Text) and block.text.strip())
-                given = {block.tool_use_id: block for block in content if isinstance(block, ToolResult)}
-                answers = tuple(given.get(call_id, _interrupted(call_id)) for call_id in asked)
+                results = {block.tool_use_id: block for block in content if isinstance(block, ToolResult)}
+                answers = tuple(results.get(call_id, _make_interrupted(call_id)) for call_id in open_calls)
                 if answers or words:
-                    whole.append(UserMessage(content=(*answers, *words)))
-                asked = ()
-            case AssistantMessage(content=blocks) if whole:
-                if asked:
-                    whole.append(UserMessage(content=tuple(map(_interrupted, asked))))
-                whole.append(message)
-                asked = tuple(block.id for block in blocks if isinstance(block, ToolCall))
-    if asked:
-        whole.append(UserMessage(content=tuple(map(_interrupted, asked))))
-    return tuple(whole)
+                    repaired.append(UserMessage(content=(*answers, *words)))
+                open_calls = ()
+            case AssistantMessage(content=blocks) if repaired:
+                if open_calls:
+                    repaired.append(UserMessage(content=tuple(map(_make_interrupted, open_calls))))
+                repaired.append(message)
+                open_calls = tuple(block.id for block in blocks if isinstance(block, ToolCall))
+    if open_calls:
+        repaired.append(UserMessage(content=tuple(map(_make_interrupted, open_calls))))
+    return tuple(repaired)
 
 
-def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """``messages`` as any model may be given them: without blocks that go back only to the model they came from."""
+def _make_interrupted(call_id: str) -> ToolResult:
+    return ToolResult(tool_use_id=call_id, content=INTERRUPTED, is_error=True)
+
+
+def remove_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return ``messages`` without the blocks that only the model which wrote them accepts."""
     plain: list[Message] = []
     for message in messages:
         match message:
             case AssistantMessage(content=content):
-                kept = tuple(block for block in content if not isinstance(block, Opaque))
-                plain += [AssistantMessage(content=kept)] if kept else []
+                blocks = tuple(block for block in content if not isinstance(block, Opaque))
+                plain += [AssistantMessage(content=blocks)] if blocks else []
             case UserMessage():
                 plain.append(message)
     return tuple(plain)
 
 
-def _doubt(line: Line) -> str | None:
-    """Why nothing can be gone on with by ``line``; None if it can."""
+def _find_defect(line: Line) -> str | None:
     match line:
-        case Opened(token=token) if not _TOKEN.fullmatch(token):
-            return "its token is none"
-        case Opened(agent=agent) if agent not in _TALKING:
-            return "no agent of that name has conversations"
-        case Turned(time=time) if not _is_time(time):
-            return "its time is none"
+        case ConversationStarted(token=token) if not _TOKEN.fullmatch(token):
+            return "the token is invalid"
+        case ConversationStarted(agent=agent) if agent not in _CONVERSING_AGENTS:
+            return "the agent is unknown"
+        case AgentSwitched(time=time) if not _is_time(time):
+            return "the time is invalid"
     return None
 
 
 def _is_time(text: str) -> bool:
-    """Whether ``text`` is a time that can be told in that of any place."""
     try:
         datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
@@ -396,13 +395,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _interrupted(call_id: str) -> ToolResult:
-    """The answer to a call that never had one."""
-    return ToolResult(tool_use_id=call_id, content=INTERRUPTED, is_error=True)
-
-
-def _names(project: Path) -> set[str]:
-    """The sessions that have a folder; none if these cannot be listed."""
+def _list_names(project: Path) -> set[str]:
     try:
         with os.scandir(sessions_folder(project)) as entries:
             return {entry.name for entry in entries if _ID.fullmatch(entry.name) and not entry.is_symlink()}
@@ -410,12 +403,12 @@ def _names(project: Path) -> set[str]:
         return set()
 
 
-def _path(project: Path, name: str) -> Path:
+def _transcript_path(project: Path, name: str) -> Path:
     return sessions_folder(project) / name / FILE
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a process that lives writes the transcript."""
+    # A live process holds the lock.
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -431,122 +424,112 @@ def _is_open(path: Path) -> bool:
     return False
 
 
-def _outline(path: Path) -> Earlier:
-    """The session without its conversations."""
-    about = os.stat(path, follow_symlinks=False)
-    return _outline_of(path, (about.st_mtime_ns, about.st_size))
+def _read_outline(path: Path) -> EarlierSession:
+    status = os.stat(path, follow_symlinks=False)
+    return _read_outline_cached(path, (status.st_mtime_ns, status.st_size))
 
 
-@lru_cache(maxsize=4 * MOST_KEPT)
-def _outline_of(path: Path, _state: tuple[int, int]) -> Earlier:
-    """The same, read once for each state of the file."""
-    return replace(_read(path, with_messages=False), talks=())
+@lru_cache(maxsize=4 * MAX_SESSIONS)
+def _read_outline_cached(path: Path, _state: tuple[int, int]) -> EarlierSession:
+    return replace(_read(path, with_messages=False), conversations=())
 
 
-def _read(path: Path, *, with_messages: bool = True) -> Earlier:
-    """The session in a transcript; raises ``UsageError``, and ``OSError`` if it is no file of ours."""
-    _require_ours(path)
-    content = read_ordinary(path, limit_bytes=LIMIT_BYTES)
-    reading = _Reading(path, with_messages=with_messages)
+def _read(path: Path, *, with_messages: bool = True) -> EarlierSession:
+    status = os.stat(path, follow_symlinks=False)
+    # A repository may bring a file with this name.
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise UsageError(
+            f"{path} is accessible to others, which cdd's sessions never are. It may have come with the project.",
+            hint=f"if it is yours, run chmod 600 {path} and try again; otherwise remove it",
+        )
+    content = read_ordinary(path, limit_bytes=MAX_TRANSCRIPT_BYTES)
+    reader = _TranscriptReader(path, with_messages=with_messages)
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
-            reading.take(line, number)
-    return reading.session()
+            reader.read_line(line, number)
+    return reader.build_session()
 
 
-def _require_ours(path: Path) -> None:
-    """Raise ``UsageError`` for a file that another could have written: a repository may bring one of this name."""
-    about = os.stat(path, follow_symlinks=False)
-    if about.st_uid != os.geteuid() or about.st_mode & 0o077:
-        raise UsageError(
-            f"{path} is open to others, as no session of cdd's is: it may have come with the project.",
-            hint="if it is yours, close it to them: chmod 600, and name it again; else remove it",
-        )
-
-
-class _Reading:
-    """The lines of one transcript put together."""
-
+class _TranscriptReader:
     def __init__(self, path: Path, *, with_messages: bool) -> None:
         self._path = path
         self._with_messages = with_messages
-        self._talks: dict[str, tuple[Opened, list[Message]]] = {}
-        """Token -> how the conversation began, and its messages."""
-        self._turned = Turned(agent="", ticket="", time="")
+        self._conversations: dict[str, tuple[ConversationStarted, list[Message]]] = {}
+        """Token -> the start of the conversation, and its messages."""
+        self._switch = AgentSwitched(agent="", ticket="", time="")
         self._typed: dict[tuple[str, str], str] = {}
         self._first = ""
         self._continues: list[str] = []
 
-    def take(self, line: bytes, number: int) -> None:
-        """Take one line in; one that was cut off is passed over."""
+    def read_line(self, line: bytes, number: int) -> None:
+        """Read one line; ignore it if it was cut off."""
         try:
             read: Line = msgspec.json.decode(line, type=Line)
         except msgspec.ValidationError as error:
-            raise self._damaged(number, str(error)) from error
+            raise self._make_error(number, str(error)) from error
         except (msgspec.DecodeError, RecursionError) as error:
-            if line.startswith(_BEGINNING) or _BEGINNING.startswith(line):
+            if line.startswith(_PREFIX) or _PREFIX.startswith(line):
                 return
-            raise self._damaged(number, "it is no JSON") from error
-        doubt = _doubt(read)
-        if doubt is not None:
-            raise self._damaged(number, doubt)
+            raise self._make_error(number, "it is not JSON") from error
+        defect = _find_defect(read)
+        if defect is not None:
+            raise self._make_error(number, defect)
         match read:
-            case Begun(schema=schema) if schema > SCHEMA:
+            case SessionStarted(schema=schema) if schema > SCHEMA:
                 raise UsageError(
-                    f"{self._path} was written by a newer cdd: schema {schema}, and this one reads {SCHEMA}.",
-                    hint=f"resume it with that version, or {self._without()}",
+                    f"{self._path} was written by a newer cdd: it has schema {schema}, this version reads {SCHEMA}.",
+                    hint=f"resume it with that version, or {self._alternative}",
                 )
-            case Opened(token=token):
-                self._talks.pop(token, None)  # so that the one that began last is the last one
-                self._talks[token] = (read, [])
-            case Said(token=token, message=message):
-                if self._with_messages and token in self._talks:
-                    self._talks[token][1].append(self._message(message, number))
-            case Turned():
-                self._turned = read
-            case Typed(text=text):
-                self._typed[self._turned.agent, self._turned.ticket] = text
+            case ConversationStarted(token=token):
+                self._conversations.pop(token, None)  # The dictionary is ordered by the latest start.
+                self._conversations[token] = (read, [])
+            case MessageAdded(token=token, message=message):
+                if self._with_messages and token in self._conversations:
+                    self._conversations[token][1].append(self._decode(message, number))
+            case AgentSwitched():
+                self._switch = read
+            case UserInput(text=text):
+                self._typed[self._switch.agent, self._switch.ticket] = text
                 self._first = self._first or text
-            case Continued(session=session):
+            case SessionContinued(session=session):
                 self._continues.append(session)
 
-    def session(self) -> Earlier:
-        """What the lines came to."""
-        last = {(opened.agent, opened.ticket): (opened, messages) for opened, messages in self._talks.values()}
+    def build_session(self) -> EarlierSession:
+        last = {(opened.agent, opened.ticket): (opened, messages) for opened, messages in self._conversations.values()}
         talks = (
-            Talk(
+            SavedConversation(
                 agent=opened.agent,
                 ticket=opened.ticket,
                 model=opened.model,
                 token=opened.token,
-                messages=mended(messages),
+                messages=repair_messages(messages),
                 typed=self._typed.get((opened.agent, opened.ticket), ""),
             )
             for opened, messages in last.values()
         )
         words = " ".join(self._first.split())
-        return Earlier(
+        return EarlierSession(
             id=self._path.parent.name,
-            agent=self._turned.agent,
-            ticket=self._turned.ticket,
-            time=self._turned.time,
-            talks=tuple(talk for talk in talks if talk.messages),
-            first_words=words if len(words) <= MOST_FIRST_WORDS else f"{words[: MOST_FIRST_WORDS - 3]}...",
+            agent=self._switch.agent,
+            ticket=self._switch.ticket,
+            time=self._switch.time,
+            conversations=tuple(talk for talk in talks if talk.messages),
+            first_words=words if len(words) <= MAX_FIRST_WORDS else f"{words[: MAX_FIRST_WORDS - 3]}...",
             continues=tuple(self._continues),
         )
 
-    def _message(self, message: dict[str, object], number: int) -> Message:
+    def _decode(self, message: dict[str, object], number: int) -> Message:
         try:
             return decode_message(as_json(message, "message"))
         except ValueError as error:
-            raise self._damaged(number, str(error)) from error
+            raise self._make_error(number, str(error)) from error
 
-    def _damaged(self, number: int, why: str) -> UsageError:
+    def _make_error(self, number: int, why: str) -> UsageError:
         return UsageError(
             f"The session in {self._path} is damaged, line {number}: {why}.",
-            hint=f"nothing of it was changed; {self._without()}",
+            hint=f"it was not changed; {self._alternative}",
         )
 
-    def _without(self) -> str:
-        """What to do without this session."""
-        return f"resume another one by its id, or move this one away: mv {self._path.parent} /tmp"
+    @property
+    def _alternative(self) -> str:
+        return f"resume another session by its id, or move this one away: mv {self._path.parent} /tmp"

@@ -1,9 +1,9 @@
-"""A tool: what the model is told of it and what it does, its input checked before and its errors told as answers.
+"""A tool of an agent: its specification for the model, and the function that runs it.
 
-No answer holds a text shaped like a key, whatever the tool: a command or a failing test can print one too.
-
-The input of a tool is a frozen dataclass, its fields described with ``Annotated[str, msgspec.Meta(...)]``; a field may
-be a list of records as flat as that.
+The input of a tool is a frozen dataclass, whose fields are described with ``Annotated[str, msgspec.Meta(...)]``; a
+field may be a list of equally flat records. Input is validated before the function runs, and errors are returned to
+the model as text. Texts shaped like keys are masked in every output, because a command or a failing test can print
+one.
 """
 
 import dataclasses
@@ -21,33 +21,33 @@ from cdd_agent.untrusted.keys import mask
 
 T = TypeVar("T")
 
-_SHOWN = 60
-"""Characters of a key that is not known."""
+_MAX_SHOWN = 60
+"""Characters of an unknown field in an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutput:
-    """What a tool answers the model."""
+    """The answer of a tool to the model."""
 
     text: str
     is_error: bool = False
     ends_run: bool = False
-    """Whether the agent's run is over once all calls of this turn are answered."""
+    """Whether the agent's run ends after all calls of this turn are answered."""
     exact: bool = False
-    """Whether the text is to be copied back, so that characters which cannot be seen have to stay in it."""
+    """Whether the model copies the text back, which requires invisible characters to stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool ready to be called; neither function raises, except that ``run`` lets ``KeyboardInterrupt`` pass."""
+    """A tool whose functions do not raise, except that ``run`` may raise ``KeyboardInterrupt``."""
 
     spec: ToolSpec
     run: Callable[[Mapping[str, JSON]], ToolOutput]
     subject: Callable[[Mapping[str, JSON]], str]
-    """What a call works on, in a few words; empty if its input is not valid."""
+    """Returns the subject of a call in a few words, or an empty text if its input is not valid."""
 
 
-def define(
+def define_tool(
     name: str,
     description: str,
     *,
@@ -55,21 +55,21 @@ def define(
     run: Callable[[T], ToolOutput],
     subject: Callable[[T], str],
 ) -> Tool:
-    """A tool whose input is checked against the dataclass ``inputs`` before ``run`` sees it."""
-    schema = _schema(inputs)
+    """Return a tool whose input is validated against the dataclass ``inputs`` before ``run`` gets it."""
+    schema = _build_schema(inputs)
 
     def run_checked(fields: Mapping[str, JSON]) -> ToolOutput:
         try:
             checked = read_input(fields, inputs)
         except UsageError as error:
-            return _failed(f"{name} was not run: {error.happened} ({error.hint})")
+            return _make_error(f"{name} was not run: {error.happened} ({error.hint})")
         try:
             output = run(checked)
         except CddError as error:
-            return _failed(f"{error.happened} ({error.hint})")
-        except Exception as error:  # noqa: BLE001 - a defect of one tool is told to the model, not the end of its run
-            return _failed(f"{name} failed: {type(error).__name__}: {error}")
-        return dataclasses.replace(output, text=_shown(output.text))
+            return _make_error(f"{error.happened} ({error.hint})")
+        except Exception as error:  # noqa: BLE001 - a defect of one tool must not end the agent's run
+            return _make_error(f"{name} failed: {type(error).__name__}: {error}")
+        return dataclasses.replace(output, text=_clean(output.text))
 
     def subject_checked(fields: Mapping[str, JSON]) -> str:
         try:
@@ -85,59 +85,57 @@ def define(
 
 
 def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:
-    """``fields`` as the dataclass ``inputs``.
+    """Convert ``fields`` to the dataclass ``inputs``.
 
-    Raises ``UsageError`` naming the place and what is expected there: wrong types, missing and unknown keys, text
-    that no file could hold.
+    Raises ``UsageError``, with the path of the field, for wrong types, missing and unknown keys, and lone surrogates.
     """
-    schema = _schema(inputs)
+    schema = _build_schema(inputs)
     expected = f"it takes {msgspec.json.encode(schema).decode()}"
     known = schema["properties"]
     assert isinstance(known, dict)
     for key in fields:
         if key not in known:
-            near = get_close_matches(key[:_SHOWN], known, n=1)
-            meant = f", did you mean `{near[0]}`?" if near else ""
-            raise UsageError(f"Object has no field `{key[:_SHOWN]}`{meant}", hint=expected)
+            near = get_close_matches(key[:_MAX_SHOWN], known, n=1)
+            suggestion = f", did you mean `{near[0]}`?" if near else ""
+            raise UsageError(f"Object has no field `{key[:_MAX_SHOWN]}`{suggestion}", hint=expected)
     try:
         msgspec.json.encode(dict(fields))
         return msgspec.convert(dict(fields), inputs)
     except msgspec.ValidationError as error:
         raise UsageError(str(error), hint=expected) from error
     except UnicodeEncodeError as error:
-        raise UsageError("Half a character (a lone surrogate) is in the text", hint=expected) from error
+        raise UsageError("The text contains a lone surrogate (half of a character)", hint=expected) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"The input cannot be read: {error}", hint=expected) from error
 
 
-def _failed(text: str) -> ToolOutput:
-    """An answer that says what went wrong."""
-    return ToolOutput(text=_shown(text), is_error=True)
+def _make_error(text: str) -> ToolOutput:
+    return ToolOutput(text=_clean(text), is_error=True)
 
 
-def _shown(text: str) -> str:
-    """``text`` as it may be sent: its keys masked, a byte of a file that is not UTF-8 written ``\\xNN``."""
-    shown = re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", mask(text).text)
-    return shown.encode("utf-8", "backslashreplace").decode()
+def _clean(text: str) -> str:
+    # Bytes that are not UTF-8 arrive as surrogates and are shown as ``\xNN``.
+    printable = re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", mask(text).text)
+    return printable.encode("utf-8", "backslashreplace").decode()
 
 
-def _schema(inputs: type) -> dict[str, JSON]:
-    """The JSON Schema of a dataclass: an object with these properties and no other, the records in it likewise."""
+def _build_schema(inputs: type) -> dict[str, JSON]:
+    """Return the JSON Schema of a dataclass, without references and additional properties."""
     _, components = msgspec.json.schema_components((inputs,), ref_template="{name}")
-    written: dict[str, JSON] = msgspec.json.decode(msgspec.json.encode(components))
+    definitions: dict[str, JSON] = msgspec.json.decode(msgspec.json.encode(components))
 
-    def inlined(part: JSON) -> JSON:
+    def inline(part: JSON) -> JSON:
         if isinstance(part, list):
-            return [inlined(value) for value in part]
+            return [inline(value) for value in part]
         if not isinstance(part, dict):
             return part
         name = part.get("$ref")
-        return record(name) if isinstance(name, str) else {key: inlined(value) for key, value in part.items()}
+        return record(name) if isinstance(name, str) else {key: inline(value) for key, value in part.items()}
 
     def record(name: str) -> dict[str, JSON]:
-        described = written[name]
-        assert isinstance(described, dict)
-        kept = {key: inlined(value) for key, value in described.items() if key not in ("title", "description")}
-        return kept | {"additionalProperties": False}
+        definition = definitions[name]
+        assert isinstance(definition, dict)
+        schema = {key: inline(value) for key, value in definition.items() if key not in ("title", "description")}
+        return schema | {"additionalProperties": False}
 
     return record(inputs.__name__)

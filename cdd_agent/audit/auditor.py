@@ -1,6 +1,7 @@
-"""The audit itself: every handoff of a range, its claims held against the history and against tests run anew.
+"""Audit the handoffs of a range of commits.
 
-What can be said of a handoff without running anything: whether note, commit and the phases before agree. Pure.
+The first functions check a handoff without running anything: whether note, commit and earlier phases agree. They are
+pure. ``Auditor`` adds the recorded reports and the tests that it runs again.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,224 +10,212 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.audit.handoffs import (
-    Audited,
+    AuditedCommit,
+    AuditedHandoff,
     Chain,
     Claim,
-    Commit,
-    Handed,
+    PlacedHandoff,
+    Placement,
     Span,
-    Standing,
-    chains,
-    false,
-    look_up,
-    place,
+    build_chains,
+    confirm,
+    find_commit,
+    find_report,
+    leave_open,
+    place_handoffs,
     read_span,
-    recorded,
-    true,
-    unknown,
+    refute,
 )
-from cdd_agent.audit.reruns import Trials
+from cdd_agent.audit.reruns import RerunClaims
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
-from cdd_agent.git.notes import REF, REPAIR, NotesDamaged, tip
-from cdd_agent.git.notes_history import Note, read_notes, shallow_at
+from cdd_agent.git.notes import REF, REPAIR_COMMAND, NotesDamaged, read_tip
+from cdd_agent.git.notes_history import Note, read_notes, read_shallow_commits
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 
-LookUp: TypeAlias = Callable[[str], Commit | None]
-"""The commit of an id, wherever it is."""
+FindCommit: TypeAlias = Callable[[str], AuditedCommit | None]
+"""Returns the commit with a full id, if it exists."""
 _SHORT = 8
-_REPAIR = "cdd tdd repair-notes shows what can be mended"
 _WITHOUT_RED = ("docs:", "chore:")
-"""Subjects of commits that change no behavior."""
+"""Subjects of commits that do not change behavior."""
+_MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
 
 
-def note_claim(handed: Handed) -> Claim:
-    """Whether the note is there, and fits together."""
-    handoff = handed.handoff
+def check_note(placed: PlacedHandoff) -> Claim:
+    """Check whether the note exists and is consistent."""
+    handoff = placed.handoff
     if handoff is None:
-        if handed.why and not handed.phase:
-            return false("note", handed.why)
-        lost = handed.why or f"The commit has the trailers of {handed.called}, and no note has its handoff"
-        return false("note", f"{lost.rstrip('.')}: {_REPAIR}.")
+        if placed.why and not placed.phase:
+            return refute("note", placed.why)
+        why = placed.why or f"The commit has the trailers of {placed.description}, but no note has its handoff"
+        return refute("note", f"{why.rstrip('.')}. See possible repairs with cdd tdd repair-notes.")
     if handoff.reconstructed:
-        return unknown("note", "It was lost, and made up from the commit's trailers: nothing of the evidence is left.")
-    wrong = " ".join((*_contradictions(handoff), *_contradictions_of_place(handed, handoff)))
-    return false("note", wrong) if wrong else true("note", "What it says fits together.")
+        return leave_open("note", "The note was lost and rebuilt from the commit's trailers, without its evidence.")
+    errors = " ".join((*_find_contradictions(handoff), *_contradictions_with_placement(placed, handoff)))
+    return refute("note", errors) if errors else confirm("note", "The note is consistent.")
 
 
-def _contradictions(handoff: Handoff) -> Iterator[str]:
-    """What in a note speaks against something else in it, a sentence each."""
+def _find_contradictions(handoff: Handoff) -> Iterator[str]:
+    """Describe each contradiction within a note in one sentence."""
     gate = handoff.gate
     if gate is None:
-        yield "It has no gate, and is not marked as reconstructed."
+        yield "It has no gate and is not marked as reconstructed."
         return
     if handoff.seq != sequence(handoff.phase, cycle=handoff.cycle_number):
-        yield f"Its seq is {handoff.seq}, which is not that of {handoff.phase} in cycle {handoff.cycle_number}."
+        yield f"Its seq {handoff.seq} does not fit {handoff.phase} in cycle {handoff.cycle_number}."
     if gate.phase != PHASE_OF[handoff.phase]:
-        yield f"Its phase is {handoff.phase}, and its gate is that of {phase_name(gate.phase)}."
+        yield f"Its phase is {handoff.phase}, but its gate is for {phase_name(gate.phase)}."
     if handoff.phase == "RED" and handoff.test_result == "PASS":
         yield from _contradictions_of_covered(handoff, gate)
-        return
-    if gate.open:
+    elif gate.open:
         yield from _contradictions_of_open(handoff, gate)
-        return
-    if handoff.error is None or handoff.error_details is None or not gate.reasons:
-        yield "Its gate is closed, and it names no error."
-    elif handoff.error != gate.reasons[0]:
-        yield "Its error is not the first reason of its gate."
-    if handoff.test_result is not None:
-        yield f"Its gate is closed, and its result is {handoff.test_result}."
+    else:
+        if handoff.error is None or handoff.error_details is None or not gate.reasons:
+            yield "Its gate is closed, but it names no error."
+        elif handoff.error != gate.reasons[0]:
+            yield "Its error is not the first reason of its gate."
+        if handoff.test_result is not None:
+            yield f"Its gate is closed, but its result is {handoff.test_result}."
 
 
 def _contradictions_of_covered(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
-    """The same where RED's tests passed at once: its gate stays closed, and that is no error."""
+    # If RED's tests pass at once, the gate stays closed, but the phase has not failed.
     if gate.open or not all(reason.startswith("already_green:") for reason in gate.reasons) or not gate.reasons:
-        yield "Its tests passed, and its gate does not say that they passed at once."
+        yield "Its tests passed, but its gate does not say that they passed at once."
     if handoff.error is not None or handoff.error_details is not None:
-        yield "Its tests passed, and it names an error."
+        yield "Its tests passed, but it names an error."
     if handoff.next_phase == "GREEN":
-        yield "Its tests passed at once, and it goes on to GREEN."
+        yield "Its tests passed at once, but its next phase is GREEN."
 
 
 def _contradictions_of_open(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
-    """The same where the gate is open."""
     if handoff.error is not None or handoff.error_details is not None:
-        yield "Its gate is open, and it names an error."
+        yield "Its gate is open, but it names an error."
     expected = {"PLAN": None, "RED": "FAIL"}.get(handoff.phase, "PASS")
     if handoff.test_result != expected:
-        yield f"{handoff.phase} hands over with the result {expected}, and here it is {handoff.test_result}."
+        yield f"{handoff.phase} ends with the result {expected}, but this one ended with {handoff.test_result}."
     if gate.reasons:
-        yield "Its gate is open, and has reasons to be closed."
+        yield "Its gate is open, but has reasons to be closed."
     if handoff.phase == "RED" and handoff.next_phase != "GREEN":
-        yield f"Its tests failed, and it goes on to {handoff.next_phase}."
+        yield f"Its tests failed, but its next phase is {handoff.next_phase}."
 
 
-def _contradictions_of_place(handed: Handed, handoff: Handoff) -> Iterator[str]:
-    """What in a note speaks against where it is."""
+def _contradictions_with_placement(placed: PlacedHandoff, handoff: Handoff) -> Iterator[str]:
     gate = handoff.gate
-    if handed.standing is Standing.OWN and gate is not None and not gate.open and not handed.is_covered:
-        yield "Its gate is closed, and the commit was made all the same."
-    if handed.standing is Standing.LATER and handed.phase == "refactor" and gate is not None and gate.report_sha256:
-        yield "It changed nothing, and names the report of a test run."
+    if placed.placement is Placement.OWN and gate is not None and not gate.open and not placed.is_covered:
+        yield "Its gate is closed, but the commit was made."
+    is_unchanged = placed.placement is Placement.WITHOUT_COMMIT and placed.phase == "refactor"
+    if is_unchanged and gate is not None and gate.report_sha256:
+        yield "It changed nothing, but names the report of a test run."
 
 
-def commit_claim(handed: Handed, *, look_up: LookUp) -> Claim:
-    """Whether the note is of the commit that it is on."""
-    handoff, commit = handed.handoff, handed.commit
+def check_commit(placed: PlacedHandoff, *, find: FindCommit) -> Claim:
+    """Check whether the note belongs to its commit."""
+    handoff, commit = placed.handoff, placed.commit
     assert handoff is not None
-    if handed.standing is Standing.MISPLACED:
-        if handed.why:
-            return false("commit", f"Its id is the Handoff-Id of {handed.why[:_SHORT]}, and it lies on another commit.")
-        of = f"{handoff.phase} of {handoff.ticket}, cycle {handoff.cycle_number}"
-        return false("commit", f"Its id is not that of {of} on this commit, nor on any that leads to it.")
-    if handed.standing is Standing.OWN:
-        wrong = _against_trailers(handed, handoff)
-        if wrong:
-            return false("commit", wrong)
-    moved = _moved(handoff, commit, look_up=look_up)
-    if moved is not None:
-        return moved
-    if handed.standing is Standing.OWN:
-        return true("commit", "The commit's trailers say the same.")
-    if handed.base is None and handed.standing is not Standing.LATER:
-        return unknown("commit", "The commit was rewritten and has no trailers that say the same.")
-    return true("commit", "The phase has no commit of its own, and its id is of this one or one that leads to it.")
+    if placed.placement is Placement.MISPLACED:
+        if placed.why:
+            return refute("commit", f"Its id is the Handoff-Id of another commit, {placed.why[:_SHORT]}.")
+        described = f"{handoff.phase} of {handoff.ticket}, cycle {handoff.cycle_number}"
+        return refute("commit", f"Its id does not belong to {described} on this commit or an ancestor.")
+    if placed.placement is Placement.OWN:
+        difference = _compare_trailers(placed, handoff)
+        if difference:
+            return refute("commit", difference)
+    if handoff.commit != commit.id:
+        return _check_carried_over(handoff, commit, find=find)
+    if placed.placement is Placement.OWN:
+        return confirm("commit", "The commit's trailers agree.")
+    if placed.base is None and placed.placement is not Placement.WITHOUT_COMMIT:
+        return leave_open("commit", "The commit was rewritten and has no matching trailers.")
+    return confirm("commit", "The phase made no commit, and its id belongs to this commit or an ancestor.")
 
 
-def _against_trailers(handed: Handed, handoff: Handoff) -> str:
-    """Where the note says something else than the trailers; empty if they agree."""
-    said = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
-    trailers = {"Ticket": handed.ticket, "Phase": handed.phase_name, "Cycle": str(handed.cycle)}
-    lacking = [key for key in said if not handed.commit.trailers[key]]
-    if lacking:
-        return f"The commit has a Handoff-Id, and no {' and no '.join(lacking)}."
+def _compare_trailers(placed: PlacedHandoff, handoff: Handoff) -> str:
+    """Describe how the note differs from the trailers. Empty if they agree."""
+    stated = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
+    trailers = {"Ticket": placed.ticket, "Phase": placed.phase_name, "Cycle": str(placed.cycle)}
+    missing = [key for key in stated if not placed.commit.trailers[key]]
+    if missing:
+        return f"The commit has a Handoff-Id, but no {' and no '.join(missing)}."
     return " ".join(
-        f"The note says {key.lower()} {said[key]}, and the commit's trailer says {trailers[key]}."
-        for key in said
-        if said[key] != trailers[key] or said[key] not in handed.commit.trailers[key]
+        f"The note says {key.lower()} {stated[key]}, but the commit's trailer says {trailers[key]}."
+        for key in stated
+        if stated[key] != trailers[key] or stated[key] not in placed.commit.trailers[key]
     )
 
 
-def _moved(handoff: Handoff, commit: Commit, *, look_up: LookUp) -> Claim | None:
-    """What to say of a note that names another commit than the one it is on; None if it names that one.
-
-    git carries notes over to the commits that take the place of others, which it makes anew: such a commit is younger
-    than its author's date.
-    """
-    if handoff.commit == commit.id:
-        return None
+def _check_carried_over(handoff: Handoff, commit: AuditedCommit, *, find: FindCommit) -> Claim:
+    """Check a note that names another commit: git copies notes when it rewrites commits."""
     named = handoff.commit[:_SHORT]
-    original, mine = look_up(handoff.commit), commit.trailers["Handoff-Id"]
-    if original is not None and not set(mine).isdisjoint(original.trailers["Handoff-Id"]):
-        return true("commit", f"It was carried over from {named}, which has the same Handoff-Id.")
-    if commit.is_rewritten and (original is None or not mine):
-        return unknown("commit", f"It names {named}; as the commit was rewritten since, that may have been this one.")
-    return false("commit", f"It names {named} as its commit, and is on {commit.id[:_SHORT]}.")
+    original, ids = find(handoff.commit), commit.trailers["Handoff-Id"]
+    if original is not None and not set(ids).isdisjoint(original.trailers["Handoff-Id"]):
+        return confirm("commit", f"It was carried over from {named}, which has the same Handoff-Id.")
+    if commit.is_rewritten and (original is None or not ids):
+        return leave_open("commit", f"It names {named}, which may be this commit before it was rewritten.")
+    return refute("commit", f"It names {named} as its commit, but is on {commit.id[:_SHORT]}.")
 
 
-def chain_claim(handed: Handed, chain: Chain, *, began_red: Callable[[], bool]) -> Claim:
-    """Whether the phases that have to come before are there.
+def check_chain(placed: PlacedHandoff, chain: Chain, *, began_red: Callable[[], bool]) -> Claim:
+    """Check whether the required earlier phases exist.
 
-    ``began_red`` is asked of a GREEN without a RED: whether its tests failed on the commit before.
+    ``began_red`` runs tests, so it is called only for a GREEN without a RED. It returns whether they failed on the
+    commit before.
     """
     red, green = chain.landed.get("red"), chain.landed.get("green")
-    if handed.phase == "green":
-        return _chain_of_green(handed, red, began_red=began_red)
-    if handed.phase != "refactor":
-        return true("chain", f"It begins cycle {handed.cycle}.")
+    if placed.phase == "green":
+        return _check_red_of_green(placed, red, began_red=began_red)
+    if placed.phase != "refactor":
+        return confirm("chain", f"It begins cycle {placed.cycle}.")
     if green is not None:
-        return true("chain", f"Its GREEN is {green.commit.id[:_SHORT]}.")
+        return confirm("chain", f"Its GREEN is {green.commit.id[:_SHORT]}.")
     if red is not None:
-        return false("chain", f"There is a RED, {red.commit.id[:_SHORT]}, and no GREEN before it.")
-    return true("chain", "It is a refactoring alone.")
+        return refute("chain", f"Its RED is {red.commit.id[:_SHORT]}, but it has no GREEN.")
+    return confirm("chain", "It is a refactoring without other phases.")
 
 
-def _chain_of_green(handed: Handed, red: Handed | None, *, began_red: Callable[[], bool]) -> Claim:
-    """Whether a GREEN has its RED."""
+def _check_red_of_green(placed: PlacedHandoff, red: PlacedHandoff | None, *, began_red: Callable[[], bool]) -> Claim:
     if red is not None and red.is_covered:
-        return false("chain", f"RED passed at once, says the note on {red.commit.id[:_SHORT]}: nothing was left.")
+        named = red.commit.id[:_SHORT]
+        return refute("chain", f"RED's tests passed at once, says the note on {named}, so GREEN had nothing to do.")
     if red is not None:
-        return true("chain", f"Its RED is {red.commit.id[:_SHORT]}.")
-    if handed.commit.subject.startswith(_WITHOUT_RED):
-        return true("chain", "It changes no behavior, and needs no RED.")
+        return confirm("chain", f"Its RED is {red.commit.id[:_SHORT]}.")
+    if placed.commit.subject.startswith(_WITHOUT_RED):
+        return confirm("chain", "It does not change behavior and needs no RED.")
     if began_red():
-        return true("chain", "It has no RED of its own: its tests failed on the commit before.")
-    return false("chain", f"There is no RED of {handed.ticket}, cycle {handed.cycle}, before it.")
-
-
-_MADE_BY = "cdd exec SLUG, cdd tdd run WORDS and cdd green TEST make some"
+        return confirm("chain", "It needs no RED, because its tests failed on the commit before.")
+    return refute("chain", f"No RED of {placed.ticket}, cycle {placed.cycle}, comes before it.")
 
 
 class Auditor:
-    """Audits the handoffs of one project. Work tree, index, history and refs stay as they are."""
+    """Audits the handoffs of one project. Work tree, index, history and refs stay unchanged."""
 
     def __init__(self, *, repository: Repository, suite: Callable[[], Suite], reports: Path, emit: Emit) -> None:
-        """Nothing is read or run yet; ``suite`` is asked for once there is something to run."""
+        """Create an auditor. ``suite`` is called for the first test run only."""
         self._repository = repository
         self._suite = suite
         self._reports = reports
         self._emit = emit
 
-    def run(self, revisions: str = "HEAD") -> tuple[Audited, ...]:
-        """Every handoff in ``revisions``, oldest first, each told as it is done.
+    def run(self, revisions: str = "HEAD") -> tuple[AuditedHandoff, ...]:
+        """Audit every handoff in ``revisions``, oldest first. Each claim is emitted as soon as it is checked.
 
-        Raises ``UsageError`` for a range that names no commits, ``NotesDamaged`` if the notes cannot be read as a
-        whole, and ``EnvironmentMissing`` if there are none, if the history is not whole, or if the tests can be run
-        nowhere.
+        Raises ``UsageError`` for an invalid range, ``NotesDamaged`` if the notes cannot be read, and
+        ``EnvironmentMissing`` if there are none, if the clone is shallow, or if the tests cannot run.
         """
-        if revisions == "HEAD" and self._repository.head() is None:
-            raise EnvironmentMissing("There is no commit, and no handoff to audit.", hint=_MADE_BY)
+        if revisions == "HEAD" and self._repository.read_head() is None:
+            raise EnvironmentMissing("The repository has no commit, so it has no handoffs.", hint=_MADE_BY)
         span = read_span(self._repository, revisions)
-        ends = shallow_at(self._repository) & span.commits.keys()
+        ends = read_shallow_commits(self._repository) & span.commits.keys()
         if ends:
             raise EnvironmentMissing(
-                f"The history ends at {min(ends)[:_SHORT]}, as the clone is a shallow one: what the handoffs after it "
-                "rest on is not here.",
-                hint=f"bring the rest: git fetch --unshallow; and the notes: git fetch origin {REF}:{REF}",
+                f"The clone is shallow: its history ends at {min(ends)[:_SHORT]}, before the commits that the "
+                "handoffs build on.",
+                hint=f"fetch the rest: git fetch --unshallow; and the notes: git fetch origin {REF}:{REF}",
             )
-        top = tip(self._repository)
+        top = read_tip(self._repository)
         notes = {note.commit: note for note in read_notes(self._repository, top)} if top is not None else {}
         inside = [note for commit, note in notes.items() if commit in span.inside]
         if not inside:
@@ -234,37 +223,34 @@ class Auditor:
         for note in inside:
             if any(map(is_newer, note.lines)):
                 raise NotesDamaged(
-                    f"The note on {note.commit} was written by a later version of this program.",
+                    f"A later version of cdd wrote the note on {note.commit}.",
                     hint="upgrade with: pip install --upgrade cdd-agent",
                 )
-        return self._audited(span, notes)
+        return self._audit(span, notes)
 
-    def _audited(self, span: Span, notes: dict[CommitId, Note]) -> tuple[Audited, ...]:
-        """Every handoff in the span, oldest first."""
-        handed = place(span, notes)
-        trials = Trials(repository=self._repository, span=span, suite=self._suite, emit=self._emit)
+    def _audit(self, span: Span, notes: dict[CommitId, Note]) -> tuple[AuditedHandoff, ...]:
+        handoffs = place_handoffs(span, notes)
+        reruns = RerunClaims(repository=self._repository, span=span, suite=self._suite, emit=self._emit)
         audited = tuple(
-            self._handoff(each, chain, trials=trials)
-            for each, chain in zip(handed, chains(handed), strict=True)
-            if each.commit.id in span.inside
+            self._audit_handoff(placed, chain, reruns=reruns)
+            for placed, chain in zip(handoffs, build_chains(handoffs), strict=True)
+            if placed.commit.id in span.inside
         )
         claims = [claim for each in audited for claim in each.claims]
-        counted = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
-        summary = HandoffsAudited(
-            handoffs=len(audited), held=counted[True], failed=counted[False], unknown=counted[None]
+        counts = {holds: sum(claim.holds is holds for claim in claims) for holds in (True, False, None)}
+        self._emit(
+            HandoffsAudited(handoffs=len(audited), held=counts[True], failed=counts[False], unknown=counts[None])
         )
-        self._emit(summary)
-        if trials.are_vain and not summary.failed:
-            told = next((claim.told for claim in claims if claim.name == "run"), "")
-            raise EnvironmentMissing(f"No handoff could be audited. {told}", hint="see what is missing: cdd doctor")
+        if reruns.have_all_failed and not counts[False]:
+            text = next((claim.text for claim in claims if claim.name == "run"), "")
+            raise EnvironmentMissing(f"No handoff could be audited. {text}", hint="find the cause: cdd doctor")
         return audited
 
-    def _handoff(self, handed: Handed, chain: Chain, *, trials: Trials) -> Audited:
-        """One handoff with its claims, each told as it is made."""
-        audited = Audited(
-            ticket=handed.ticket, cycle=handed.cycle, phase=handed.phase_name, commit=handed.commit.id, claims=()
+    def _audit_handoff(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> AuditedHandoff:
+        audited = AuditedHandoff(
+            ticket=placed.ticket, cycle=placed.cycle, phase=placed.phase_name, commit=placed.commit.id, claims=()
         )
-        for claim in self._claims(handed, chain, trials=trials):
+        for claim in self._check_claims(placed, chain, reruns=reruns):
             audited = replace(audited, claims=(*audited.claims, claim))
             self._emit(
                 ClaimChecked(
@@ -274,34 +260,36 @@ class Auditor:
                     commit=audited.commit,
                     claim=claim.name,
                     holds=claim.holds,
-                    told=claim.told,
+                    told=claim.text,
                 )
             )
         return audited
 
-    def _claims(self, handed: Handed, chain: Chain, *, trials: Trials) -> Iterator[Claim]:
-        """All that can be asked of one handoff, what costs nothing first."""
-        yield note_claim(handed)
-        if handed.handoff is None:
+    def _check_claims(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> Iterator[Claim]:
+        """Check all claims of one handoff, cheap ones first."""
+        yield check_note(placed)
+        if placed.handoff is None:
             return
-        yield commit_claim(handed, look_up=lambda name: look_up(self._repository, name))
-        if not handed.has_landed:
+        yield check_commit(placed, find=lambda name: find_commit(self._repository, name))
+        if not placed.has_landed:
             return
-        yield chain_claim(handed, chain, began_red=lambda: trials.began_red(handed, chain))
-        found = recorded(handed, reports=self._reports)
-        if found.claim is not None:
-            yield found.claim
-        yield from trials.claims(handed, chain, report=found.report)
+        yield check_chain(placed, chain, began_red=lambda: reruns.began_red(placed, chain))
+        report = find_report(placed, reports=self._reports)
+        if report.claim is not None:
+            yield report.claim
+        yield from reruns.check(placed, chain, report=report.report)
 
 
 def _no_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:
-    """The error that there is nothing to audit, and where it may be."""
-    told = f"No commit of {revisions} has a handoff note"
+    """Return the error that the range has no notes, with a hint where they may be."""
+    happened = f"No commit of {revisions} has a handoff note"
     if any(commit.trailers["Handoff-Id"] for each, commit in span.commits.items() if each in span.inside):
         return EnvironmentMissing(
-            f"{told}, though there are commits with a Handoff-Id: a clone has no notes, and a cherry-pick takes none.",
-            hint=f"git fetch origin {REF}:{REF}; or see what can be mended: {REPAIR}",
+            f"{happened}, although some have a Handoff-Id: a clone has no notes, and a cherry-pick does not copy them.",
+            hint=f"git fetch origin {REF}:{REF}; or see possible repairs: {REPAIR_COMMAND}",
         )
     if are_elsewhere:
-        return EnvironmentMissing(f"{told}; other commits have.", hint="leave the range out, or see: cdd tdd history")
-    return EnvironmentMissing(f"{told}.", hint=f"{_MADE_BY}; after a clone: git fetch origin {REF}:{REF}")
+        return EnvironmentMissing(
+            f"{happened}, but other commits have.", hint="omit the range, or see: cdd tdd history"
+        )
+    return EnvironmentMissing(f"{happened}.", hint=f"{_MADE_BY}; after a clone: git fetch origin {REF}:{REF}")

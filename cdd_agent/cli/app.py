@@ -22,7 +22,7 @@ from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
 from cdd_agent.model import secret
 from cdd_agent.model.secret import Secret
-from cdd_agent.repl.typed_ahead import ECHO
+from cdd_agent.repl.terminal import ECHO
 from cdd_agent.sandbox.warden import supervision
 
 SCHEMAS = {
@@ -151,7 +151,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
     """
     _listen()
     try:
-        return _carry_out(arguments, key=secret.take() if key is None else key)
+        return _carry_out(arguments, key=secret.take_key() if key is None else key)
     except CddError as error:
         return _told(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
@@ -165,7 +165,7 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
     except OSError as error:
         from cdd_agent.repl import session
 
-        outside = session.of_the_system(error)
+        outside = session.as_environment_error(error)
         if outside is None:
             raise
         drop_output()

@@ -19,7 +19,7 @@ from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.repl.render import reason_text, show_plan, show_steps
+from cdd_agent.repl.render import format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work.state import RunState, Status
@@ -36,7 +36,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class DemoExample:
     """A project, a ticket in it, and what is said about it."""
 
     name: str
@@ -49,19 +49,19 @@ class Example:
         return self.folder / "recording.yaml"
 
 
-def examples() -> tuple[Example, ...]:
+def find_examples() -> tuple[DemoExample, ...]:
     """The examples by name: inside an installed package, beside the package in a checkout."""
     package = Path(cdd_agent.__file__).parent
     for home in (package / "examples", package.parent / "tickets.example"):
         if home.is_dir():
             return tuple(
-                Example(name=path.parent.name, folder=path.parent, script=_script(path))
+                DemoExample(name=path.parent.name, folder=path.parent, script=_script(path))
                 for path in sorted(home.glob("*/demo.yaml"))
             )
     raise EnvironmentMissing("The examples are not installed.", hint="reinstall cdd-agent, or run from a checkout")
 
 
-def play(invocation: Invocation, example: Example, *, folder: Path | None) -> None:
+def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -> None:
     """Carry the example's ticket from spec to commits in ``folder``, with the developer's part from its script."""
     made = _copied(example.folder / "project", folder)
     options = replace(invocation.options, project=made, ask=_made_here)
@@ -77,7 +77,7 @@ def play(invocation: Invocation, example: Example, *, folder: Path | None) -> No
         planner = composition.planner(ticket)
         plan = planner.draft()
         if not invocation.as_json:
-            show_plan(plan, screen=invocation.screen, criteria=planner.criteria, created=planner.created(plan))
+            show_plan(plan, screen=invocation.screen, criteria=planner.criteria, created=planner.find_new_files(plan))
         _heading(invocation, "exec: the Executor carries them out, test first")
         executor = composition.executor(ticket)
         with executor.running():
@@ -100,7 +100,7 @@ def _copied(source: Path, keep: Path | None) -> Path:
     repository = Repository.create(project)
     repository.git("config", "user.name", os.environ.get("USER") or "demo")
     repository.git("config", "user.email", "demo@localhost")
-    commit_paths(repository, "The project as it was", paths=repository.uncommitted())
+    commit_paths(repository, "The project as it was", paths=repository.list_uncommitted())
     return repository.root
 
 
@@ -146,7 +146,7 @@ def _summary(screen: Screen, state: RunState, *, repository: Repository) -> None
             if attempt.verdict == "closed":
                 screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}", indent=2)
                 for reason in attempt.reasons:
-                    screen.line(reason_text(reason), indent=4, hang=2)
+                    screen.line(format_reason(reason), indent=4, hang=2)
     screen.gap()
     screen.line(f"The project lies in {repository.root}", style="bold")
     python = shlex.quote(sys.executable)

@@ -53,12 +53,12 @@ def doctor(invocation: Invocation, /, **given: Any) -> None:
     The sandbox is proved: four forbidden acts are tried in it. Asks nothing, and runs nothing that the repository
     brings and that is not approved. Exit code 4 if something is missing.
     """
-    from cdd_agent.doctor import examine
+    from cdd_agent.doctor import run_checks
     from cdd_agent.repl.screen import show_checks
 
     invocation = invocation.with_options(given)
     with invocation.screen.working("looking"):
-        checks = examine(invocation.project().adapters.premises())
+        checks = run_checks(invocation.project().adapters.parts())
         is_well = show_checks(_written(checks) if invocation.as_json else checks, screen=invocation.screen)
     if not is_well:
         raise click.exceptions.Exit(int(ExitCode.ENVIRONMENT))
@@ -109,12 +109,12 @@ def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
 
     root = find_root(invocation.options)
     if invocation.as_json:
-        from cdd_agent.repl.render import steps_listed, ticket_listed
+        from cdd_agent.repl.render import list_steps, summarize_ticket
 
         found = all_tickets(root) if slug is None else (find(root, slug),)
         for ticket in found:
-            invocation.sink(ticket_listed(ticket))
-            for step in () if slug is None else steps_listed(ticket):
+            invocation.sink(summarize_ticket(ticket))
+            for step in () if slug is None else list_steps(ticket):
                 invocation.sink(step)
         return
     if slug is None:
@@ -138,12 +138,12 @@ def review(invocation: Invocation, /, slug: str, **given: Any) -> None:
         chat(invocation, first=f"/review {slug}")
         return
     from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
-    from cdd_agent.review import completed_steps, decide
+    from cdd_agent.review import decide, load_completed_steps
 
     with invocation.ticket(slug) as (project, ticket):
         for number in given["approve"]:
             decide(ticket, number, decision="approved", project=project.adapters.root)
-        steps = completed_steps(ticket, project.adapters.repository, project=project.adapters.root)
+        steps = load_completed_steps(ticket, project.adapters.repository, project=project.adapters.root)
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))
@@ -165,16 +165,16 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     Without a terminal they are shown with their digests, and nothing is decided. Nothing of them is ever run here.
     Commands that the agent may run here unasked are listed.
     """
-    from cdd_agent.doctor import offers
+    from cdd_agent.doctor import list_offers
 
-    premises = invocation.project().adapters.premises()
-    approvals = premises.approvals
+    parts = invocation.project().adapters.parts()
+    approvals = parts.approvals
     if forget:
         count = approvals.forget()
         decisions = "1 decision" if count == 1 else f"{count} decisions"
-        invocation.screen.line(f"Forgot {decisions} about {premises.root}.", hang=2)
+        invocation.screen.line(f"Forgot {decisions} about {parts.root}.", hang=2)
         return
-    found = offers(premises)
+    found = list_offers(parts)
     if digests:
         known = {offer.digest: offer for offer in found}
         for digest in digests:
@@ -196,7 +196,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
 
 def _list_commands(approvals: "Approvals", *, invocation: Invocation) -> None:
     """The commands that run unasked, a line of each."""
-    commands = approvals.commands()
+    commands = approvals.list_commands()
     if commands:
         screen = invocation.screen
         screen.line(
@@ -217,20 +217,20 @@ def _go_through(found: "Iterable[Offer]", approvals: "Approvals", *, invocation:
     """
     from rich.text import Text
 
-    from cdd_agent.repl.question import may_take_effect, show
+    from cdd_agent.repl.question import ask_approval, show_offer
 
     screen = invocation.screen
     undecided = 0
     for offer in found:
-        decision = approvals.decision(offer)
+        decision = approvals.find_decision(offer)
         if invocation.is_interactive and not decision:
             changed = decision is None and approvals.has_changed(offer)
-            decision = may_take_effect(offer, changed, screen=screen)
+            decision = ask_approval(offer, changed, screen=screen)
             approvals.record(offer, approved=decision)
             screen.line("Approved." if decision else f"Declined: {offer.without}.", style="bold", indent=0)
             continue
         screen.gap()
-        show(offer, screen=screen)
+        show_offer(offer, screen=screen)
         undecided += decision is None
         said = {True: "approved", False: "declined", None: "not decided"}[decision]
         screen.show(Text(f"{said}, sha256 {offer.digest}", style="dim" if decision else "bold"), wrap=False)

@@ -96,16 +96,16 @@ class Invocation:
             return self.options
         if self.options.ask is not None:
             return replace(self.options, attended=True)
-        from cdd_agent.repl.question import may_run, may_take_effect, may_wait, objection, one_of
+        from cdd_agent.repl.question import ask_approval, ask_choice, ask_objection, ask_permission, ask_to_wait
 
         return replace(
             self.options,
             attended=True,
-            ask=lambda offer, changed: may_take_effect(offer, changed, screen=self.screen),
-            ask_command=lambda question: may_run(question, screen=self.screen),
-            may_wait=lambda why, wait_s: may_wait(why, wait_s, screen=self.screen),
-            objection=lambda: objection(screen=self.screen),
-            choose=lambda question, choices: one_of(question, choices, screen=self.screen),
+            ask=lambda offer, changed: ask_approval(offer, changed, screen=self.screen),
+            ask_command=lambda question: ask_permission(question, screen=self.screen),
+            may_wait=lambda why, wait_s: ask_to_wait(why, wait_s, screen=self.screen),
+            objection=lambda: ask_objection(screen=self.screen),
+            choose=lambda question, choices: ask_choice(question, choices, screen=self.screen),
         )
 
     def project(self) -> "Composition":
@@ -142,7 +142,7 @@ class Invocation:
         composition = Composition(self.asking, emit=emit)
         found = find(composition)
         path = journal_path(composition.adapters.root, found.slug)
-        with Journal(path, clock=composition.adapters.clock, tell=self.sink) as journal, self.screen.working(WAITING):
+        with Journal(path, clock=composition.adapters.clock, report=self.sink) as journal, self.screen.working(WAITING):
             sinks.insert(0, journal.write)
             yield composition, found
 

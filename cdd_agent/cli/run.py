@@ -22,7 +22,7 @@ from cdd_agent.errors import GateClosed, UsageError
 
 if TYPE_CHECKING:
     from cdd_agent.compose import Composition
-    from cdd_agent.history.rollback import Site
+    from cdd_agent.history.rollback import Rollbacks
     from cdd_agent.tickets.ticket import Ticket
     from cdd_agent.work.state import RunState
     from cdd_agent.workflows.execution.executor import Executor
@@ -75,7 +75,9 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
         if not invocation.as_json:
             from cdd_agent.repl.render import show_plan
 
-            show_plan(drafted, screen=invocation.screen, criteria=planner.criteria, created=planner.created(drafted))
+            show_plan(
+                drafted, screen=invocation.screen, criteria=planner.criteria, created=planner.find_new_files(drafted)
+            )
         project.adapters.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
@@ -114,9 +116,9 @@ def _open(invocation: Invocation, said: str) -> None:
 @contextmanager
 def _alone_on(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
     """The project and a ticket of it that nobody else writes while the block runs."""
-    from cdd_agent.work.lock import holding_ticket
+    from cdd_agent.work.state_file import lock_ticket
 
-    with invocation.ticket(slug) as (project, ticket), holding_ticket(project.adapters.root, ticket.folder):
+    with invocation.ticket(slug) as (project, ticket), lock_ticket(project.adapters.root, ticket.folder):
         yield project, ticket
 
 
@@ -167,7 +169,7 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
 
     The same command goes on with a run that was interrupted.
     """
-    from cdd_agent.workflows.green.request import wanted_below
+    from cdd_agent.workflows.green.request import resolve_targets
 
     invocation = invocation.with_options(given)
     out: Path | None = given["out"]
@@ -175,7 +177,7 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
 
     def find(project: "Composition") -> "Wanted":
         return replace(
-            wanted_below(project.adapters.root, tests, here=Path.cwd()),
+            resolve_targets(project.adapters.root, tests, here=Path.cwd()),
             title=given["title"] or "",
             kind=given["kind"],
             spec_id=given["spec_id"] or "",
@@ -185,7 +187,7 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
     with invocation.journaled(find) as (project, wanted):
         artifact = project.green(wanted).run(anew=given["anew"])
     _hand_over(artifact, out=out, invocation=invocation)
-    artifact.require_green(wanted.ways.go_on)
+    artifact.require_green(wanted.commands.resume)
 
 
 def _require_place(out: Path | None) -> None:
@@ -196,7 +198,7 @@ def _require_place(out: Path | None) -> None:
 
 def _hand_over(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
     """Show the artifact, as JSON to a program, in words to a person; then, as that may fail, write it down."""
-    from cdd_agent.repl.dialogs import show_artifact
+    from cdd_agent.repl.workflow_actions import show_artifact
     from cdd_agent.storage import write_atomic
     from cdd_agent.workflows.green.artifact import encode, encode_event
 
@@ -226,10 +228,10 @@ def tdd() -> None:
 @click.pass_obj
 def run(invocation: Invocation, /, text: tuple[str, ...], **given: Any) -> None:
     """Build the feature that TEXT asks for."""
-    from cdd_agent.workflows.orchestration.feature import to_begin
+    from cdd_agent.workflows.orchestration.feature import begin_feature
 
     def find(project: "Composition") -> "Feature":
-        return to_begin(project.adapters.root, project.adapters.repository, text=" ".join(text))
+        return begin_feature(project.adapters.root, project.adapters.repository, text=" ".join(text))
 
     with orchestrator(invocation.with_options(given), find) as made:
         made.run()
@@ -241,10 +243,10 @@ def run(invocation: Invocation, /, text: tuple[str, ...], **given: Any) -> None:
 @click.pass_obj
 def resume(invocation: Invocation, /, **given: Any) -> None:
     """Go on from the phase after the last one that landed, whatever ended the run."""
-    from cdd_agent.workflows.orchestration.feature import to_resume
+    from cdd_agent.workflows.orchestration.feature import find_resumable
 
     def find(project: "Composition") -> "Feature":
-        return to_resume(project.adapters.root, project.adapters.repository)
+        return find_resumable(project.adapters.root, project.adapters.repository)
 
     with orchestrator(invocation.with_options(given), find) as made:
         made.run()
@@ -255,15 +257,15 @@ def resume(invocation: Invocation, /, **given: Any) -> None:
 @click.pass_obj
 def status(invocation: Invocation, /, **given: Any) -> None:
     """Show where the run stands that the newest handoff note on this branch tells of, and what to type next."""
-    from cdd_agent.repl import dialogs
+    from cdd_agent.repl import workflow_actions
 
     invocation = invocation.with_options(given)
-    stands, damages = dialogs.told_standing(dialogs.settled(_site(invocation)))
+    stands, damages = workflow_actions.find_run_status(workflow_actions.finish_pending_rollback(_rollbacks(invocation)))
     if invocation.as_json:
         invocation.sink(stands)
     else:
-        dialogs.show_standing(stands, screen=invocation.screen)
-    dialogs.show_damages(damages, screen=invocation.screen)
+        workflow_actions.show_run_status(stands, screen=invocation.screen)
+    workflow_actions.show_damages(damages, screen=invocation.screen)
 
 
 @tdd.command(short_help="Show what the phases handed over, newest first.")
@@ -274,16 +276,18 @@ def status(invocation: Invocation, /, **given: Any) -> None:
 @click.pass_obj
 def history(invocation: Invocation, /, number: int, **given: Any) -> None:
     """Show the handoff notes on the commits that HEAD comes from, newest first."""
-    from cdd_agent.repl import dialogs
+    from cdd_agent.repl import workflow_actions
 
     invocation = invocation.with_options(given)
-    rows, left_out, damages = dialogs.told_history(dialogs.settled(_site(invocation)), most=number)
+    rows, hidden, damages = workflow_actions.list_history(
+        workflow_actions.finish_pending_rollback(_rollbacks(invocation)), most=number
+    )
     if invocation.as_json:
         for row in rows:
             invocation.sink(row)
     else:
-        dialogs.show_history(rows, left_out=left_out, screen=invocation.screen)
-    dialogs.show_damages(damages, screen=invocation.screen)
+        workflow_actions.show_history(rows, hidden=hidden, screen=invocation.screen)
+    workflow_actions.show_damages(damages, screen=invocation.screen)
 
 
 @tdd.command(short_help="Go back to a commit of the run, or undo that.")
@@ -295,10 +299,9 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
     """Go back to COMMIT, one of those that `cdd tdd history` shows: branch, files and index.
 
     What it means is shown and asked about first. All that goes is kept, and so are your own uncommitted changes and
-    files; if they are in the way, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
+    files; if they are in the plan, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
     """
-    from cdd_agent.history.rollback import finish, go, look, look_undo
-    from cdd_agent.repl import dialogs
+    from cdd_agent.repl import workflow_actions
     from cdd_agent.tdd.recovery import alone
 
     invocation = invocation.with_options(given)
@@ -307,20 +310,20 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
         raise UsageError(
             happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history shows them"
         )
-    site = _site(invocation)
-    with alone(site.repository):
-        finish(site)
-        way = look(site, commit) if commit is not None else look_undo(site)
+    rollbacks = _rollbacks(invocation)
+    with alone(rollbacks.repository):
+        rollbacks.finish()
+        plan = rollbacks.plan(commit) if commit is not None else rollbacks.plan_undo()
         if invocation.as_json:
-            invocation.sink(way.as_event())
+            invocation.sink(plan.as_event())
         else:
-            dialogs.show_way(way, screen=invocation.screen)
+            workflow_actions.show_rollback(plan, screen=invocation.screen)
         if not _may_go(invocation):
             invocation.screen.line("Nothing was changed.", indent=0)
             return
-        go(site, way)
+        rollbacks.apply(plan)
     if not invocation.as_json:
-        dialogs.say_done(way, screen=invocation.screen)
+        workflow_actions.report_rollback(plan, screen=invocation.screen)
 
 
 @tdd.command("repair-notes", short_help="Say what is wrong with the handoff notes, or mend it.")
@@ -333,15 +336,15 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | Non
     from cdd_agent.clock import SystemClock
     from cdd_agent.events import NoteDamaged, NoteRepaired, NotesRepaired
     from cdd_agent.git import notes_repair
-    from cdd_agent.repl import dialogs
+    from cdd_agent.repl import workflow_actions
 
     invocation = invocation.with_options(given)
-    site = dialogs.settled(_site(invocation))
-    repository = site.repository
+    rollbacks = workflow_actions.finish_pending_rollback(_rollbacks(invocation))
+    repository = rollbacks.repository
     if fetched is not None:
-        dialogs.take_in(fetched, site=site)
-    applied = notes_repair.apply(repository, now=SystemClock().now()) if applies else None
-    repairs = notes_repair.plan(repository) if applied is None else applied.repairs
+        workflow_actions.merge_notes(fetched, rollbacks=rollbacks)
+    applied = notes_repair.apply_repairs(repository, now=SystemClock().now()) if applies else None
+    repairs = notes_repair.plan_repairs(repository) if applied is None else applied.repairs
     if invocation.as_json:
         for each in repairs:
             if applies and each.mends:
@@ -351,33 +354,32 @@ def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | Non
         if applied is not None:
             invocation.sink(NotesRepaired(backup=applied.backup, undo=applied.undo))
     else:
-        dialogs.show_repairs(repairs, applied=applied, screen=invocation.screen)
+        workflow_actions.show_repairs(repairs, applied=applied, screen=invocation.screen)
 
 
-def _site(invocation: Invocation) -> "Site":
-    from cdd_agent.history.rollback import site_of
+def _rollbacks(invocation: Invocation) -> "Rollbacks":
+    from cdd_agent.history.rollback import Rollbacks
     from cdd_agent.testrun.root import find_root
 
-    return site_of(find_root(invocation.options), emit=invocation.sink)
+    return Rollbacks.of_project(find_root(invocation.options), emit=invocation.sink)
 
 
 def _may_go(invocation: Invocation) -> bool:
-    """Whether the way that was shown is gone; raises ``UsageError`` where nobody can say so."""
+    """Whether the rollback that was shown is applied; raises ``UsageError`` where nobody can say so."""
     if invocation.assume_yes:
         return True
     if not invocation.is_interactive:
         raise UsageError("Nobody is there to say yes, and nothing was changed.", hint="the same command with --yes")
-    from cdd_agent.repl.question import may_go_back
+    from cdd_agent.repl.question import ask_to_roll_back
 
-    return may_go_back(screen=invocation.screen)
+    return ask_to_roll_back(screen=invocation.screen)
 
 
 @contextmanager
 def orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
     """The orchestrator on the feature that ``find`` names, the events going to the output and to its journal."""
-    from cdd_agent.history.rollback import settle
 
-    settle(_site(invocation))
+    _rollbacks(invocation).finish_interrupted()
     with invocation.journaled(find) as (project, feature):
         yield project.orchestrator(feature)
 
@@ -392,10 +394,10 @@ def orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]
 @click.pass_obj
 def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | None, **given: Any) -> None:
     """Run spec, plan and exec on the example NAME from its recording: real git, real tests, real gates, no key."""
-    from cdd_agent.cli.demo import examples, play
+    from cdd_agent.cli.demo import find_examples, play
 
     invocation = invocation.with_options(given)
-    known = {example.name: example for example in examples()}
+    known = {example.name: example for example in find_examples()}
     if listed:
         width = max(map(len, known))
         for example in known.values():

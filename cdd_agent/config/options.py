@@ -1,4 +1,4 @@
-"""What the command line says about every command, and the project that it means."""
+"""The global options of the command line, and the project that they select."""
 
 import os
 import shlex
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 Choose: TypeAlias = Callable[[str, tuple[str, ...]], int]
-"""Asks a person a question with several answers; returns the number of the answer."""
+"""Asks the user a question with several answers; returns the index of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says about every command."""
+    """The options that every command has. A function that asks the user is None if nobody can be asked."""
 
     project: Path | None = None
     model: str | None = None
@@ -28,35 +28,35 @@ class Options:
     record: Path | None = None
     allow_dirty: bool = False
     ask: "Ask | None" = None
-    """Asks the user whether what a repository brings may take effect; None: nobody is there."""
+    """Asks whether something that a repository brings may take effect."""
     key: "Secret | None" = None
-    """Of the model's service; the environment no longer holds it."""
+    """The API key; the environment no longer contains it."""
     may_wait: "MayWait | None" = None
-    """Asks the user whether to wait for a busy service; None: nobody is there."""
+    """Asks whether to wait for a busy service."""
     objection: Callable[[], str | None] | None = None
-    """Asks the user, who has seen a change to a spec, what speaks against saving it; None: it is saved."""
+    """Asks for objections to a change of a spec, which was just shown. If nobody can be asked, it is saved."""
     ask_command: "AskCommand | None" = None
-    """Asks the user whether a command of the model's may run; None: nobody is there."""
+    """Asks whether the model may run a command."""
     choose: Choose | None = None
-    """Asks the user which of several is meant; None: nobody is there."""
+    """Asks which of several things is meant."""
     sandbox: str | None = None
-    """The level that is asked for; None: as ``CDD_SANDBOX`` says, else the best there is."""
+    """The requested sandbox level; with None, ``CDD_SANDBOX`` or else the best available level counts."""
     attended: bool = False
-    """Somebody is there to see that nothing is confined."""
+    """Whether a user sees the warning if no sandbox is available."""
 
-    def typed(self, words: str) -> str:
-        """``cdd WORDS`` as it means the same project from the folder that is worked in."""
+    def as_command(self, words: str) -> str:
+        """Return ``cdd WORDS`` with the options that select the same project from the current folder."""
         if self.project is None:
             return f"cdd {words}"
-        place, here = self.project.resolve(), Path.cwd()
-        shown = place.relative_to(here) if place.is_relative_to(here) else place
-        return f"cdd --project {shlex.quote(str(shown))} {words}"
+        project, here = self.project.resolve(), Path.cwd()
+        path = project.relative_to(here) if project.is_relative_to(here) else project
+        return f"cdd --project {shlex.quote(str(path))} {words}"
 
-    def recording(self, environment: Mapping[str, str] = os.environ) -> Path | None:
-        """The recording that answers in the model's place, if one is named."""
-        return self.replay or told_path(environment, "CDD_REPLAY")
+    def find_recording(self, environment: Mapping[str, str] = os.environ) -> Path | None:
+        """Return the recording to play instead of asking the model, if any."""
+        return self.replay or read_path_variable(environment, "CDD_REPLAY")
 
 
-def told_path(environment: Mapping[str, str], *names: str) -> Path | None:
-    """The path in the first of these variables that is set."""
+def read_path_variable(environment: Mapping[str, str], *names: str) -> Path | None:
+    """Return the path in the first of these variables that is set."""
     return next((Path(environment[name]) for name in names if environment.get(name)), None)

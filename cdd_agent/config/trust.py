@@ -1,9 +1,9 @@
-"""Whether what a repository brings may take effect: the user's decisions, kept in the user's folder.
+"""The user's decisions about what a repository brings, stored in the user's own folder.
 
-A repository's settings, interpreter and hooks are somebody else's until the user has seen that very content and said
-yes. A decision belongs to one folder on this machine (real path, device and inode), one subject and one content
-(sha256): a changed file is asked about again, and neither a copy of the project nor a link to it takes the decision
-along. No file of a project is ever asked whether it is to be trusted.
+A repository's settings, interpreter and hooks take effect only after the user has seen exactly that content and
+approved it. A decision belongs to one folder on this machine (real path, device and inode), one subject and one content
+(sha256). A changed file is a new question, and neither a copy of the project nor a link to it inherits the decision. No
+file of a project can declare itself trusted.
 """
 
 import errno
@@ -19,19 +19,19 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
-from cdd_agent.storage import exclusive, read_ordinary, write_atomic
+from cdd_agent.storage import exclusive_lock, read_ordinary, write_atomic
 
 Subject: TypeAlias = Literal["settings", "test command", "framework", "interpreter", "hooks", "command"]
 
 SCHEMA = 1
 MAX_SIZE_BYTES = 4_000_000
-"""Of the file of decisions."""
+"""The size limit of the file of decisions."""
 MOST_KEPT = 32
-"""Decisions about one subject of one project; the oldest go first."""
+"""The number of decisions about one subject of one project; the oldest are dropped first."""
 MOST_COMMANDS_KEPT = 500
-"""The same of commands."""
-_SHOWN = 300
-"""Characters of a command that are kept beside its digest, for the user to know it again."""
+"""The same for commands."""
+_MAX_COMMAND_CHARACTERS = 300
+"""How much of a command is stored beside its digest, so that the user recognizes it."""
 
 _SINGULAR = frozenset({"test command", "framework", "interpreter", "command"})
 _NAMES: Mapping[Subject, str] = {
@@ -43,17 +43,17 @@ _NAMES: Mapping[Subject, str] = {
     "command": "command",
 }
 _WITHOUT: Mapping[Subject, str] = {
-    "settings": "the defaults are used instead",
-    "test command": "how tests are run is found out by other files",
-    "framework": "it is asked about again",
+    "settings": "cdd uses the defaults",
+    "test command": "cdd uses other files to find out how the tests run",
+    "framework": "cdd asks again",
     "interpreter": "the tests need another one, named by CDD_PYTHON",
-    "hooks": "commits are made without them",
+    "hooks": "cdd commits without them",
     "command": "it does not run",
 }
 
 
 class NotApproved(UsageError):
-    """Something of the repository's would take effect, the user has not decided about it, and nobody can be asked."""
+    """The user has not decided about something that the repository brings, and cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,31 +62,31 @@ class Offer:
 
     subject: Subject
     source: str
-    """Where it is, as the user would look at it: ``.cdd/config.yaml``."""
+    """Its path as the user would type it: ``.cdd/config.yaml``."""
     shown: tuple[str, ...]
-    """What would take effect, in lines; not cleaned yet."""
+    """The content as lines, not cleaned yet."""
     content: bytes
-    """All of it that counts: another content is another offer."""
+    """Everything that counts: other content is another offer."""
 
     @property
     def name(self) -> str:
-        """``settings``, ``commit hooks``: what a person calls the subject."""
+        """The subject in words: ``settings``, ``commit hooks``."""
         return _NAMES[self.subject]
 
     @property
     def without(self) -> str:
-        """What happens if it is declined, as a clause."""
+        """The effect of declining it: a clause."""
         return _WITHOUT[self.subject]
 
     @property
     def digest(self) -> str:
-        """sha256 of subject and content."""
+        """The sha256 of subject and content."""
         return hashlib.sha256(f"{self.subject}\0".encode() + self.content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the user said about one content."""
+    """The user's decision about one content."""
 
     project: str
     device: int
@@ -95,12 +95,17 @@ class Decision:
     sha256: str
     approved: bool
     shown: str = ""
-    """Of a command, its text, its keys masked; nothing rests on it."""
+    """The text of a command with its keys masked; for display only."""
+
+    @property
+    def scope(self) -> tuple[str, int, int, Subject]:
+        """Folder and subject of the decision."""
+        return self.project, self.device, self.inode, self.subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decisions:
-    """The file, oldest first."""
+    """The file; the oldest decision comes first."""
 
     schema: int
     decisions: tuple[Decision, ...] = ()
@@ -112,163 +117,173 @@ class Approvals:
     def __init__(
         self, project: Path, *, environment: Mapping[str, str] = os.environ, decided_by: str = "cdd trust"
     ) -> None:
-        """Nothing is read yet. ``environment`` says where the user's folder is, ``decided_by`` how to decide."""
+        """Find the user's folder in ``environment``. ``decided_by`` is the command for decisions, for messages."""
         self._project = project.resolve()
         self.decided_by = decided_by
-        self._folder = user_folder(environment)
+        self._folder = find_user_folder(environment)
 
     @property
     def path(self) -> Path:
-        """The file that holds the decisions about all projects."""
+        """The file with the decisions about all projects."""
         return self._folder / "approvals.json"
 
     @property
     def folder(self) -> Path | None:
-        """The user's folder, for what else belongs to the user; None if the project holds it."""
-        return None if self._folder.resolve().is_relative_to(top_of(self._project)) else self._folder
+        """The user's folder, or None if it is inside the project."""
+        return None if self._folder.resolve().is_relative_to(find_top(self._project)) else self._folder
 
-    def decision(self, offer: Offer) -> bool | None:
-        """What the user said about this very content here; None if nothing."""
-        said = [kept.approved for kept in self._here(offer.subject) if kept.sha256 == offer.digest]
-        return said[-1] if said else None
+    def find_decision(self, offer: Offer) -> bool | None:
+        """Return the user's decision about exactly this content, or None."""
+        decisions = [known.approved for known in self._list(offer.subject) if known.sha256 == offer.digest]
+        return decisions[-1] if decisions else None
 
     def has_changed(self, offer: Offer) -> bool:
-        """Whether the user has decided about another content of the same subject here."""
-        return any(kept.sha256 != offer.digest for kept in self._here(offer.subject))
+        """Return whether the user has decided about other content of the same subject."""
+        return any(known.sha256 != offer.digest for known in self._list(offer.subject))
 
-    def commands(self) -> tuple[str, ...]:
-        """The commands that the user has allowed here, oldest first, as far as their text is kept."""
-        return tuple(kept.shown for kept in self._here("command") if kept.approved)
+    def list_commands(self) -> tuple[str, ...]:
+        """Return the stored texts of the commands that the user allowed, oldest first."""
+        return tuple(known.shown for known in self._list("command") if known.approved)
 
     def record(self, offer: Offer, *, approved: bool) -> None:
-        """Keep a decision; also for what the program itself wrote into the project at the user's command.
+        """Store a decision.
 
-        Raises ``EnvironmentMissing`` if the user's folder is the project's, ``UsageError`` while another decision is
-        being kept, and ``OSError`` if the file cannot be written.
+        Raises ``EnvironmentMissing`` if the user's folder is inside the project, ``UsageError`` while another process
+        stores a decision, and ``OSError`` if the file cannot be written.
         """
         self._require_outside()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with exclusive(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
+        shown = ""
+        if offer.subject == "command":
+            from cdd_agent.untrusted.keys import mask
+
+            shown = mask("\n".join(offer.shown)).text[:_MAX_COMMAND_CHARACTERS]
+        with exclusive_lock(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
             here = os.stat(self._project)
-            made = Decision(
+            new = Decision(
                 project=str(self._project),
                 device=here.st_dev,
                 inode=here.st_ino,
                 subject=offer.subject,
                 sha256=offer.digest,
                 approved=approved,
-                shown=_masked(offer.shown) if offer.subject == "command" else "",
+                shown=shown,
             )
-            known = self._read()
-            same = [kept for kept in known if _place(kept) == _place(made)]
+            decisions = self._read()
+            same = [known for known in decisions if known.scope == new.scope]
             most = MOST_COMMANDS_KEPT if offer.subject == "command" else MOST_KEPT
-            dropped = {id(kept) for kept in same if kept.sha256 == made.sha256} | set(map(id, same[: 1 - most]))
-            self._write(_fitting((*(each for each in known if id(each) not in dropped), made)))
+            dropped = {id(known) for known in same if known.sha256 == new.sha256} | set(map(id, same[: 1 - most]))
+            self._write(_limit_size((*(known for known in decisions if id(known) not in dropped), new)))
 
     def forget(self) -> int:
-        """Drop all decisions about what lies at this path, also about what lay there before; how many there were."""
+        """Drop all decisions about this path, whatever folder was there, and return their number."""
         self._require_outside()
         if not self.path.exists():
             return 0
-        with exclusive(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
-            known = self._read()
-            others = tuple(kept for kept in known if kept.project != str(self._project))
-            if others != known:
+        with exclusive_lock(self._folder / "approvals.lock", purpose="Another decision", wait_s=10):
+            decisions = self._read()
+            others = tuple(known for known in decisions if known.project != str(self._project))
+            if others != decisions:
                 self._write(others)
-        return len(known) - len(others)
+        return len(decisions) - len(others)
 
     def _write(self, decisions: tuple[Decision, ...]) -> None:
-        """Put the file in place; only under the lock."""
-        write_atomic(self.path, _encoded(decisions), mode=0o600)
+        write_atomic(self.path, _encode(decisions), mode=0o600)
 
-    def _here(self, subject: Subject) -> tuple[Decision, ...]:
-        """The decisions about a subject of this folder, oldest first."""
+    def _list(self, subject: Subject) -> tuple[Decision, ...]:
+        """Return the decisions about a subject of this folder, oldest first."""
         here = os.stat(self._project)
-        place = (str(self._project), here.st_dev, here.st_ino, subject)
-        return tuple(kept for kept in self._read() if _place(kept) == place)
+        scope = (str(self._project), here.st_dev, here.st_ino, subject)
+        return tuple(known for known in self._read() if known.scope == scope)
 
     def _read(self) -> tuple[Decision, ...]:
-        """All decisions; raises ``EnvironmentMissing`` for a file that others may have written, or that is damaged."""
+        """Return all decisions. Raises ``EnvironmentMissing`` for a damaged file, or one that others may write."""
         self._require_outside()
         try:
             data = read_ordinary(self.path, limit_bytes=MAX_SIZE_BYTES)
             found = os.lstat(self.path)
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise PermissionError(errno.EPERM, "Others own it, or may write to it", str(self.path))
+                raise PermissionError(errno.EPERM, "other users own it or may write to it", str(self.path))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise EnvironmentMissing(
-                f"The file of your approvals, {self.path}, cannot be relied on: {error.strerror or error}.",
-                hint=f"make it yours alone, chmod 600 {self.path}, or move it away and decide anew: {self.decided_by}",
+                f"The file of your approvals, {self.path}, cannot be trusted: {error.strerror or error}.",
+                hint=f"chmod 600 {self.path}, or move it away and decide again: {self.decided_by}",
             ) from error
         try:
             file = msgspec.json.decode(data, type=_Decisions)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EnvironmentMissing(
                 f"The file of your approvals, {self.path}, is damaged: {error}.",
-                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide anew: {self.decided_by}",
+                hint=f"move it away, mv {self.path} {self.path}.damaged, and decide again: {self.decided_by}",
             ) from error
         if file.schema != SCHEMA:
             raise EnvironmentMissing(
-                f"The file of your approvals, {self.path}, is of schema {file.schema}; this cdd knows {SCHEMA}.",
-                hint=f"use the newer cdd that wrote it, or move the file away and decide anew: {self.decided_by}",
+                f"The file of your approvals, {self.path}, has schema {file.schema}; this cdd knows {SCHEMA}.",
+                hint=f"use the newer cdd that wrote it, or move the file away and decide again: {self.decided_by}",
             )
         return file.decisions
 
     def _require_outside(self) -> None:
-        """Raise ``EnvironmentMissing`` if the project itself holds the user's folder, and so could vote for itself."""
+        # A project that contains the user's folder could bring its own approvals.
         if self.folder is None:
             raise EnvironmentMissing(
-                f"Your approvals would lie in {self._folder}, inside the project {top_of(self._project)}, "
+                f"Your approvals, {self._folder}, would be inside the project {find_top(self._project)}, "
                 "which could bring its own.",
                 hint="set XDG_STATE_HOME to a folder outside the project",
             )
 
 
 Ask: TypeAlias = Callable[[Offer, bool], bool]
-"""Shows an offer to the user and returns the answer; the flag says that another content was decided about before."""
+"""Asks the user about an offer. The flag says that the user has decided about other content before."""
 
 
 class Trust:
-    """Decides whether an offer takes effect, asking the user where one is there."""
+    """Decides whether an offer takes effect, and asks the user if possible."""
 
-    def __init__(self, approvals: Approvals, *, ask: Ask | None, tell: Callable[[str], None]) -> None:
-        """``ask`` None: nobody is there. ``tell`` takes what a person should know."""
+    def __init__(self, approvals: Approvals, *, ask: Ask | None, report: Callable[[str], None]) -> None:
+        """``ask`` is None if nobody can be asked. ``report`` shows a message to the user."""
         self.approvals = approvals
         self._ask = ask
-        self._tell = tell
-        self._told: set[str] = set()
+        self._report = report
+        self._reported: set[str] = set()
 
     def allows(self, offer: Offer | None) -> bool:
-        """Whether the offer takes effect; nothing offered takes effect as it is.
+        """Return whether the offer takes effect; None always does.
 
-        A declined one is told once. Raises ``NotApproved`` if the user has not decided and nobody can be asked.
+        A declined offer is reported once. Raises ``NotApproved`` if the user has not decided and cannot be asked.
         """
         if offer is None:
             return True
-        answer = self.approvals.decision(offer)
+        answer = self.approvals.find_decision(offer)
+        is_singular = offer.subject in _SINGULAR
         if answer is None:
             changed = self.approvals.has_changed(offer)
             if self._ask is None:
-                raise _nobody_to_ask(offer, changed=changed, command=self.approvals.decided_by)
+                command = self.approvals.decided_by
+                has = "has" if is_singular else "have"
+                since = f"{has} changed since you decided" if changed else f"{has} not been approved"
+                raise NotApproved(
+                    f"The repository's {offer.name} ({offer.source}) {since}, and cdd cannot ask you here.",
+                    hint=f"in a terminal: {command}; in a script, after reading it: {command} --digest {offer.digest}",
+                )
             answer = self._ask(offer, changed)
             self.approvals.record(offer, approved=answer)
-        if not answer and offer.digest not in self._told:
-            self._told.add(offer.digest)
-            verb = "is" if offer.subject in _SINGULAR else "are"
-            said = f"The repository's {offer.name} {verb} declined: {offer.without}."
-            self._tell(f"{said} {self.approvals.decided_by} asks again.")
+        if not answer and offer.digest not in self._reported:
+            self._reported.add(offer.digest)
+            what = f"You declined the repository's {offer.name}: {offer.without}."
+            self._report(f"{what} To decide again: {self.approvals.decided_by}")
         return answer
 
-    def chosen(self, subject: Subject, among: tuple[str, ...]) -> str | None:
-        """Which of these the user has chosen here, of these very ones; None if nothing was, or nothing can be kept."""
+    def find_choice(self, subject: Subject, among: tuple[str, ...]) -> str | None:
+        """Return what the user chose among exactly these, or None."""
         if self.approvals.folder is None:
             return None
-        return next((each for each in among if self.approvals.decision(_choice(subject, each, among=among))), None)
+        return next((each for each in among if self.approvals.find_decision(_choice(subject, each, among=among))), None)
 
-    def choose(self, subject: Subject, chosen: str, *, among: tuple[str, ...]) -> bool:
-        """Keep which of these the user has chosen, for as long as they are the same; whether that can be kept."""
+    def save_choice(self, subject: Subject, chosen: str, *, among: tuple[str, ...]) -> bool:
+        """Store what the user chose, and return whether that is possible."""
         if self.approvals.folder is None:
             return False
         self.approvals.record(_choice(subject, chosen, among=among), approved=True)
@@ -276,29 +291,17 @@ class Trust:
 
 
 def _choice(subject: Subject, chosen: str, *, among: tuple[str, ...]) -> Offer:
-    """One of several as an offer; what it was chosen among counts too."""
-    content = "\0".join((chosen, *sorted(among))).encode()
+    content = "\0".join((chosen, *sorted(among))).encode()  # with other alternatives, the choice is a new one
     return Offer(subject=subject, source=", ".join(among), shown=(chosen,), content=content)
 
 
-def _nobody_to_ask(offer: Offer, *, changed: bool, command: str) -> NotApproved:
-    """The error that says what waits for a decision, and both ways to make it."""
-    has = "has" if offer.subject in _SINGULAR else "have"
-    since = f"{has} changed since you decided" if changed else f"{has} not been approved"
-    return NotApproved(
-        f"The repository's {offer.name} ({offer.source}) {since}, and nobody is there to ask.",
-        hint=f"in a terminal: {command}; in a script, once you have read it: {command} --digest {offer.digest}",
-    )
+def offer_interpreter(project: Path, python: Path, *, is_named_by_project: bool = False) -> Offer | None:
+    """Return the offer that must be approved before ``python`` runs for ``project``, or None.
 
-
-def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool = False) -> Offer | None:
-    """What has to be approved before ``python`` is run for ``project``; None for what the project has no hand in.
-
-    The repository has a hand in an interpreter that lies in the work tree, or is reached through it, wherever a link
-    leads from there, and in one that a file of it names. The environment that runs this very program needs no
-    approval: it is running.
+    An approval is needed for an interpreter in the work tree, for one that is reached through it by a link, and for one
+    that a file of the repository names. The environment that runs cdd itself needs none.
     """
-    top, here = top_of(project), project.absolute()
+    top, here = find_top(project), project.absolute()
     path = Path(os.path.abspath(python))
     named, target = path.parent.resolve() / path.name, path.resolve()
     is_inside = is_reached_through(here, path)
@@ -309,7 +312,7 @@ def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool 
         about = read_ordinary(named.parent.parent / "pyvenv.cfg", limit_bytes=MAX_SIZE_BYTES)
     except OSError:
         about = b""
-    program = _digest_of(target) if target.is_relative_to(top) else str(target)
+    program = _digest(target) if target.is_relative_to(top) else str(target)
     return Offer(
         subject="interpreter",
         source=source,
@@ -321,14 +324,14 @@ def interpreter_offer(project: Path, python: Path, *, is_named_by_project: bool 
 
 
 def is_reached_through(project: Path, python: Path) -> bool:
-    """Whether ``python`` lies in the work tree of ``project``, or a link in it leads there, or one leads into it."""
+    """Return whether ``python`` is in the work tree of ``project``, directly or through a link in either direction."""
     path = Path(os.path.abspath(python))
     places = (path, path.parent.resolve() / path.name, path.resolve())
-    return any(place.is_relative_to(folder) for place in places for folder in (top_of(project), project.absolute()))
+    return any(place.is_relative_to(folder) for place in places for folder in (find_top(project), project.absolute()))
 
 
-def _digest_of(path: Path) -> str:
-    """sha256 of a plain file, of nothing for a pipe and its like; or that it cannot be read."""
+def _digest(path: Path) -> str:
+    """Return the sha256 of a file, or ``unreadable``. A pipe or device counts as empty."""
     digest = hashlib.sha256()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -341,43 +344,31 @@ def _digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def user_folder(environment: Mapping[str, str]) -> Path:
-    """Where the program keeps what belongs to the user and to no project; not made yet."""
-    told = Path(environment.get("XDG_STATE_HOME", ""))
+def find_user_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder for data of the user, which may not exist yet."""
+    state_home = Path(environment.get("XDG_STATE_HOME", ""))
     home = Path(environment.get("HOME") or Path.home())
-    return (told if told.is_absolute() else home / ".local" / "state") / "cdd"
+    return (state_home if state_home.is_absolute() else home / ".local" / "state") / "cdd"
 
 
-def top_of(project: Path) -> Path:
-    """The nearest folder upwards that has a ``.git``, as the file system says and not git; else ``project``."""
+def find_top(project: Path) -> Path:
+    """Return the nearest folder upwards that has a ``.git``, or ``project`` itself."""
+    # git is not asked, because the repository's own configuration could change its answer.
     real = project.resolve()
     return next((folder for folder in (real, *real.parents) if os.path.lexists(folder / ".git")), real)
 
 
-def _encoded(decisions: tuple[Decision, ...]) -> bytes:
-    """The file of them."""
+def _encode(decisions: tuple[Decision, ...]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_Decisions(schema=SCHEMA, decisions=decisions))) + b"\n"
 
 
-def _fitting(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """All of them, or, if the file would be too large to be read, all but the older half of the commands."""
-    kept = decisions
-    while len(_encoded(kept)) > MAX_SIZE_BYTES:
-        commands = [each for each in kept if each.subject == "command"]
+def _limit_size(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """Drop the older half of the commands until the file can be read again."""
+    fitting = decisions
+    while len(_encode(fitting)) > MAX_SIZE_BYTES:
+        commands = [each for each in fitting if each.subject == "command"]
         if not commands:
             break
         dropped = set(map(id, commands[: (len(commands) + 1) // 2]))
-        kept = tuple(each for each in kept if id(each) not in dropped)
-    return kept
-
-
-def _masked(lines: tuple[str, ...]) -> str:
-    """A command as it is kept, without the keys that it may hold."""
-    from cdd_agent.untrusted.keys import mask
-
-    return mask("\n".join(lines)).text[:_SHOWN]
-
-
-def _place(decision: Decision) -> tuple[str, int, int, Subject]:
-    """What a decision is about, its content left aside."""
-    return decision.project, decision.device, decision.inode, decision.subject
+        fitting = tuple(each for each in fitting if id(each) not in dropped)
+    return fitting

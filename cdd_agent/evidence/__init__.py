@@ -1,1 +1,1 @@
-"""What the program checks once RED or GREEN is open: do the tests judge the change, and is the run honest."""
+"""Checks after RED and GREEN: whether the tests test the change, and whether the run is honest."""

@@ -1,9 +1,8 @@
-"""Whether an open GREEN gate is to be believed: what the code itself says first, then runs in a clean copy.
+"""Decide whether to believe an open GREEN gate: check the changed code first, then run tests in a clean copy.
 
-Tests with a known result, put beside the targets in the clean copy: one passes, one fails with a word drawn anew.
-
-Code under test that forges the report, or changes what counts as passed, does not know them. They come twice, in files
-that run before and after the targets, in the same process.
+In the copy, the targets run between canaries: tests with a known result. One passes, the other fails with a random
+word. Code that forges the report, or changes which tests pass, does not know them. Two files of canaries run before
+and after the targets in the same process. If the targets pass there too, they must fail on altered code.
 """
 
 import contextlib
@@ -14,26 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.events import Emit, Notice
-from cdd_agent.evidence.clean_copy import clean_copy, lend
-from cdd_agent.evidence.literals import special_cases
+from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure
+from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import (
     ALL_RAISE,
     Mutant,
     Mutants,
-    Runs,
     Survival,
+    TimedRuns,
     TimeUp,
-    mutants_of,
-    run_altered,
-    silence,
-    survival,
+    build_mutants,
+    ignore_event,
+    run_mutant,
+    try_mutants,
 )
-from cdd_agent.evidence.request import PYTHON, Findings, Request, not_passing
-from cdd_agent.evidence.signs import suspicious_code
+from cdd_agent.evidence.request import PYTHON, CheckRequest, Findings, find_not_passing
+from cdd_agent.evidence.signs import find_suspicious_code
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
-from cdd_agent.workspace.files import Beneath
+from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import function_of
 from pytest_tdd_agent.report import Case, Reason, SuiteReport
 
@@ -49,254 +48,292 @@ def {fails}():
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One file of two tests."""
+    """One file with two tests."""
 
     file: str
     passes: str
-    """Node id of the test that has to pass."""
+    """Node id of the test that must pass."""
     fails: str
-    """Node id of the test that has to fail."""
+    """Node id of the test that must fail."""
     word: str
-    """In the message of its failure."""
+    """The word in the failure's message."""
 
 
 def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
-    """Write the two files below ``root``, beside the first target's, under names that its name is a pattern for.
+    """Write two canaries next to the first target, under names like its own, so that pytest collects them.
 
-    None, and nothing is written, if a link leads from there to another place.
+    Returns None and writes nothing if a link leads from that folder out of ``root``.
     """
-    beside = next((target for target in targets if target.partition("::")[0].endswith(".py")), "test_it.py::test_it")
-    folder = (root / beside.partition("::")[0]).parent
+    model = next((target for target in targets if target.partition("::")[0].endswith(".py")), "test_it.py::test_it")
+    folder = (root / model.partition("::")[0]).parent
     is_free = not os.path.lexists(folder) or folder.is_dir()
     if not is_free or not folder.resolve().is_relative_to(root.resolve()):
         return None
-    return _write(root, beside), _write(root, beside)
+    return _write(root, model), _write(root, model)
 
 
 def remove(root: Path, canary: Canary) -> None:
-    """Take the file away if it is still there; what the tests put in its place, or on the way to it, stays."""
+    """Delete the file, if it still exists. Whatever the tests put in its place stays."""
     with contextlib.suppress(OSError, ValueError):
-        Beneath(root.resolve()).unlink(_place(root, canary.file))
+        ConfinedFolder(root.resolve()).unlink(_resolve(root, canary.file))
 
 
-def _write(root: Path, beside: str) -> Canary:
-    """A file whose name, and whose tests' names, are those of ``beside`` with a word in them."""
-    file, _, test = beside.partition("::")
+def _write(root: Path, model: str) -> Canary:
+    file, _, test = model.partition("::")
     function = test.partition("[")[0].rpartition("::")[2]
     name = function if function.isidentifier() and function.isascii() else "test_it"
-    mark, word = _drawn(), _drawn()
-    path = PurePosixPath(file).with_name(f"{_marked(PurePosixPath(file).stem, mark)}.py")
-    passes, fails = _marked(name, f"{mark}a"), _marked(name, f"{mark}b")
+    mark, word = (f"w{secrets.token_hex(6)}" for _ in range(2))
+    path = PurePosixPath(file).with_name(f"{_insert(PurePosixPath(file).stem, mark)}.py")
+    passes, fails = _insert(name, f"{mark}a"), _insert(name, f"{mark}b")
     source = _SOURCE.format(passes=passes, fails=fails, word=word)
-    Beneath(root.resolve()).write(_place(root, str(path)), source.encode())
+    ConfinedFolder(root.resolve()).write(_resolve(root, str(path)), source.encode())
     return Canary(file=str(path), passes=f"{path}::{passes}", fails=f"{path}::{fails}", word=word)
 
 
-def _place(root: Path, path: str) -> str:
-    """``path`` below ``root`` without the links that its folders may be; ``ValueError`` if they lead out of there."""
-    place = (root / path).parent.resolve() / PurePosixPath(path).name
-    return place.relative_to(root.resolve()).as_posix()
+def _resolve(root: Path, path: str) -> str:
+    """Return ``path`` below ``root`` without links among its folders. Raises ``ValueError`` if they lead out."""
+    resolved = (root / path).parent.resolve() / PurePosixPath(path).name
+    return resolved.relative_to(root.resolve()).as_posix()
 
 
-def _marked(name: str, mark: str) -> str:
-    """``name`` with ``mark`` inside, so that what it begins and ends with stays."""
+def _insert(name: str, mark: str) -> str:
+    # pytest collects by the beginning and the end of a name, so the mark goes into the middle.
     head, _, tail = name.partition("_")
     return f"{head}_{mark}_{tail}" if tail else f"{name}_{mark}"
 
 
-def _drawn() -> str:
-    return f"w{secrets.token_hex(6)}"
-
-
-def misreported(canary: Canary, report: SuiteReport) -> str | None:
-    """What the report says of the two tests that is not so; None if it is right."""
+def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
+    """Describe how the report is wrong about the two tests, or return None if it is right."""
     cases = {case.nodeid: case for case in report.tests}
     passing, failing = cases.get(canary.passes), cases.get(canary.fails)
     if passing is None or failing is None:
-        return "a test that was run is not in the report"
+        return "a test that ran is not in the report"
     if passing.outcome != "passed":
-        return f"a test that passes is reported as {passing.outcome}{_message(passing)}"
+        return f"a test that passes is reported as {passing.outcome}{_first_line(passing)}"
     if failing.outcome != "failed" or failing.failure is None:
         return f"a test that fails is reported as {failing.outcome}"
     if canary.word not in failing.failure.message:
-        return f"a test that fails is reported with another message{_message(failing)}"
+        return f"a test that fails is reported with another message{_first_line(failing)}"
     return None
 
 
-def _message(case: Case) -> str:
-    """The first line of what is said of its failure."""
+def _first_line(case: Case) -> str:
     lines = case.failure.message.strip().splitlines() if case.failure is not None else []
     return f": {lines[0][:200]}" if lines else ""
 
 
-def confirm(request: Request, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
-    """What speaks against the change, and what could not be checked. Runs are made only if the code looks honest.
+def confirm(request: CheckRequest, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
+    """Return the reasons to refuse the change, and the checks that could not be done.
 
-    Nothing in the work tree, the index or the history is touched. ``emit`` is told when a run begins, and at the end
-    what all of them showed. Tests and altered code of ours are tried in Python only; the clean copy is for all.
+    Tests run only if the code looks honest. Work tree, index and history stay unchanged. ``emit`` gets an event before
+    each run and a summary at the end. Canaries and altered code need Python; every language gets the clean copy.
     """
-    findings = _looked_at(lambda: Findings(reasons=suspicious_code(request)))
-    findings += _looked_at(lambda: special_cases(request))
+    findings = _check_source(lambda: Findings(reasons=find_suspicious_code(request)))
+    findings += _check_source(lambda: find_special_cases(request))
     if findings.reasons or not request.targets or not request.time_box_s:
         return findings
-    runs = Runs(limit_s=request.time_box_s, emit=emit or silence)
-    context = _ConfirmContext(request=request, suite=suite, repository=repository, runs=runs)
+    runs = TimedRuns(limit_s=request.time_box_s, emit=emit or ignore_event)
+    is_python = suite.conventions.is_python
     try:
         with clean_copy(repository, suite, green=request.green, red=request.red) as copy:
-            reproduced, passes = _reproduced(copy, context=context)
+            check = _CopyCheck(request=request, suite=suite, repository=repository, runs=runs, copy=copy)
+            reproduced, passes = check.reproduce()
             findings += reproduced
-            if passes and not findings.reasons and context.is_python:
-                findings += _proven(copy, context=context)
+            if passes and not findings.reasons and is_python:
+                findings += check.alter_code()
     except TimeUp as error:
         findings += Findings(notices=(error.happened,))
     except (GitError, OSError) as error:
-        why = error.happened if isinstance(error, GitError) else str(error)
-        told = why.strip().partition("\n")[0].rstrip(".")
-        findings += Findings(notices=(f"Not checked from outside, as no clean copy could be made: {told}.",))
-    if findings == Findings() and runs.count and not context.is_python:
+        notice = f"Not checked in a clean copy, because cdd could not create one: {explain_failure(error)}."
+        findings += Findings(notices=(notice,))
+    if findings == Findings() and runs.count and not is_python:
         runs.emit(Notice(text=f"Checked in a clean copy: the tests pass there too ({runs.spent_s():.1f} s)."))
     if findings == Findings() and runs.noticed:
         cost = f"{runs.count} runs, {runs.spent_s():.1f} s"
-        told = f"the tests pass there too, and fail with {runs.noticed} altered ({cost})"
-        runs.emit(Notice(text=f"Checked in a clean copy: {told}."))
+        text = f"the tests pass there too, and fail with {runs.noticed} altered ({cost})"
+        runs.emit(Notice(text=f"Checked in a clean copy: {text}."))
     return findings
 
 
-def _looked_at(look: Callable[[], Findings]) -> Findings:
-    """What a look at the sources finds; a notice if they are nested too deeply to be looked at."""
+def _check_source(check: Callable[[], Findings]) -> Findings:
     try:
-        return look()
+        return check()
     except (RecursionError, MemoryError):
-        return Findings(notices=("Not all of the changed code could be looked at: it is nested too deeply.",))
+        return Findings(notices=("Some of the changed code could not be checked: it is nested too deeply.",))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ConfirmContext:
-    """What the runs of one request need."""
+class _CopyCheck:
+    """The checks of one request in a clean copy."""
 
-    request: Request
+    request: CheckRequest
     suite: Suite
     repository: Repository
-    runs: Runs
+    runs: TimedRuns
+    copy: Suite
+
+    def reproduce(self) -> tuple[Findings, bool]:
+        """Run the targets between canaries. Return the findings, and whether the targets pass."""
+        if not self._is_python:
+            report = self.runs.run(self.copy, "targets in a clean copy", tests=self._selection()).report
+            has_failed = report is None or bool(self._failing(report))
+            return (self._explain_failure() if has_failed else Findings()), not has_failed
+        canaries = plant(self.copy.root, self.request.targets)
+        if canaries is None:
+            return self._reproduce_without_canaries()
+        first, last = canaries
+        tests = (first.file, *self._selection(), last.file)
+        report = self.runs.run(self.copy, "targets in a clean copy", tests=tests).report
+        for canary in canaries:
+            remove(self.copy.root, canary)
+        if report is None:
+            return self._explain_failure(), False
+        misreport = find_misreport(first, report) or find_misreport(last, report)
+        if misreport is not None:
+            return self._explain_misreport(misreport), not self._failing(report)
+        if self._failing(report):
+            return self._explain_failure(), False
+        return Findings(), True
+
+    def alter_code(self) -> Findings:
+        """Run the targets on altered versions of the changed code. At least one run must fail."""
+        mutants = build_mutants([change for change in self.request.changes if self._is_inside(change.path)])
+        if not mutants.chosen:
+            return Findings(notices=("No altered code was tried: the change has no Python code to alter.",))
+        altered = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
+        raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
+        first = self._try(altered)
+        second = Survival() if first.noticed else self._try(raising)
+        described = "; ".join(mutant.what for mutant in altered)
+        if noticed := first.noticed or second.noticed:
+            self.runs.noticed = noticed.where
+            if not (second.noticed and first.all_ended):
+                return Findings()
+            # Not a refusal: the change may be about what is written or called, or about not raising.
+            notice = (
+                "The targets fail if the changed functions raise, but pass if their results are altered "
+                f"({described}). Check that they assert the purpose of the change."
+            )
+            return Findings(notices=(notice,))
+        all_ended = all(outcome.all_ended for outcome, part in ((first, altered), (second, raising)) if part)
+        doubt = self._find_doubt(mutants) if all_ended else "a run did not end"
+        if doubt is not None:
+            notice = f"No target failed when the changed code was altered, but that proves nothing: {doubt}."
+            return Findings(notices=(notice,))
+        tried = "; ".join(mutant.what for mutant in mutants.chosen)
+        message = (
+            f"The targets pass even if the changed code is altered ({tried}). Remove code that no test needs, and "
+            "implement the behavior in the code that the targets call."
+        )
+        return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
 
     @property
-    def is_python(self) -> bool:
-        """Whether tests and altered code of ours can be tried beside the project's."""
+    def _is_python(self) -> bool:
         return self.suite.conventions.is_python
 
-    def selection(self) -> tuple[str, ...]:
-        """What to run for the targets: of pytest's, functions without their parameters, each once."""
+    def _selection(self) -> tuple[str, ...]:
+        """Return the tests to run for the targets. pytest gets functions, because parameters may change."""
         targets = self.request.targets
-        return tuple(dict.fromkeys(map(function_of, targets))) if self.is_python else targets
+        return tuple(dict.fromkeys(map(function_of, targets))) if self._is_python else targets
 
-    def failing(self, report: SuiteReport) -> tuple[str, ...]:
-        """The targets that do not pass."""
-        return not_passing(self.request.targets, report)
+    def _failing(self, report: SuiteReport) -> tuple[str, ...]:
+        return find_not_passing(self.request.targets, report)
 
-    def lost(self, report: SuiteReport) -> tuple[str, ...]:
-        """The other tests that passed in the baseline and do not here."""
-        before = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
-        return not_passing([nodeid for nodeid in before if nodeid not in self.request.targets], report)
+    def _reproduce_without_canaries(self) -> tuple[Findings, bool]:
+        report = self.runs.run(self.copy, "targets in a clean copy", tests=self._selection()).report
+        why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
+        if report is None or self._failing(report):
+            return Findings(notices=(f"{why}, and the targets fail in a clean copy.",)), False
+        return Findings(notices=(f"{why}.",)), True
 
-
-def _reproduced(copy: Suite, *, context: _ConfirmContext) -> tuple[Findings, bool]:
-    """What the targets, with canaries before and after them, say in the clean copy; whether they pass in it."""
-    if not context.is_python:
-        report = context.runs.run(copy, "targets in a clean copy", tests=context.selection()).report
-        is_failing = report is None or bool(context.failing(report))
-        return (_failed_in_copy(copy, context=context) if is_failing else Findings()), not is_failing
-    canaries = plant(copy.root, context.request.targets)
-    if canaries is None:
-        return _reproduced_elsewhere(copy, context=context)
-    first, last = canaries
-    tests = (first.file, *context.selection(), last.file)
-    report = context.runs.run(copy, "targets in a clean copy", tests=tests).report
-    for canary in (first, last):
-        remove(copy.root, canary)
-    if report is None:
-        return _failed_in_copy(copy, context=context), False
-    wrong = misreported(first, report) or misreported(last, report)
-    if wrong is not None:
-        return _canaries_failed(wrong, context=context), not context.failing(report)
-    if context.failing(report):
-        return _failed_in_copy(copy, context=context), False
-    return Findings(), True
-
-
-def _reproduced_elsewhere(copy: Suite, *, context: _ConfirmContext) -> tuple[Findings, bool]:
-    """A notice in any case: the targets are in a folder that the copy does not hold, only a link to it."""
-    report = context.runs.run(copy, "targets in a clean copy", tests=context.selection()).report
-    where = "Links lead from the folder of the target tests out of the project, so that known tests cannot be added"
-    if report is None or context.failing(report):
-        return Findings(notices=(f"{where}, and a clean copy does not do for them.",)), False
-    return Findings(notices=(f"{where}.",)), True
-
-
-def _canaries_failed(wrong: str, *, context: _ConfirmContext) -> Findings:
-    """A refusal, unless such tests do not come out right without the change either."""
-    if not _canaries_live(context):
-        return Findings(notices=(f"Tests with a known result cannot be added to this project: {wrong}.",))
-    message = (
-        f"Beside the targets, {wrong}. Without the change it is reported right: find what the change does to the "
-        "process that tests it, and take that out."
-    )
-    return Findings(reasons=(Reason(code="canary_failed", nodeid=None, message=message),))
-
-
-def _canaries_live(context: _ConfirmContext) -> bool:
-    """Whether canaries, and nothing else, are reported right in a copy without the change."""
-    red = context.request.red
-    with clean_copy(context.repository, context.suite, green=red, red=red) as copy:
-        canaries = plant(copy.root, context.request.targets)
-        if canaries is None:
-            return False
-        report = context.runs.run(copy, "known tests without the change", tests=tuple(c.file for c in canaries)).report
-    return report is not None and all(misreported(canary, report) is None for canary in canaries)
-
-
-def _failed_in_copy(copy: Suite, *, context: _ConfirmContext) -> Findings:
-    """A refusal if all tests but the targets are in the copy what they were; else the copy lacks something."""
-    run = context.runs.run(copy, "all tests in a clean copy")
-    if run.report is None and not (context.is_python and _canaries_live(context)):
-        return Findings(notices=(f"The tests cannot be run in a clean copy of what git holds: {run.problem}.",))
-    failing = context.request.targets if run.report is None else context.failing(run.report)
-    lost = () if run.report is None else context.lost(run.report)
-    if lost:
-        notice = (
-            f"A clean copy of what git holds does not do for the tests: {len(lost)} more fail there, {lost[0]} first."
+    def _explain_misreport(self, misreport: str) -> Findings:
+        if not self._do_canaries_work():
+            return Findings(notices=(f"cdd cannot add tests with a known result to this project: {misreport}.",))
+        message = (
+            f"Next to the targets, {misreport}. Without the change, the report is right. Find how the change "
+            "manipulates the process that tests it, and remove that."
         )
-        return Findings(notices=(notice,))
-    if not failing:
-        return Findings(notices=("A target failed once in a clean copy and passed when all tests ran there.",))
-    failing = tuple(target for target in failing if (copy.root / target.partition("::")[0]).exists())
-    if not failing:
-        return Findings(notices=("Git does not hold the target tests, so that they cannot be run in a clean copy.",))
-    if need := _needs_ignored_files(copy, context=context):
-        return Findings(notices=(need,))
-    why = run.problem if run.report is None else _why(run.report, failing[0])
-    message = (
-        f"{failing[0]} passes in the work tree and not in a clean copy with tests and configuration as RED left them: "
-        f"{why}. Let the product pass it by files that git holds, without help from modules that it ignores."
-    )
-    return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
+        return Findings(reasons=(Reason(code="canary_failed", nodeid=None, message=message),))
+
+    def _do_canaries_work(self) -> bool:
+        """Return whether canaries alone are reported correctly in a copy without the change."""
+        red = self.request.red
+        with clean_copy(self.repository, self.suite, green=red, red=red) as copy:
+            canaries = plant(copy.root, self.request.targets)
+            if canaries is None:
+                return False
+            files = tuple(canary.file for canary in canaries)
+            report = self.runs.run(copy, "known tests without the change", tests=files).report
+        return report is not None and all(find_misreport(canary, report) is None for canary in canaries)
+
+    def _explain_failure(self) -> Findings:
+        """Refuse the change if only targets fail in the copy. Otherwise the copy lacks something the tests need."""
+        run = self.runs.run(self.copy, "all tests in a clean copy")
+        if run.report is None and not (self._is_python and self._do_canaries_work()):
+            return Findings(notices=(f"The tests cannot run in a clean copy of the tracked files: {run.problem}.",))
+        failing = self.request.targets if run.report is None else self._failing(run.report)
+        if run.report is not None:
+            passed = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
+            lost = find_not_passing([nodeid for nodeid in passed if nodeid not in self.request.targets], run.report)
+            if lost:
+                count = f"{len(lost)} more fail there, {lost[0]} first"
+                notice = f"The tests need more than a clean copy of the tracked files: {count}."
+                return Findings(notices=(notice,))
+        if not failing:
+            return Findings(notices=("A target failed once in a clean copy, but passed when all tests ran there.",))
+        failing = tuple(target for target in failing if (self.copy.root / target.partition("::")[0]).exists())
+        if not failing:
+            return Findings(notices=("Git does not track the target tests, so they cannot run in a clean copy.",))
+        if need := self._try_ignored_files():
+            return Findings(notices=(need,))
+        why = run.problem if run.report is None else _describe_failure(run.report, failing[0])
+        message = (
+            f"{failing[0]} passes in the work tree, but not in a clean copy with RED's tests and configuration: {why}. "
+            "Make it pass with files that git tracks, without modules that git ignores."
+        )
+        return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
+
+    def _try_ignored_files(self) -> str | None:
+        """Return a notice if the targets pass once the copy has the ignored files too."""
+        copied = copy_ignored_files(self.repository, self.suite.root.resolve(), copy=self.copy.root)
+        if copied is None:
+            return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."
+        if not copied:
+            return None
+        report = self.runs.run(self.copy, "targets with ignored files", tests=self._selection()).report
+        if report is None or self._failing(report):
+            return None
+        shown = ", ".join(copied[:3]) + (f" and {len(copied) - 3} more" if len(copied) > 3 else "")
+        return f"The targets need files that git ignores, some of these: {shown}."
+
+    def _try(self, mutants: Sequence[Mutant]) -> Survival:
+        return try_mutants(
+            mutants,
+            run=lambda mutant: run_mutant(self.copy, mutant, tests=self._selection(), runs=self.runs),
+            targets=self.request.targets,
+        )
+
+    def _is_inside(self, path: str) -> bool:
+        # Writing through a link would alter a file outside the copy.
+        file = self.copy.root / path
+        return file.resolve() == Path(os.path.normpath(file))
+
+    def _find_doubt(self, mutants: Mutants) -> str | None:
+        """Return why surviving mutants prove nothing, or None if they do."""
+        changes = self.request.changes
+        if any(not change.path.endswith(PYTHON) for change in changes):
+            return "the change includes files other than Python sources"
+        if not mutants.is_exhaustive or not all(self._is_inside(change.path) for change in changes):
+            return "not every changed line was altered"
+        texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
+        broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
+        run = run_mutant(self.copy, broken, tests=self._selection(), runs=self.runs)
+        is_loaded = run.report is None or bool(self._failing(run.report))
+        return None if is_loaded else "the targets do not load the changed files, or load them from elsewhere"
 
 
-def _needs_ignored_files(copy: Suite, *, context: _ConfirmContext) -> str | None:
-    """What to say if the targets pass in the copy once it has the files that git ignores."""
-    lent = lend(context.repository, context.suite.root.resolve(), copy=copy.root)
-    if lent is None:
-        return "The targets fail in a clean copy of what git holds, and git ignores too many files to try them there."
-    if not lent:
-        return None
-    report = context.runs.run(copy, "targets with the files that git ignores", tests=context.selection()).report
-    if report is None or context.failing(report):
-        return None
-    shown = ", ".join(lent[:3]) + (f" and {len(lent) - 3} more" if len(lent) > 3 else "")
-    return f"The targets need files that git does not hold, of these: {shown}."
-
-
-def _why(report: SuiteReport, nodeid: str) -> str:
-    """What the report says of a test that did not pass, in one line."""
+def _describe_failure(report: SuiteReport, nodeid: str) -> str:
+    """Describe in one line why a test did not pass."""
     function = function_of(nodeid)
     tried = [case for case in report.tests if function_of(case.nodeid) == function and case.failure is not None]
     failures = [case.failure for case in sorted(tried, key=lambda case: case.nodeid != nodeid)]
@@ -305,68 +342,3 @@ def _why(report: SuiteReport, nodeid: str) -> str:
         return "it did not run there"
     lines = failures[0].message.strip().splitlines()
     return f"{failures[0].kind}, {failures[0].exception}" + (f": {lines[0][:200]}" if lines else "")
-
-
-def _proven(copy: Suite, *, context: _ConfirmContext) -> Findings:
-    """What the targets say when the changed code is altered."""
-    mutants = mutants_of([change for change in context.request.changes if _is_plain(copy.root / change.path)])
-    if not mutants.chosen:
-        return Findings(notices=("No altered code was tried: the change has no line of Python that can be altered.",))
-    telling = [mutant for mutant in mutants.chosen if mutant.how != ALL_RAISE]
-    raising = [mutant for mutant in mutants.chosen if mutant.how == ALL_RAISE]
-    told = _survived(telling, copy=copy, context=context)
-    raised = Survival() if told.noticed else _survived(raising, copy=copy, context=context)
-    if noticed := told.noticed or raised.noticed:
-        context.runs.noticed = noticed.where
-        return _only_run(telling) if raised.noticed and told.all_ended else Findings()
-    all_ended = all(outcome.all_ended for outcome, part in ((told, telling), (raised, raising)) if part)
-    why_not = _why_undecided(copy, mutants, context=context) if all_ended else "a run did not come to its end"
-    if why_not is not None:
-        return Findings(notices=(f"No target failed when the changed code was altered, which is no proof: {why_not}.",))
-    tried = "; ".join(mutant.what for mutant in mutants.chosen)
-    message = (
-        f"The targets pass whatever the changed code does ({tried}). Remove what no test needs, and implement what the "
-        "targets ask for where they call it."
-    )
-    return Findings(reasons=(Reason(code="unproven_change", nodeid=None, message=message),))
-
-
-def _survived(mutants: Sequence[Mutant], *, copy: Suite, context: _ConfirmContext) -> Survival:
-    """What becomes of mutants when the targets run over them."""
-    return survival(
-        mutants,
-        run=lambda mutant: run_altered(copy, mutant, tests=context.selection(), runs=context.runs),
-        targets=context.request.targets,
-    )
-
-
-def _only_run(telling: Sequence[Mutant]) -> Findings:
-    """A notice that no target notices what the changed code gives, only that it runs.
-
-    No refusal: the change may be one of what is written or called, or that nothing is raised any more.
-    """
-    tried = "; ".join(mutant.what for mutant in telling)
-    notice = (
-        f"The targets fail if the changed functions raise, and pass with what these give altered ({tried}): see that "
-        "they assert what the change is for."
-    )
-    return Findings(notices=(notice,))
-
-
-def _is_plain(path: Path) -> bool:
-    """Whether no link leads from the path to another file: what is written there stays in the copy."""
-    return path.resolve() == Path(os.path.normpath(path))
-
-
-def _why_undecided(copy: Suite, mutants: Mutants, *, context: _ConfirmContext) -> str | None:
-    """Why surviving mutants say nothing; None if they do."""
-    changes = context.request.changes
-    if any(not change.path.endswith(PYTHON) for change in changes):
-        return "the change has other files than Python sources"
-    if not mutants.is_exhaustive or not all(_is_plain(copy.root / change.path) for change in changes):
-        return "not every changed line was altered"
-    texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
-    broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
-    run = run_altered(copy, broken, tests=context.selection(), runs=context.runs)
-    is_loaded = run.report is None or bool(context.failing(run.report))
-    return None if is_loaded else "the targets do not load the changed files, or load them from another place"

@@ -1,15 +1,10 @@
-"""Special-cased test inputs: added branches that hold a target test's input and give just what that test expects. Pure.
+"""Find branches of a change that handle a target test's input and return exactly the expected value. Pure.
 
-A false alarm costs an honest author an attempt, a miss is one check of several: whatever may be a rule of the product
-is let pass. That is a literal that the ticket states, a table or a chain of branches with an entry that no target
-names, and everything trivial. A table or chain of examples only, with nothing computed beside it, may be all there is
-to implement: a reviewer has to look at it.
-
-Python source as the checks look at it: parsed, told apart from its earlier version, names resolved. Pure.
-
-What tests state by example: the literals they put in, and the literal they expect for them. Pure.
-
-An expression counts as its normal form, ``ast.unparse`` of it, so that ``"a"`` and ``'a'`` are one.
+The module has three parts: Python source (lines, names), the examples in tests, and the branches that repeat them.
+A false alarm costs an honest author an attempt, and other checks follow. Therefore everything that may be a rule of the
+product is accepted: literals in the ticket, tables or chains with an entry that no target names, trivial values. If a
+table or chain holds only examples, and nothing is computed next to it, a notice asks the reviewer. Literals are
+compared in their normal form, ``ast.unparse``, in which ``"a"`` and ``'a'`` are equal.
 """
 
 import ast
@@ -25,18 +20,18 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import TypeAlias
 
-from cdd_agent.evidence.request import Findings, Request, is_python
+from cdd_agent.evidence.request import CheckRequest, Findings, is_python
 from pytest_tdd_agent.report import Reason
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 _MOST_LINES = 2000
 _MOST_PAIRS = 50_000
-"""Of equal lines before and after; the time to compare them grows with it."""
+"""Pairs of equal lines before and after. The time of a diff grows with their number."""
 
 
 def parse(text: str | None) -> ast.Module | None:
-    """The tree of a source; None if this interpreter cannot parse it, or there is none."""
+    """Parse a source. Return None for None and for a source that this interpreter cannot parse."""
     if text is None:
         return None
     try:
@@ -45,19 +40,18 @@ def parse(text: str | None) -> ast.Module | None:
         return None
 
 
-def added_lines(old: str | None, new: str) -> frozenset[int]:
-    """The 1-based lines of code in ``new`` that are not in ``old``; comments and docstrings are no code."""
+def find_added_lines(old: str | None, new: str) -> frozenset[int]:
+    """Return the 1-based lines of code in ``new`` that are not in ``old``, without comments and docstrings."""
     return _edits(old, new)[0]
 
 
-def touched_lines(old: str | None, new: str) -> frozenset[int]:
-    """The added lines, and those beside which a line of code was removed."""
+def find_touched_lines(old: str | None, new: str) -> frozenset[int]:
+    """Return the added lines, and the neighbors of removed lines."""
     return frozenset().union(*_edits(old, new))
 
 
 @functools.lru_cache(maxsize=64)
 def _edits(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
-    """The lines of ``new`` that were added, and those beside which lines were removed."""
     before, now = _code_lines(old or ""), _code_lines(new)
     texts = [text for _, text in now]
     added: set[int] = set()
@@ -70,55 +64,48 @@ def _edits(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def _differences(before: list[str], now: list[str]) -> Iterator[tuple[str, int, int]]:
-    """Kind of an edit, and the lines of ``now`` that it covers, from 0, the last one excluded.
-
-    Where to find the shortest edits would take long, lines are only counted: one that is there more often is added.
-    """
+    """Return the kind of each edit and its 0-based lines of ``now``, the last one excluded."""
     old, new = Counter(before), Counter(now)
     if max(len(before), len(now)) <= _MOST_LINES and sum(old[line] * new[line] for line in new) <= _MOST_PAIRS:
         matcher = difflib.SequenceMatcher(None, before, now, autojunk=False)
         yield from ((kind, first, last) for kind, _, _, first, last in matcher.get_opcodes() if kind != "equal")
         return
-    for at, line in enumerate(now):
+    # A diff of large files takes long. Count the lines instead: one that occurs more often than before was added.
+    for index, line in enumerate(now):
         old[line] -= 1
         if old[line] < 0:
-            yield "insert", at, at + 1
+            yield "insert", index, index + 1
 
 
 def _code_lines(text: str) -> list[tuple[int, str]]:
-    """Number and text of the lines as Python counts them, without comments, docstrings and what is blank then."""
+    """Return number and text of the lines of code, without comments, docstrings and blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     tree = parse(text)
     if tree is not None:
-        for number, column in _comments("\n".join(lines)):
-            lines[number - 1] = lines[number - 1][:column]
-        for number in docstring_lines(tree):
+        with contextlib.suppress(tokenize.TokenError, SyntaxError):
+            for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+                if token.type == tokenize.COMMENT:
+                    number, column = token.start
+                    lines[number - 1] = lines[number - 1][:column]
+        for number in find_docstring_lines(tree):
             lines[number - 1] = ""
     return [(number, line.rstrip()) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
-def _comments(text: str) -> Iterator[tuple[int, int]]:
-    """Line and column of every comment."""
-    with contextlib.suppress(tokenize.TokenError, SyntaxError):
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start
-
-
-def docstring_lines(tree: ast.Module) -> frozenset[int]:
-    """The lines on which docstrings, and other texts that are statements by themselves, and nothing else stand."""
-    found: set[int] = set()
+def find_docstring_lines(tree: ast.Module) -> frozenset[int]:
+    """Return the lines that hold only docstrings or other strings without effect."""
+    lines: set[int] = set()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
-                found |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+                lines |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
     shared = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, ast.Expr))
-    return frozenset(found - {node.lineno for node in shared})
+    return frozenset(lines - {node.lineno for node in shared})
 
 
-def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Local name -> the dotted name that an import anywhere in the file gives it."""
+def read_imports(tree: ast.Module) -> dict[str, str]:
+    """Return local name -> dotted name for all imports in the file."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -130,23 +117,23 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-def dotted(node: ast.AST, names: dict[str, str]) -> str:
-    """The dotted name that an expression stands for, ``getattr`` with a constant included; empty if it is no name."""
+def resolve_name(node: ast.AST, names: dict[str, str]) -> str:
+    """Return the dotted name of an expression, also of ``getattr`` with a constant. Empty if it is not a name."""
     match node:
         case ast.Name(id=name):
             return names.get(name, name)
-        case ast.Attribute(value=owner, attr=attribute):
-            found = dotted(owner, names)
-            return f"{found}.{attribute}" if found else ""
-        case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(attribute)), *_]):
-            found = dotted(owner, names)
-            return f"{found}.{attribute}" if found else ""
+        case (
+            ast.Attribute(value=owner, attr=attribute)
+            | ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(attribute)), *_])
+        ):
+            prefix = resolve_name(owner, names)
+            return f"{prefix}.{attribute}" if prefix else ""
         case _:
             return ""
 
 
-def docstrings(tree: ast.Module) -> set[int]:
-    """The ids of the constants that are docstrings, or statements by themselves."""
+def find_docstrings(tree: ast.Module) -> set[int]:
+    """Return the ids of docstrings and other expressions without effect."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
@@ -155,35 +142,32 @@ _EQUALITY = frozenset({"assertEqual", "assertEquals", "assertIs", "assertListEqu
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """One assertion: ``inputs`` give ``expected``; normal forms of literals that are not trivial."""
+class StatedExample:
+    """One assertion: ``inputs`` give ``expected``. Both are normal forms of literals that are not trivial."""
 
     inputs: frozenset[str]
     expected: str
 
 
-def examples(source: str, functions: Collection[str] = ()) -> tuple[Example, ...]:
-    """The examples in a test file; only of the test functions of these names, if any is there."""
+def find_examples(source: str, functions: Collection[str] = ()) -> tuple[StatedExample, ...]:
+    """Return the examples in a test file, only those of the named functions if any exists."""
     tree = parse(source)
     if tree is None:
         return ()
     every = [node for node in ast.walk(tree) if isinstance(node, Function)]
     chosen = [node for node in every if node.name in functions] or every
-    known = _bound_literals(tree.body)
-    return tuple(dict.fromkeys(example for node in chosen for example in _of_function(node, known)))
+    known = _read_literals(tree.body)
+    return tuple(dict.fromkeys(example for node in chosen for example in _examples_in(node, known)))
 
 
-def literals(node: ast.AST) -> frozenset[str]:
-    """The literals in an expression that are not trivial, containers and what is in them alike."""
-    found = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.expr) and is_literal(inner) and not is_trivial(inner):
-            found.add(ast.unparse(inner))
-    return frozenset(found)
+def find_literals(node: ast.AST) -> frozenset[str]:
+    """Return the literals in an expression that are not trivial, containers and their items."""
+    expressions = (inner for inner in ast.walk(node) if isinstance(inner, ast.expr))
+    return frozenset(ast.unparse(inner) for inner in expressions if is_literal(inner) and not is_trivial(inner))
 
 
 def is_literal(node: ast.expr) -> bool:
-    """Whether the expression is built of constants only, with calls such as ``Decimal("3.5")`` and f-strings aside."""
+    """Return whether the expression consists of constants. Calls such as ``Decimal("3.5")`` may contain them."""
     match node:
         case ast.Constant():
             return True
@@ -200,7 +184,7 @@ def is_literal(node: ast.expr) -> bool:
 
 
 def is_trivial(node: ast.expr) -> bool:
-    """Whether a literal is too common to say anything: 0, 1, 2, None, a single character, an empty container."""
+    """Return whether a literal is too common: 0, 1, 2, None, a single character, an empty container."""
     match node:
         case ast.Constant(value=str() | bytes() as text):
             return len(text) < 2
@@ -216,65 +200,60 @@ def is_trivial(node: ast.expr) -> bool:
             return False
 
 
-def _bound_literals(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Name -> the literal that one plain assignment gives it."""
-    found: dict[str, ast.expr] = {}
+def _read_literals(body: list[ast.stmt]) -> dict[str, ast.expr]:
+    """Return name -> the literal assigned to it."""
+    literals: dict[str, ast.expr] = {}
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_literal(value):
-                found[name] = value
+                literals[name] = value
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if is_literal(value):
-                found[name] = value
+                literals[name] = value
             case _:
                 pass
-    return found
+    return literals
 
 
-def _bound(function: Function) -> dict[str, ast.expr]:
-    """Name -> what a plain assignment in the function gives it, of whatever kind."""
+def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[StatedExample]:
+    known = known | _read_literals(function.body)
     plain = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
-    return {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
-
-
-def _of_function(function: Function, known: dict[str, ast.expr]) -> Iterator[Example]:
-    known = known | _bound_literals(function.body)
-    given = known | _bound(function)
+    values = known | {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
     for decorator in function.decorator_list:
         for table in _tables(decorator, known):
-            yield from _rows(table)
+            yield from _examples_of_rows(table)
     for node in ast.walk(function):
         match node:
             case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right])):
-                yield from _equality(left, right, known=known, given=given)
+                yield from _examples_of_equality(left, right, known=known, values=values)
             case ast.Call(func=ast.Attribute(attr=method), args=[left, right, *_]) if method in _EQUALITY:
-                yield from _equality(left, right, known=known, given=given)
+                yield from _examples_of_equality(left, right, known=known, values=values)
             case ast.For(iter=table):
-                yield from _rows(_resolved(table, known))
+                yield from _examples_of_rows(_resolve(table, known))
             case _:
                 pass
 
 
 def _tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.expr]:
-    """The lists of values of a ``parametrize``, or ``expand``, or hypothesis' ``example``."""
+    """Return the lists of values in ``parametrize``, ``expand`` or ``parameterized``."""
     if not isinstance(decorator, ast.Call):
         return
     name = decorator.func.attr if isinstance(decorator.func, ast.Attribute) else getattr(decorator.func, "id", "")
     if name == "parametrize":
         values = decorator.args[1:2] + [word.value for word in decorator.keywords if word.arg == "argvalues"]
-        yield from (_resolved(value, known) for value in values)
+        yield from (_resolve(value, known) for value in values)
     elif name in ("expand", "parameterized"):
-        yield from (_resolved(value, known) for value in decorator.args[:1])
+        yield from (_resolve(value, known) for value in decorator.args[:1])
 
 
-def _resolved(node: ast.expr, known: dict[str, ast.expr]) -> ast.expr:
-    """The literal that a name stands for, or the expression itself."""
+def _resolve(node: ast.expr, known: dict[str, ast.expr]) -> ast.expr:
+    """Return the literal assigned to a name, or the expression itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items":
         node = node.func.value
     return known.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
-def _rows(table: ast.expr) -> Iterator[Example]:
-    """Of each row of a table, every value as what the others give."""
+def _examples_of_rows(table: ast.expr) -> Iterator[StatedExample]:
+    """Return an example for every value in each row: the other values give it."""
     rows: list[list[ast.expr]] = []
     if isinstance(table, ast.Dict):
         rows = [[key, value] for key, value in zip(table.keys, table.values, strict=True) if key is not None]
@@ -286,63 +265,63 @@ def _rows(table: ast.expr) -> Iterator[Example]:
                 rows.append(list(row.elts))
     for cells in rows:
         for position, cell in enumerate(cells):
-            others = frozenset().union(*(literals(other) for at, other in enumerate(cells) if at != position))
+            others = frozenset().union(*map(find_literals, cells[:position] + cells[position + 1 :]))
             if is_literal(cell) and not is_trivial(cell) and others:
-                yield Example(others, ast.unparse(cell))
+                yield StatedExample(others, ast.unparse(cell))
 
 
-def _equality(
-    left: ast.expr, right: ast.expr, *, known: dict[str, ast.expr], given: dict[str, ast.expr]
-) -> Iterator[Example]:
-    """The example of a comparison between a call and what it is to give, whichever side is which."""
+def _examples_of_equality(
+    left: ast.expr, right: ast.expr, *, known: dict[str, ast.expr], values: dict[str, ast.expr]
+) -> Iterator[StatedExample]:
+    """Return the example of a comparison between a call and its expected value, in either order."""
     for actual, expected in ((left, right), (right, left)):
-        value = _resolved(expected, known)
+        value = _resolve(expected, known)
         if not is_literal(value) or is_trivial(value):
             continue
-        named = (given[node.id] for node in ast.walk(actual) if isinstance(node, ast.Name) and node.id in given)
-        inputs = _arguments(actual).union(*(_arguments(bound) | literals(bound) for bound in named))
+        named = (values[node.id] for node in ast.walk(actual) if isinstance(node, ast.Name) and node.id in values)
+        inputs = _find_arguments(actual).union(*(_find_arguments(each) | find_literals(each) for each in named))
         inputs -= {ast.unparse(value)}
         if inputs:
-            yield Example(inputs, ast.unparse(value))
+            yield StatedExample(inputs, ast.unparse(value))
 
 
-def _arguments(node: ast.expr) -> frozenset[str]:
-    """The literals given to the calls in an expression; not the keys by which a result is taken apart."""
+def _find_arguments(node: ast.expr) -> frozenset[str]:
+    """Return the literals in arguments of calls. Keys of a subscript on the result do not count."""
     calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
-    given = (value for call in calls for value in (*call.args, *(word.value for word in call.keywords)))
-    return frozenset().union(*(literals(value) for value in given))
+    arguments = (value for call in calls for value in (*call.args, *(word.value for word in call.keywords)))
+    return frozenset().union(*map(find_literals, arguments))
 
 
 _Inputs: TypeAlias = frozenset[frozenset[str]]
-"""Literals that together lead into a branch; any of these sets will do."""
-_MOST = 1000
-"""Sets of a condition that are looked at."""
+"""Sets of literals. All literals of one set together lead into a branch."""
+_MOST_SETS = 1000
+"""The number of sets per condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """One way through the code: where ``inputs`` are met, one of ``results`` is given."""
+    """A branch of the code: for ``inputs``, it returns one of ``results``."""
 
     line: int
     inputs: _Inputs
     results: frozenset[str]
 
-    def met_by(self, example: Example) -> frozenset[str]:
-        """What of the example leads into the branch."""
+    def match(self, example: StatedExample) -> frozenset[str]:
+        """Return the inputs of the example that lead into the branch."""
         return frozenset().union(*(together for together in self.inputs if together <= example.inputs))
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Branches that decide the same thing together, and the statements or the table they are made of."""
+    """Branches that belong together, and their statements or table."""
 
     nodes: Sequence[ast.AST]
     branches: list[_Branch]
 
 
-def special_cases(request: Request) -> Findings:
-    """A reason for each branch of the change that is made for a target's input; a notice if nothing is beside them."""
-    stated = examples_of(request)
+def find_special_cases(request: CheckRequest) -> Findings:
+    """Return a reason for each branch made for a target's input, or a notice if the code holds only examples."""
+    stated = _find_stated_examples(request)
     if not stated:
         return Findings()
     reasons: list[Reason] = []
@@ -351,36 +330,31 @@ def special_cases(request: Request) -> Findings:
         tree = parse(change.new)
         if tree is None or change.new is None:
             continue
-        added = added_lines(change.old, change.new)
-        for family in _families(tree):
-            made = _made_for_tests(family, stated, added=added, text=request.stated)
-            if len(made) > 1 and len(made) == _asking(family) and not _computes(tree, family):
-                line = made[0][0].line
+        added = find_added_lines(change.old, change.new)
+        for family in _find_families(tree):
+            special = _find_special_branches(family, stated, added=added, text=request.stated)
+            conditional = [branch for branch in family.branches if branch.inputs]
+            if len(special) > 1 and len(special) == len(conditional) and not _computes(tree, family):
                 notices.append(
-                    f"{change.path}:{line} holds the examples of the target tests and no more: see whether there is a "
-                    "rule behind them."
+                    f"{change.path}:{special[0][0].line} handles only the examples of the target tests. Check whether "
+                    "a rule is behind them."
                 )
                 continue
-            reasons += [_refusal(change.path, branch, example=example) for branch, example in made]
+            reasons += [_refuse(change.path, branch, example=example) for branch, example in special]
     return Findings(reasons=tuple(dict.fromkeys(reasons)), notices=tuple(dict.fromkeys(notices)))
 
 
-def _refusal(path: str, branch: _Branch, *, example: Example) -> Reason:
-    shown = ", ".join(sorted(branch.met_by(example)))
+def _refuse(path: str, branch: _Branch, *, example: StatedExample) -> Reason:
+    shown = ", ".join(sorted(branch.match(example)))
     message = (
-        f"{path}:{branch.line} gives {example.expected} for {shown}, which is just what a target test puts in and "
-        "expects. Implement the rule that gives this value for all inputs of its kind."
+        f"{path}:{branch.line} returns {example.expected} for {shown}, exactly the expected value and input of a "
+        "target test. Implement the rule behind the example."
     )
     return Reason(code="special_cased", nodeid=None, message=message)
 
 
-def _asking(family: _Family) -> int:
-    """How many of its branches ask for a literal."""
-    return sum(bool(branch.inputs) for branch in family.branches)
-
-
 def _computes(tree: ast.Module, family: _Family) -> bool:
-    """Whether the functions with the family, or those that look into the table, also give something they compute."""
+    """Return whether functions that contain the family, or use its table, also return a computed value."""
     inside = (inner for node in family.nodes for inner in ast.walk(node))
     own = {id(inner) for inner in inside if isinstance(inner, (ast.expr, ast.pattern))}
     names = {
@@ -392,17 +366,19 @@ def _computes(tree: ast.Module, family: _Family) -> bool:
         return any(id(inner) in own or _last_name(inner) in names for inner in inside)
 
     functions = [node for node in ast.walk(tree) if isinstance(node, Function) and uses(node)]
-    return any(not uses(value) and _is_computed(value) for function in functions for value in _given(function))
+    return any(not uses(value) and _is_computed(value) for function in functions for value in _list_results(function))
 
 
-def _given(function: Function) -> Iterator[ast.expr]:
-    """What a function returns or yields; for a name, what is assigned to it."""
+def _list_results(function: Function) -> Iterator[ast.expr]:
+    """Return what a function returns or yields, and the values of returned names."""
     nodes = list(ast.walk(function))
     values = [node.value for node in nodes if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None]
-    named = {value.id for value in values if isinstance(value, ast.Name)}
+    names = {value.id for value in values if isinstance(value, ast.Name)}
     yield from values
     for node in nodes:
-        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id in named for to in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id in names for target in node.targets
+        ):
             yield node.value
 
 
@@ -412,56 +388,53 @@ def _is_computed(value: ast.expr) -> bool:
     return not (is_literal(value) or isinstance(value, (ast.Name, ast.Attribute, ast.JoinedStr)))
 
 
-def examples_of(request: Request) -> tuple[Example, ...]:
-    """What the target tests state by example."""
-    found: list[Example] = []
+def _find_stated_examples(request: CheckRequest) -> tuple[StatedExample, ...]:
+    examples: list[StatedExample] = []
     for file, source in request.tests.items():
-        inside = [target for target in request.targets if target.partition("::")[0] == file]
-        names = {target.rpartition("::")[2] if "[" not in target else _function_name(target) for target in inside}
-        found += examples(source, names)
-    return tuple(found)
+        targets = [target for target in request.targets if target.partition("::")[0] == file]
+        # Parameters in brackets may contain any text, even "::".
+        names = {target.partition("[")[0].rpartition("::")[2] for target in targets}
+        examples += find_examples(source, names)
+    return tuple(examples)
 
 
-def _function_name(target: str) -> str:
-    """The function in a node id with parameters, which may hold any text."""
-    return target.partition("[")[0].rpartition("::")[2]
-
-
-def _made_for_tests(
-    family: _Family, stated: tuple[Example, ...], *, added: Collection[int], text: str
-) -> list[tuple[_Branch, Example]]:
-    """The added branches that are examples of the tests; none if one of them asks for what is no example."""
-    if any(branch.inputs and not any(map(branch.met_by, stated)) for branch in family.branches):
+def _find_special_branches(
+    family: _Family, stated: tuple[StatedExample, ...], *, added: Collection[int], text: str
+) -> list[tuple[_Branch, StatedExample]]:
+    """Return the added branches that match examples. If a branch matches none, there may be a rule: return nothing."""
+    if any(branch.inputs and not any(map(branch.match, stated)) for branch in family.branches):
         return []
-    made = []
+    special = []
     for branch in family.branches:
         example = next((example for example in stated if _fits(branch, example, text=text)), None)
         if branch.line in added and example is not None:
-            made.append((branch, example))
-    return made
+            special.append((branch, example))
+    return special
 
 
-def _fits(branch: _Branch, example: Example, *, text: str) -> bool:
-    """Whether the branch gives what the example expects for one of its inputs, and the ticket states neither."""
-    met = branch.met_by(example)
-    is_made = bool(met) and example.expected in branch.results and example.expected not in met
-    return is_made and not any(_is_stated(literal, text) for literal in (*met, example.expected))
+def _fits(branch: _Branch, example: StatedExample, *, text: str) -> bool:
+    """Return whether the branch returns the expected value for the input, and the ticket names neither."""
+    inputs = branch.match(example)
+    is_equal = bool(inputs) and example.expected in branch.results and example.expected not in inputs
+    return is_equal and not any(_is_stated(literal, text) for literal in (*inputs, example.expected))
 
 
 def _is_stated(literal: str, text: str) -> bool:
-    """Whether the ticket says the literal, or all that a container holds: as a word or number of its own."""
+    """Return whether the ticket contains the literal, or all items of a container, as separate words."""
     leaves = [node for node in ast.walk(ast.parse(literal)) if isinstance(node, ast.Constant) and not is_trivial(node)]
-    return bool(leaves) and all(_says(text, str(leaf.value)) for leaf in leaves)
+    return bool(leaves) and all(
+        re.search(rf"(?<![\w.]){re.escape(str(leaf.value))}(?!\w|\.\d)", text) is not None for leaf in leaves
+    )
 
 
-def _says(text: str, word: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(word)}(?!\w|\.\d)", text) is not None
-
-
-def _families(tree: ast.Module) -> Iterator[_Family]:
-    """Branches that decide the same thing together: the entries of a table, a chain, the cases of a match."""
-    constants = _constants(tree)
-    looked_up = _looked_up(tree)
+def _find_families(tree: ast.Module) -> Iterator[_Family]:
+    """Return the branches that belong together: the entries of a table, a chain of ifs, the cases of a match."""
+    constants = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and is_literal(node.value) and isinstance(node.targets[0], ast.Name)
+    }
+    looked_up = _find_tables(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Dict(keys=keys, values=values) if id(node) in looked_up:
@@ -476,9 +449,9 @@ def _families(tree: ast.Module) -> Iterator[_Family]:
             case ast.IfExp(test=test, body=body):
                 yield _Family([node], [_Branch(node.lineno, _condition(test, constants), _results([body]))])
             case ast.List(elts=items) | ast.Tuple(elts=items) if id(node) in looked_up:
-                places = (_whole(ast.Constant(value=at)) for at in range(len(items)))
-                rows = zip(places, items, strict=True)
-                yield _Family([node], [_Branch(item.lineno, at, _results([item])) for at, item in rows])
+                indexes = (_whole(ast.Constant(value=index)) for index in range(len(items)))
+                rows = zip(indexes, items, strict=True)
+                yield _Family([node], [_Branch(item.lineno, index, _results([item])) for index, item in rows])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If() | ast.For() | ast.Try() | ast.With():
                 for block in _blocks(node):
                     chains = [branch for statement in block for branch in _chain(statement, constants)]
@@ -489,7 +462,7 @@ def _families(tree: ast.Module) -> Iterator[_Family]:
 
 
 def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
-    """The statements in a row inside ``node``; an ``elif`` belongs to the chain before it."""
+    """Return the blocks of statements inside ``node``. An ``elif`` belongs to the chain before it."""
     yield node.body
     rest = getattr(node, "orelse", [])
     if not (len(rest) == 1 and isinstance(rest[0], ast.If) and isinstance(node, ast.If)):
@@ -497,7 +470,7 @@ def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[
 
 
 def _chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Branch]:
-    """The branches of an ``if`` with all its ``elif``."""
+    """Return the branches of an ``if`` with all its ``elif``."""
     while isinstance(statement, ast.If):
         yield _Branch(statement.lineno, _condition(statement.test, constants), _results_of_body(statement.body))
         if len(statement.orelse) != 1:
@@ -505,8 +478,8 @@ def _chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Bra
         statement = statement.orelse[0]
 
 
-def _looked_up(tree: ast.Module) -> set[int]:
-    """The ids of the tables from which an entry is taken by a key that only the run knows."""
+def _find_tables(tree: ast.Module) -> set[int]:
+    """Return the ids of tables that are subscripted with a variable key."""
     tables: dict[str, list[ast.expr]] = {}
     used: list[ast.expr] = []
     for node in ast.walk(tree):
@@ -526,18 +499,11 @@ def _looked_up(tree: ast.Module) -> set[int]:
 
 
 def _last_name(node: ast.AST) -> str:
-    """``TABLE`` of ``self.TABLE``."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Name -> the literal that the module gives it."""
-    plain = (node for node in tree.body if isinstance(node, ast.Assign) and is_literal(node.value))
-    return {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
-
-
 def _whole(node: ast.expr) -> _Inputs:
-    """A literal, given as it is or as its parts; nothing of anything else."""
+    """Return the inputs of a literal: the whole, or all its parts."""
     if not is_literal(node) or is_trivial(node):
         return frozenset()
     parts = (inner for inner in ast.walk(node) if isinstance(inner, ast.Constant) and not is_trivial(inner))
@@ -545,14 +511,14 @@ def _whole(node: ast.expr) -> _Inputs:
 
 
 def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
-    """The literals that a condition asks for with ``==``, ``is`` or ``in``, alone or joined by ``and``, ``or``."""
+    """Return the literals that a condition compares with by ``==``, ``is`` or ``in``, joined by ``and`` and ``or``."""
     match test:
         case ast.BoolOp(op=ast.Or(), values=values):
             return frozenset().union(*(_condition(value, constants) for value in values))
         case ast.BoolOp(values=values):
             asked = [inputs for value in values if (inputs := _condition(value, constants))]
             return (
-                frozenset(frozenset().union(*chosen) for chosen in islice(product(*asked), _MOST))
+                frozenset(frozenset().union(*chosen) for chosen in islice(product(*asked), _MOST_SETS))
                 if asked
                 else frozenset()
             )
@@ -566,28 +532,28 @@ def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
 
 
 def _pattern(pattern: ast.pattern) -> _Inputs:
-    """The literals of a pattern, one of an ``or`` at a time."""
+    """Return the literals of a pattern. The alternatives of an ``or`` are separate sets."""
     if isinstance(pattern, ast.MatchOr):
         return frozenset().union(*(_pattern(part) for part in pattern.patterns))
     values = (node.value for node in ast.walk(pattern) if isinstance(node, ast.MatchValue))
-    parts = frozenset().union(*(literals(value) for value in values))
+    parts = frozenset().union(*(find_literals(value) for value in values))
     return frozenset({parts}) if parts else frozenset()
 
 
 def _results_of_body(body: list[ast.stmt]) -> frozenset[str]:
-    """The literals that the statements of a branch return, yield, print or keep."""
-    given: list[ast.expr] = []
+    """Return the literals that a branch returns, yields, assigns or passes to a call."""
+    values: list[ast.expr] = []
     for statement in body:
         match statement:
             case ast.Return(value=ast.expr() as value) | ast.Assign(value=value) | ast.AugAssign(value=value):
-                given.append(value)
+                values.append(value)
             case ast.Expr(value=ast.Yield(value=ast.expr() as value)):
-                given.append(value)
+                values.append(value)
             case ast.Expr(value=ast.Call(args=args)):
-                given.extend(args)
+                values.extend(args)
             case _:
                 pass
-    return _results(given)
+    return _results(values)
 
 
 def _results(values: list[ast.expr]) -> frozenset[str]:

@@ -1,7 +1,4 @@
-"""What is asked of the checks, and what they answer.
-
-Which tests passed, also under another name: the parameters in it may tell a place or the time. Pure.
-"""
+"""The input and the result of the evidence checks on an open GREEN gate."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,85 +8,85 @@ from pytest_tdd_agent.comparison import function_of
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 
-def not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, ...]:
-    """Those of the tests that did not pass.
+def find_not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, ...]:
+    """Return the tests that did not pass.
 
-    One that the report does not name counts as passed if of its function at least as many passed as are wanted.
+    Parameters in a node id may contain a path or the time. A test that the report does not name therefore counts as
+    passed if at least as many tests of its function passed as are wanted.
     """
-    named = {case.nodeid for case in report.tests}
+    reported = {case.nodeid for case in report.tests}
     passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
     passed_of, wanted_of = Counter(map(function_of, passed)), Counter(map(function_of, wanted))
 
     def has_passed(nodeid: str) -> bool:
         function = function_of(nodeid)
-        return nodeid in passed or (nodeid not in named and passed_of[function] >= wanted_of[function])
+        return nodeid in passed or (nodeid not in reported and passed_of[function] >= wanted_of[function])
 
     return tuple(nodeid for nodeid in wanted if not has_passed(nodeid))
 
 
 CODES = {
-    "vacuous_test": "The new tests pass once a name that they miss is there, even if what has it does nothing.",
-    "suspicious_code": "The change adds code that looks at, or reaches into, the process that tests it.",
-    "special_cased": "A branch of the change holds the input of a target test and gives just what the test expects.",
-    "canary_failed": "Tests with a known result, added beside the targets, were not reported as they had to be.",
-    "not_reproduced": "In a clean copy with RED's tests and configuration, a target does not pass.",
-    "unproven_change": "No target test notices when the changed code is altered.",
+    "vacuous_test": "The new tests pass with a stub that does nothing in place of the missing name.",
+    "suspicious_code": "The change adds code that inspects or manipulates the process that tests it.",
+    "special_cased": "A branch of the change handles the input of a target test and returns the expected value.",
+    "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",
+    "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
+    "unproven_change": "No target test fails when the changed code is altered.",
 }
-"""Code of a reason -> what it means."""
-
+"""Code of a reason -> its meaning."""
 
 PYTHON = (".py", ".pyw")
-"""How the names of sources end."""
+"""The extensions of Python sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductChange:
-    """One file of the product that differs; ``path`` is relative to the project, only Python sources have texts."""
+    """One changed file of the product. ``path`` is relative to the project. Only Python sources have texts."""
 
     path: str
     old: str | None
-    """Its text before; None: there was none."""
+    """The text before. None: the file is new."""
     new: str | None
-    """Its text now; None: it was deleted."""
+    """The text now. None: the file was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A GREEN whose gate is open, with all that the checks look at. Paths and node ids are relative to the project."""
+class CheckRequest:
+    """A GREEN with an open gate, and the input of its checks. Paths and node ids are relative to the project."""
 
     targets: tuple[str, ...]
-    """Node ids of tests that the change made pass; empty: only the changed code itself is looked at."""
+    """Node ids of tests that the change made pass. Empty: only the changed code itself is checked."""
     changes: tuple[ProductChange, ...]
     tests: Mapping[str, str]
     """File of a target -> its source."""
     stated: str
-    """The step as the person and the plan state it: literals in it are no secret of the tests."""
+    """The step's text. The product may contain the literals that it names."""
     red: str
     """Commit or tree before the change, with the tests."""
     green: str
     """Commit or tree with the change."""
     baseline: SuiteReport
-    """Of the tests before the change."""
+    """The report of the tests before the change."""
     time_box_s: float
-    """Wall clock for all runs together; 0: no runs."""
+    """The time limit for all runs together. 0: no runs."""
     elsewhere: Callable[[], Iterable[str]] = tuple
-    """The sources of the product before the change; asked for only if something was found."""
+    """Returns the product's sources before the change. Called only if a check found something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the checks came to."""
+    """The result of the checks."""
 
     reasons: tuple[Reason, ...] = ()
-    """Why the change is refused, with the codes of ``CODES``; empty: it is confirmed."""
+    """The reasons to refuse the change, with codes from ``CODES``. Empty: it is confirmed."""
     notices: tuple[str, ...] = ()
-    """What could not be checked, and why."""
+    """The checks that could not be done, and why."""
 
     def __add__(self, other: "Findings") -> "Findings":
-        """Both together."""
+        """Combine two results."""
         return Findings(reasons=self.reasons + other.reasons, notices=self.notices + other.notices)
 
 
 def is_python(change: ProductChange) -> bool:
-    """Whether the change leaves a Python source behind."""
+    """Return whether the change results in a Python source."""
     return change.new is not None and change.path.endswith(PYTHON)

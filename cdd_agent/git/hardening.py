@@ -84,7 +84,7 @@ _KEPT = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class GitSetting:
     """One entry of git's configuration."""
 
     scope: str
@@ -101,17 +101,17 @@ class Setting:
         return self.scope in ("local", "worktree")
 
 
-def parse_listing(text: str) -> tuple[Setting, ...]:
+def parse_settings(text: str) -> tuple[GitSetting, ...]:
     """The entries that ``git config --list -z --show-scope --show-origin`` prints."""
     fields = text.split("\0")
     found = []
     for scope, origin, entry in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
         key, _, value = entry.partition("\n")
-        found.append(Setting(scope=scope, origin=origin, key=key, value=value))
+        found.append(GitSetting(scope=scope, origin=origin, key=key, value=value))
     return tuple(found)
 
 
-def overrides(found: Sequence[Setting]) -> tuple[tuple[str, str], ...]:
+def build_overrides(found: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
     """Key and value of each setting that takes the place of a program named by the repository.
 
     Where the user's own configuration has the key too, its values come back after it.
@@ -121,42 +121,42 @@ def overrides(found: Sequence[Setting]) -> tuple[tuple[str, str], ...]:
     for key in _programs_named(found):
         made.append((key, "none" if key.startswith("submodule.") else _INSTEAD.get(key, "")))
         made += [(setting.key, setting.value) for setting in own if setting.key == key]
-    made += [(f"filter.{name}.required", "false") for name in filters_put_aside(found)]
+    made += [(f"filter.{name}.required", "false") for name in list_disabled_filters(found)]
     return tuple(made)
 
 
-def configured_hooks(found: Iterable[Setting]) -> tuple[tuple[str, str], ...]:
+def build_hook_overrides(found: Iterable[GitSetting]) -> tuple[tuple[str, str], ...]:
     """What turns off the hooks that newer versions of git take from any configuration."""
     names = dict.fromkeys(match["name"] for setting in found if (match := _HOOK.fullmatch(setting.key)))
     return tuple((f"hook.{name}.enabled", "false") for name in names)
 
 
-def filters_put_aside(found: Sequence[Setting]) -> tuple[str, ...]:
+def list_disabled_filters(found: Sequence[GitSetting]) -> tuple[str, ...]:
     """Names of the filters that only the repository's own configuration defines."""
     own = {_filter_of(setting.key) for setting in found if not setting.is_of_the_repository}
     names = dict.fromkeys(_filter_of(key) for key in _programs_named(found))
     return tuple(name for name in names if name is not None and name not in own)
 
 
-def filters_in_force(found: Sequence[Setting]) -> frozenset[str]:
+def list_active_filters(found: Sequence[GitSetting]) -> frozenset[str]:
     """Names of the filters that are run: those of the user's own configuration."""
-    names = {_filter_of(setting.key) for setting in found} - {None, *filters_put_aside(found)}
+    names = {_filter_of(setting.key) for setting in found} - {None, *list_disabled_filters(found)}
     return frozenset(name for name in names if name is not None)
 
 
-def settings_for(found: Sequence[Setting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
+def build_settings(found: Sequence[GitSetting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
     """All settings that a call is given, the later ones in force."""
-    made = (*_ALWAYS, *overrides(found), *(() if signs else _UNSIGNED))
-    return made if hooks else (*made, *_NO_HOOKS, *configured_hooks(found))
+    made = (*_ALWAYS, *build_overrides(found), *(() if signs else _UNSIGNED))
+    return made if hooks else (*made, *_NO_HOOKS, *build_hook_overrides(found))
 
 
-def hardened(arguments: Sequence[str]) -> list[str]:
+def build_command(arguments: Sequence[str]) -> list[str]:
     """The command line of ``git ARGUMENTS``, with the flags that keep it from running drivers."""
     verb, *rest = arguments
     return ["git", verb, *_FLAGS.get(verb, ()), *rest]
 
 
-def environment(given: Mapping[str, str], *, settings: Sequence[tuple[str, str]], hooks: bool) -> dict[str, str]:
+def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str, str]], hooks: bool) -> dict[str, str]:
     """The variables of a call: the user's without those that steer git, and the settings.
 
     The settings are variables, as a name on the command line ends at its first ``=``. Hooks inherit what is set here,
@@ -188,7 +188,7 @@ def environment(given: Mapping[str, str], *, settings: Sequence[tuple[str, str]]
     return made
 
 
-def _programs_named(found: Iterable[Setting]) -> tuple[str, ...]:
+def _programs_named(found: Iterable[GitSetting]) -> tuple[str, ...]:
     """Keys of the repository's own configuration that name a program, each once."""
     theirs = (setting.key for setting in found if setting.is_of_the_repository)
     return tuple(dict.fromkeys(key for key in theirs if _NAMES_A_PROGRAM.fullmatch(key)))

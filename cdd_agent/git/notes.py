@@ -1,10 +1,8 @@
-"""Handoff notes: JSON lines kept on commits under ``refs/notes/tdd-handoffs``.
+"""Handoff notes: JSON lines on commits, stored under ``refs/notes/tdd-handoffs``.
 
-git's own ``notes add`` loses notes when two processes add at once, so every writer holds one lock in the folder
-that all work trees of the repository share. git also takes a ref that is damaged for one that is not there, and says
-so on the side only: here it is an error, as is every note that is there and cannot be read.
-
-git's own lock of a ref: a file that says nothing of who made it, and stays if that process is killed.
+``git notes add`` loses notes when two processes run it at once, so every writer first takes a lock in the folder that
+all work trees share. git also treats a damaged ref as a missing one. Here a damaged ref, or a note that cannot be read,
+raises ``NotesDamaged``.
 """
 
 import contextlib
@@ -15,119 +13,115 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cdd_agent.git import hardening
-from cdd_agent.git.repository import CommitId, Repository, resolved
-from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, Place
-from cdd_agent.storage import exclusive, read_ordinary
+from cdd_agent.git.repository import CommitId, Repository, resolve_revision
+from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, RepositoryLocation
+from cdd_agent.storage import exclusive_lock, read_ordinary
 
 STALE_S = 600.0
-"""How long a lock must have been there to be one that a killed process left: git holds it for a moment."""
+"""Age of a lock that a killed process must have left; git itself holds it for a moment."""
 _PROCESSES = Path("/proc")
 
 
-def lock_of(place: Place, ref: str) -> Path:
-    """Where git locks ``ref``."""
-    return place.common_dir / f"{ref}.lock"
+def ref_lock_path(location: RepositoryLocation, ref: str) -> Path:
+    """Return the path of git's own lock for ``ref``."""
+    return location.common_dir / f"{ref}.lock"
 
 
-def stale_lock(place: Place, ref: str) -> Path | None:
-    """The lock of ``ref`` if it has been there for ``STALE_S``: nothing can be written while it is."""
-    lock = lock_of(place, ref)
+def find_stale_lock(location: RepositoryLocation, ref: str) -> Path | None:
+    """Return the lock of ``ref`` if it is older than ``STALE_S``; nobody can write the ref until it is removed."""
+    lock = ref_lock_path(location, ref)
     with contextlib.suppress(OSError):
         if time.time() - lock.lstat().st_mtime >= STALE_S:
             return lock
     return None
 
 
-def owner(lock: Path, *, place: Place) -> str | None:
-    """Who may hold ``lock``: a process that has it open, or a git that is at work in the repository; None if nobody.
-
-    A git whose folder cannot be seen, another user's, may be at work here.
-    """
+def find_lock_owner(lock: Path, *, location: RepositoryLocation) -> str | None:
+    """Return a process that may hold ``lock``: one that has it open, or a git in this repository."""
     if not (_PROCESSES / "self" / "fd").is_dir():
         return "a process that this system does not show"
     for process in _PROCESSES.glob("[0-9]*"):
-        name = _name(process)
-        at_work = name.split("-")[0] == "git" and _is_in(process, folders=(place.root, place.common_dir))
-        if at_work or str(lock) in _opened(process):
+        name = ""
+        with contextlib.suppress(OSError):
+            name = (process / "comm").read_text(errors="replace").strip()
+        is_git = name.split("-")[0] == "git" and _may_run_in(process, folders=(location.root, location.common_dir))
+        if is_git or _has_open(process, lock):
             return f"{name} (process {process.name})"
     return None
 
 
-def _name(process: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (process / "comm").read_text(errors="replace").strip()
-    return ""
-
-
-def _is_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
-    """Whether a process stands in one of ``folders``, as far as can be seen."""
+def _may_run_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
     try:
         cwd = Path(os.readlink(process / "cwd"))
-    except PermissionError:
+    except PermissionError:  # another user's git may be at work in this repository
         return True
     except OSError:  # it has ended
         return False
     return any(cwd.is_relative_to(folder) for folder in folders)
 
 
-def _opened(process: Path) -> frozenset[str]:
-    """What a process has open; nothing of those that may not be looked at."""
-    found = set()
+def _has_open(process: Path, path: Path) -> bool:
     with contextlib.suppress(OSError):
         for name in os.listdir(process / "fd"):
             with contextlib.suppress(OSError):
-                found.add(os.readlink(process / "fd" / name))
-    return frozenset(found)
+                if os.readlink(process / "fd" / name) == str(path):
+                    return True
+    return False
 
 
 REF = hardening.NOTES_REF
-NOTES_REF = REF.removeprefix("refs/notes/")
-"""What git's own ``notes --ref`` is given."""
+REF_NAME = REF.removeprefix("refs/notes/")
+"""The name of ``REF`` in the option ``git notes --ref``."""
 LOCK_WAIT_S = 30.0
-REPAIR = "cdd tdd repair-notes"
+REPAIR_COMMAND = "cdd tdd repair-notes"
 
 _LIMIT_BYTES = 500_000_000
 """``packed-refs`` holds a line for each ref."""
-_HALF = re.compile("[\ud800-\udfff]")
-_WHOLE = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64}|ref: \S+)\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REF_CONTENT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64}|ref: \S+)\s*")
 
 
 class NotesDamaged(GitUnable):
-    """Handoff notes are there and cannot be read, or not be written: it is never taken for "no notes"."""
+    """Handoff notes exist but cannot be read or written; never treated as "no notes"."""
 
     def __init__(self, happened: str, *, hint: str = "", status: int | None = None) -> None:
-        """Without a ``hint`` it names the command that mends notes."""
-        look = f"see what can be mended, without changing anything yet: {REPAIR}"
-        super().__init__(happened, hint=hint or look, status=status)
+        """Without a ``hint`` the error names the command that repairs notes."""
+        preview = f"list the damage and the possible repairs, without changing anything: {REPAIR_COMMAND}"
+        super().__init__(happened, hint=hint or preview, status=status)
 
 
 def append_line(repository: Repository, commit: CommitId, *, line: str) -> None:
-    """Add ``line`` to the note on ``commit``; a line that is there already is not repeated.
+    """Add ``line`` to the note on ``commit`` unless the note already contains it.
 
-    Raises ``NotesDamaged`` if what is there cannot be read, and leaves it as it is.
+    Raises ``NotesDamaged``, and changes nothing, if the note cannot be read.
     """
-    line = line.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character in its JSON form
-    commit = CommitId(resolved(repository, commit))
-    with writing(repository):
+    line = line.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON escapes for lone surrogates
+    commit = CommitId(resolve_revision(repository, commit))
+    with lock_notes(repository):
         lines = read_lines(repository, commit)
         if line in lines:
             return
-        text = text_of((*lines, line))
+        text = format_note((*lines, line))
         try:
-            repository.git("notes", f"--ref={NOTES_REF}", "add", "--force", "--file=-", commit, stdin=text.encode())
+            repository.git("notes", f"--ref={REF_NAME}", "add", "--force", "--file=-", commit, stdin=text.encode())
+        except GitTimeout:
+            raise
         except GitError as error:
-            raise _told(repository, error) from error
+            if lock := find_stale_lock(repository.location, REF):
+                happened = f"cdd cannot write handoff notes: a killed git left {lock} more than ten minutes ago."
+                raise NotesDamaged(happened, status=error.status) from error
+            raise
 
 
 def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
-    """The lines of the note on ``commit``, oldest first; empty if it has none.
+    """Return the lines of the note on ``commit``, oldest first; empty if it has no note.
 
-    Raises ``NotesDamaged`` if it has one that is empty, no text, or not to be had.
+    Raises ``NotesDamaged`` if the note is empty, not text, or unreadable.
     """
-    commit = CommitId(resolved(repository, commit))
-    require_whole_ref(repository, REF)
+    commit = CommitId(resolve_revision(repository, commit))
+    require_valid_ref(repository, REF)
     try:
-        text = repository.git("notes", f"--ref={NOTES_REF}", "show", commit)
+        text = repository.git("notes", f"--ref={REF_NAME}", "show", commit)
     except GitTimeout:
         raise
     except GitError as error:
@@ -135,99 +129,90 @@ def read_lines(repository: Repository, commit: CommitId) -> tuple[str, ...]:
             return ()
         happened = f"The handoff note on {commit} cannot be read. {error.happened}"
         raise NotesDamaged(happened, status=error.status) from error
-    wrong = unreadable(text)
+    wrong = describe_text_error(text)
     if wrong is not None:
         raise NotesDamaged(f"The handoff note on {commit} {wrong}.")
-    return lines_of(text)
+    return split_note(text)
 
 
 @contextlib.contextmanager
-def writing(repository: Repository) -> Iterator[None]:
-    """Be the only one to change notes while the block runs: for whatever makes git do so, a rebase for example."""
-    lock = repository.place.common_dir / "cdd-notes.lock"
-    with exclusive(lock, purpose="Writing a handoff note", wait_s=LOCK_WAIT_S):
+def lock_notes(repository: Repository) -> Iterator[None]:
+    """Keep other processes from changing notes; use it around any git command that does, such as a rebase."""
+    lock = repository.location.common_dir / "cdd-notes.lock"
+    with exclusive_lock(lock, purpose="Writing a handoff note", wait_s=LOCK_WAIT_S):
         yield
 
 
-def tip(repository: Repository, ref: str = REF) -> str | None:
-    """The commit that holds all notes of ``ref``; None only if there is no such ref.
+def read_tip(repository: Repository, ref: str = REF) -> str | None:
+    """Return the commit that holds all notes of ``ref``; None only if the ref does not exist.
 
-    Raises ``NotesDamaged`` if it is there and names none that can be read.
+    Raises ``NotesDamaged`` if the ref exists but does not name a readable commit.
     """
-    require_whole_ref(repository, ref)
+    require_valid_ref(repository, ref)
     try:
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
     except GitTimeout:
         raise
     except GitError as error:
-        if not is_there(repository, ref):
+        if not has_ref(repository, ref):
             return None
-        raise NotesDamaged(f"{ref} names no commit that can be read. {error.happened}", status=error.status) from error
+        raise NotesDamaged(f"{ref} does not name a readable commit. {error.happened}", status=error.status) from error
 
 
-def require_whole_ref(repository: Repository, ref: str) -> None:
-    """Raise ``NotesDamaged`` if the file of ``ref`` is there and holds something else than a ref's does."""
-    held = loose_content(repository, ref)
-    if held is not None and _WHOLE.fullmatch(held) is None:
-        raise NotesDamaged(f"{ref} is damaged: its file {loose_file(repository, ref)} holds {held[:60]!r}, no commit.")
+def require_valid_ref(repository: Repository, ref: str) -> None:
+    """Raise ``NotesDamaged`` if the file of ``ref`` exists but does not hold a commit."""
+    content = read_loose_ref(repository, ref)
+    if content is not None and _REF_CONTENT.fullmatch(content) is None:
+        path = loose_ref_path(repository, ref)
+        raise NotesDamaged(f"{ref} is damaged: its file {path} holds {content[:60]!r} instead of a commit.")
 
 
-def loose_content(repository: Repository, ref: str) -> bytes | None:
-    """What is in the file of ``ref``; None if it has none of its own."""
-    path = loose_file(repository, ref)
+def read_loose_ref(repository: Repository, ref: str) -> bytes | None:
+    """Return the content of the file of ``ref``, or None if the ref is packed or does not exist."""
+    path = loose_ref_path(repository, ref)
     try:
         return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True)
     except (FileNotFoundError, NotADirectoryError):
         return b"" if path.is_symlink() else None
     except OSError as error:
-        if path.is_dir():
-            return None  # of refs below it, or left by one that is gone
-        raise NotesDamaged(
-            f"{path} cannot be read: {error.strerror}.", hint=f"see whose it is: ls -l {path}"
-        ) from error
+        if path.is_dir():  # it holds refs below this name, or did
+            return None
+        raise NotesDamaged(f"{path} cannot be read: {error.strerror}.", hint=f"see the owner: ls -l {path}") from error
 
 
-def text_of(lines: Iterable[str]) -> str:
-    """A note of these lines."""
+def format_note(lines: Iterable[str]) -> str:
+    """Return the text of a note with these lines."""
     return "".join(f"{line}\n" for line in lines)
 
 
-def lines_of(text: str) -> tuple[str, ...]:
-    """The lines of a note; only a newline ends one, as JSON may hold every other character that a reader might."""
+def split_note(text: str) -> tuple[str, ...]:
+    """Return the lines of a note."""
+    # Not splitlines: JSON may contain other characters that it takes for the end of a line.
     return tuple(line for line in text.split("\n") if line.strip())
 
 
-def unreadable(text: str) -> str | None:
-    """Why this is no text of a note, in words that follow its name; None if it is one. Bytes are escaped in it."""
+def describe_text_error(text: str) -> str | None:
+    """Return the predicate of a sentence about a note that is not text, or None if it is."""
     if not text.strip():
         return "is empty"
-    if "\0" in text or _HALF.search(text):
-        return "is no text"
+    if "\0" in text or _SURROGATE.search(text):
+        return "is not text"
     return None
 
 
-def _told(repository: Repository, error: GitError) -> GitError:
-    """The error of a note that could not be written; a lock that was left is named for what it is."""
-    lock = stale_lock(repository.place, REF)
-    if lock is None or isinstance(error, GitTimeout):
-        return error
-    happened = f"No handoff note can be written: a git that was ended left {lock}, more than ten minutes ago."
-    return NotesDamaged(happened, status=error.status)
-
-
-def is_there(repository: Repository, ref: str) -> bool:
-    """Whether there is a ref of this name, whatever it holds."""
-    if loose_content(repository, ref) is not None:
+def has_ref(repository: Repository, ref: str) -> bool:
+    """Return whether ``ref`` exists, even if it is damaged."""
+    if read_loose_ref(repository, ref) is not None:
         return True
     try:
-        packed = read_ordinary(repository.place.common_dir / "packed-refs", limit_bytes=_LIMIT_BYTES)
+        packed = read_ordinary(repository.location.common_dir / "packed-refs", limit_bytes=_LIMIT_BYTES)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # nobody can tell
+        return True  # unknown: never report notes as missing
     return f" {ref}\n".encode() in packed
 
 
-def loose_file(repository: Repository, ref: str) -> Path:
-    """Where the file of ``ref`` is, if it has one of its own."""
-    return repository.place.common_dir / ref
+def loose_ref_path(repository: Repository, ref: str) -> Path:
+    """Return where the file of ``ref`` is unless the ref is packed."""
+    return repository.location.common_dir / ref

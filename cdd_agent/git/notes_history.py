@@ -1,18 +1,15 @@
-"""All handoff notes of a ref at once: a handful of git processes, however many notes there are.
+"""All handoff notes of a ref, read or changed with a few git processes however many notes there are.
 
-A note that is there and cannot be read, or whose commit is no longer part of the history, is damage. It is told beside
-what can be read, or raised: it never only makes the history shorter.
-
-Handoff notes of another repository, once they were fetched: git brings no notes along, in neither direction.
-
-A new tree of notes in place of another, in one change of the ref, with the old one kept.
+A note that cannot be read, or whose commit is not part of the history any more, is reported as damage, and never just
+left out. The module also merges notes that were fetched from another repository, since git neither pushes nor fetches
+notes by itself, and replaces the notes of a ref in one step, with a backup of the old ones.
 """
 
 import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
@@ -21,41 +18,41 @@ from typing import Literal, TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import (
-    NOTES_REF,
     REF,
-    REPAIR,
+    REF_NAME,
+    REPAIR_COMMAND,
     NotesDamaged,
-    is_there,
-    lines_of,
-    lock_of,
-    loose_content,
-    loose_file,
+    describe_text_error,
+    find_stale_lock,
+    format_note,
+    has_ref,
+    lock_notes,
+    loose_ref_path,
     read_lines,
-    require_whole_ref,
-    stale_lock,
-    text_of,
-    tip,
-    unreadable,
-    writing,
+    read_loose_ref,
+    read_tip,
+    ref_lock_path,
+    require_valid_ref,
+    split_note,
 )
-from cdd_agent.git.repository import CommitId, Repository, encoded, listing, private_index
+from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, private_index
 from cdd_agent.git.runner import GitError, GitTimeout, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
 BACKUPS = "refs/cdd/notes-backup"
-"""Below it lie the notes as they were before they were mended."""
+"""Prefix of the refs that hold notes as they were before a repair."""
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHALLOW_BYTES = 100_000_000
 _SHOWN = 3
-"""Damages that one error tells in full."""
+"""Number of damages that one error describes."""
 
-Kind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
+DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What one commit's note says."""
+class NotedCommit:
+    """A commit and the handoffs in its note."""
 
     commit: CommitId
     handoffs: tuple[Handoff, ...]
@@ -63,415 +60,402 @@ class Entry:
 
     @property
     def latest(self) -> Handoff:
-        """What counts."""
+        """The handoff that counts."""
         return max(reversed(self.handoffs), key=lambda each: (each.seq, not each.reconstructed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """One thing wrong with the notes."""
+    """One problem with the notes."""
 
-    kind: Kind
+    kind: DamageKind
     what: str
     """A sentence."""
     commit: CommitId | None = None
-    """Whose note it is; None for a lock."""
+    """The commit of the note; None for a lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One note as it lies in the tree of a ref."""
+    """One note in the tree of a ref."""
 
     commit: CommitId
-    """What it is on, whether that is there or not."""
+    """The commit that the note is on; it may not exist any more."""
     paths: tuple[str, ...]
-    """In the tree; more than one after a merge that went wrong."""
+    """In the tree; more than one after a faulty merge."""
     lines: tuple[str, ...]
-    """Oldest first; none where they cannot be read."""
+    """Oldest first; empty if the note cannot be read."""
     handoffs: tuple[Handoff, ...]
-    """Those lines that are one."""
+    """Decoded from those lines that are handoffs."""
     damage: Damage | None
-    """Why it cannot be read."""
+    """Why the note cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """All that there is in a ref of notes."""
+    """All readable notes of a ref, and all damage."""
 
     tip: str | None
-    """The commit that holds them; None if there is no such ref."""
-    entries: tuple[Entry, ...]
-    """Newest commit first; a commit that is gone comes last."""
+    """The commit that holds the notes; None if the ref does not exist."""
+    entries: tuple[NotedCommit, ...]
+    """Newest commit first; commits that do not exist any more come last."""
     damages: tuple[Damage, ...]
 
 
-def history(repository: Repository, *, ref: str = REF) -> tuple[Entry, ...]:
-    """The notes of ``ref``, newest commit first; empty only if there are none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachability:
+    """Which commits of readable notes are still part of the history."""
 
-    Raises ``NotesDamaged`` if anything is wrong with any of them; ``survey`` tells what is right besides.
-    """
-    found = survey(repository, ref=ref)
-    if found.damages:
-        raise _error(found.damages)
-    return found.entries
+    ordered: tuple[CommitId, ...]
+    """All of them, newest first, then those in ``gone``."""
+    gone: frozenset[CommitId]
+    """Those that do not exist any more."""
+    lost: frozenset[CommitId]
+    """Those that no branch, tag or other ref reaches, including ``gone``."""
+    dangling: dict[CommitId, Damage]
+    """Lost commit -> damage, unless a note on another commit holds the same handoffs."""
 
 
-def handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
-    """What the note on ``commit`` says, line by line; empty only if it has none.
+def read_history(repository: Repository, *, ref: str = REF) -> tuple[NotedCommit, ...]:
+    """Return the notes of ``ref``, newest commit first; raises ``NotesDamaged`` if any of them is damaged."""
+    survey = survey_notes(repository, ref=ref)
+    if survey.damages:
+        raise _error_for(survey.damages)
+    return survey.entries
 
-    Raises ``NotesDamaged`` if it has one that holds no handoff.
+
+def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
+    """Return the handoffs in the note on ``commit``; empty only if it has no note.
+
+    Raises ``NotesDamaged`` if it has a note without a handoff.
     """
     lines = read_lines(repository, commit)
-    found = decoded(lines)
-    if lines and not found:
-        raise _error((_unfit(commit, lines),))
-    return found
+    handoffs = decode_handoffs(lines)
+    if lines and not handoffs:
+        raise _error_for((_describe_undecodable(commit, lines),))
+    return handoffs
 
 
-def survey(repository: Repository, *, ref: str = REF) -> Survey:
-    """All notes of ``ref``, the good and the bad; raises ``NotesDamaged`` only if the ref itself cannot be read."""
-    top = tip(repository, ref)
-    lock = stale_lock(repository.place, ref)
-    damages = [] if lock is None else [_locked(ref, str(lock))]
-    if top is None:
+def survey_notes(repository: Repository, *, ref: str = REF) -> Survey:
+    """Return all notes of ``ref`` and their damage; raises ``NotesDamaged`` only if the ref itself is unreadable."""
+    tip = read_tip(repository, ref)
+    damages = []
+    if lock := find_stale_lock(repository.location, ref):
+        what = f"cdd cannot write notes to {ref}: a killed git left {lock}."
+        damages.append(Damage(kind="lock", what=what))
+    if tip is None:
         return Survey(tip=None, entries=(), damages=tuple(damages))
-    notes = {note.commit: note for note in read_notes(repository, top)}
+    notes = {note.commit: note for note in read_notes(repository, tip)}
     damages += [note.damage for note in notes.values() if note.damage is not None]
-    readable = sorted((note for note in notes.values() if note.damage is None), key=lambda note: -note.handoffs[-1].seq)
-    ordered, gone = newest_first(repository, [note.commit for note in readable])
-    if shallow_at(repository):  # they are where the history was not brought along
-        gone = ()
-    lost = {*gone, *unreachable(repository, ordered)}
-    astray = dangling([notes[commit] for commit in (*ordered, *gone)], lost=lost, gone=set(gone))
-    damages += astray.values()
+    reach = check_reachability(repository, [note for note in notes.values() if note.damage is None])
+    damages += reach.dangling.values()
     entries = (
-        Entry(commit=commit, handoffs=notes[commit].handoffs)
-        for commit in (*ordered, *gone)
-        if commit not in lost or commit in astray
+        NotedCommit(commit=commit, handoffs=notes[commit].handoffs)
+        for commit in reach.ordered
+        if commit not in reach.lost or commit in reach.dangling
     )
-    return Survey(tip=top, entries=tuple(entries), damages=tuple(damages))
+    return Survey(tip=tip, entries=tuple(entries), damages=tuple(damages))
+
+
+def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachability:
+    """Order the commits of readable ``notes``, and find those that left the history.
+
+    In a shallow clone, missing commits are left out: they are in the part of the history that was not fetched.
+    """
+    by_seq = {note.commit: note for note in sorted(notes, key=lambda note: -note.handoffs[-1].seq)}
+    existing, gone = _sort_newest_first(repository, list(by_seq))
+    if read_shallow_commits(repository):
+        gone = ()
+    lost = set(gone)
+    if existing:
+        refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
+        unreachable = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=format_lines(existing))
+        lost |= {CommitId(line) for line in unreachable.splitlines()} & set(existing)
+    # git copies a note when it replaces the commit, so the old note may be redundant.
+    saved = {identity for commit in existing if commit not in lost for identity in identify_handoffs(by_seq[commit])}
+    dangling = {}
+    for commit in (*existing, *gone):
+        if commit in lost and not identify_handoffs(by_seq[commit]) <= saved:
+            where = "is not in the repository" if commit in gone else "is not on any branch"
+            what = f"There is a handoff note on {commit}, which {where}."
+            dangling[commit] = Damage(kind="dangling", what=what, commit=commit)
+    return Reachability(ordered=(*existing, *gone), gone=frozenset(gone), lost=frozenset(lost), dangling=dangling)
 
 
 def read_notes(repository: Repository, top: str) -> tuple[Note, ...]:
-    """The notes in the tree of ``top``, in the order of their commits; ``NotesDamaged`` if the tree cannot be read."""
+    """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
     try:
-        listed = repository.git("ls-tree", "-r", "-z", "--full-tree", top)
+        listing = repository.git("ls-tree", "-r", "-z", "--full-tree", top)
     except GitTimeout:
         raise
     except GitError as error:
         raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}", status=error.status) from error
     blobs: dict[CommitId, list[tuple[str, str]]] = {}
-    for about, _, path in (entry.partition("\t") for entry in listed.split("\0") if entry):
+    for about, _, path in (entry.partition("\t") for entry in listing.split("\0") if entry):
         name = path.replace("/", "")
         if _OBJECT.fullmatch(name):
             blobs.setdefault(CommitId(name), []).append((path, about.split(" ")[2]))
-    content = contents(repository, {blob for held in blobs.values() for _, blob in held})
-    return tuple(_note(commit, held, content=content) for commit, held in sorted(blobs.items()))
+    content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
+    return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
 
 
-def identities(note: Note) -> frozenset[tuple[str, str | None]]:
-    """What tells the lines of a note from others: id, and why the phase failed if it did.
-
-    None of what was made up from a commit, which proves nothing.
-    """
+def identify_handoffs(note: Note) -> frozenset[tuple[str, str | None]]:
+    """Return id and error of each handoff in ``note``, except reconstructed ones, which are not evidence."""
     return frozenset((each.id, each.error) for each in note.handoffs if not each.reconstructed)
 
 
-def contents(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:
-    """Object id -> its bytes; one that is missing or damaged has none."""
+def read_objects(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:
+    """Return object id -> content, without missing and damaged objects."""
     wanted = sorted(objects)
     if not wanted:
         return {}
     try:
-        answer = encoded(repository.git("cat-file", "--batch", stdin=listing(wanted)))
+        answer = encode_text(repository.git("cat-file", "--batch", stdin=format_lines(wanted)))
     except GitTimeout:
         raise
-    except GitError:  # git gives up at a damaged one: find it
+    except GitError:  # git stops at a damaged object; find it by bisection
         if len(wanted) == 1:
             return {}
         half = len(wanted) // 2
-        return contents(repository, wanted[:half]) | contents(repository, wanted[half:])
-    return dict(_batch(answer))
-
-
-def put(repository: Repository, datas: Iterable[bytes]) -> list[str]:
-    """The ids of objects that hold these bytes, made by one call of git."""
-    with tempfile.TemporaryDirectory(prefix="cdd-objects-") as folder:
-        paths = []
-        for number, data in enumerate(datas):
-            paths.append(Path(folder, str(number)))
-            paths[-1].write_bytes(data)
-        return repository.git(
-            "hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listing(map(str, paths))
-        ).split()
-
-
-def newest_first(
-    repository: Repository, commits: Sequence[CommitId]
-) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
-    """Those of ``commits`` that there are, newest first, a commit before its parents; and those that are gone.
-
-    Where the history says nothing they keep their order.
-    """
-    if not commits:
-        return (), ()
-    log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
-    rows = [line.split(" ") for line in repository.git(*log, stdin=listing(commits)).splitlines()]
-    told = {row[0]: (int(row[1]), row[2:]) for row in rows}
-    about = {commit: told[commit] for commit in commits if commit in told}
-    ordered: list[CommitId] = []
-    by_time = sorted(about, key=lambda commit: about[commit][0], reverse=True)
-    for _, group in groupby(by_time, key=lambda commit: about[commit][0]):
-        ordered += _children_first({commit: about[commit][1] for commit in group})
-    return tuple(ordered), tuple(commit for commit in commits if commit not in about)
-
-
-def shallow_at(repository: Repository) -> frozenset[CommitId]:
-    """The commits at which a clone ends that has not all of the history; empty of any other repository."""
-    try:
-        listed = read_ordinary(repository.place.common_dir / "shallow", limit_bytes=_SHALLOW_BYTES)
-    except FileNotFoundError:
-        return frozenset()
-    return frozenset(map(CommitId, listed.decode("ascii", "replace").split()))
-
-
-def unreachable(repository: Repository, commits: Sequence[CommitId]) -> set[CommitId]:
-    """Those of ``commits`` that no branch, tag, or other ref leads to; notes and their backups lead nowhere."""
-    if not commits:
-        return set()
-    refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
-    walked = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=listing(commits))
-    return {CommitId(line) for line in walked.splitlines()} & set(commits)
-
-
-def _note(commit: CommitId, held: Sequence[tuple[str, str]], *, content: dict[str, bytes]) -> Note:
-    """The note in these paths and blobs."""
-    paths = tuple(path for path, _ in held)
-    missing = [blob for _, blob in held if blob not in content]
-    text = "" if missing else b"\n".join(content[blob] for _, blob in held).decode("utf-8", "surrogateescape")
-    wrong = f"cannot be read: the object {missing[0]} is missing or damaged" if missing else unreadable(text)
-    if wrong is not None:
-        damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
-        return Note(commit=commit, paths=paths, lines=(), handoffs=(), damage=damage)
-    lines = lines_of(text)
-    found = decoded(lines)
-    unfit = None if found else _unfit(commit, lines)
-    return Note(commit=commit, paths=paths, lines=lines, handoffs=found, damage=unfit)
-
-
-def decoded(lines: Iterable[str]) -> tuple[Handoff, ...]:
-    """Those lines that are a handoff."""
-    return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
-
-
-def _unfit(commit: CommitId, lines: Sequence[str]) -> Damage:
-    """Why none of the lines of a note is a handoff."""
-    if any(is_newer(line) for line in lines):
-        newer = f"The handoff note on {commit} was written by a later version of this program."
-        return Damage(kind="newer", what=newer, commit=commit)
-    what = f"The handoff note on {commit} holds no handoff that can be read."
-    return Damage(kind="unreadable", what=what, commit=commit)
-
-
-def _error(damages: Sequence[Damage]) -> NotesDamaged:
-    """The error that tells the first of them."""
-    told = " ".join(damage.what for damage in damages[:_SHOWN])
-    more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
-    upgrade = all(damage.kind == "newer" for damage in damages)
-    return NotesDamaged(told + more, hint="upgrade with: pip install --upgrade cdd-agent" if upgrade else "")
-
-
-def dangling(notes: Sequence[Note], *, lost: set[CommitId], gone: set[CommitId]) -> dict[CommitId, Damage]:
-    """What is wrong with notes on commits that are no longer part of the history.
-
-    Nothing, if another note says the same: git carries notes over to a commit that takes the place of another.
-    """
-    kept = {identity for note in notes if note.commit not in lost for identity in identities(note)}
+        return read_objects(repository, wanted[:half]) | read_objects(repository, wanted[half:])
     found = {}
-    for note in notes:
-        if note.commit in lost and not identities(note) <= kept:
-            where = "is not in the repository" if note.commit in gone else "is in no branch"
-            what = f"There is a handoff note on {note.commit}, which {where}."
-            found[note.commit] = Damage(kind="dangling", what=what, commit=note.commit)
-    return found
-
-
-def _locked(ref: str, lock: str) -> Damage:
-    return Damage(kind="lock", what=f"No note can be written to {ref}: a git that was ended left {lock}.")
-
-
-def _children_first(parents: dict[CommitId, list[str]]) -> list[CommitId]:
-    """Commits of the same second, in the order of the history; as they are given where that says nothing."""
-    place = {commit: number for number, commit in enumerate(parents)}
-    if all(place.get(CommitId(parent), at) >= at for commit, at in place.items() for parent in parents[commit]):
-        return list(parents)
-    sorter = TopologicalSorter({commit: [each for each in named if each in place] for commit, named in parents.items()})
-    try:
-        return [CommitId(commit) for commit in sorter.static_order()][::-1]
-    except CycleError:  # by a replacement of git's; there is no order then
-        return list(parents)
-
-
-def _batch(answer: bytes) -> Iterator[tuple[str, bytes]]:
-    """Object id and bytes of each object in what ``cat-file --batch`` prints."""
     at = 0
     while at < len(answer):
         end = answer.index(b"\n", at)
         fields = answer[at:end].split(b" ")
         at = end + 1
-        if len(fields) == 3:
+        if len(fields) == 3:  # otherwise the object is missing
             size = int(fields[2])
-            yield fields[0].decode(), answer[at : at + size]
+            found[fields[0].decode()] = answer[at : at + size]
             at += size + 1
+    return found
+
+
+def write_objects(repository: Repository, contents: Iterable[bytes]) -> list[str]:
+    """Store each of ``contents`` as a blob, with one call of git, and return the ids."""
+    with tempfile.TemporaryDirectory(prefix="cdd-objects-") as folder:
+        paths = []
+        for number, content in enumerate(contents):
+            paths.append(Path(folder, str(number)))
+            paths[-1].write_bytes(content)
+        listing = format_lines(map(str, paths))
+        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listing).split()
+
+
+def _sort_newest_first(
+    repository: Repository, commits: Sequence[CommitId]
+) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
+    """Return the commits that exist, newest first and before their parents, and those that do not exist.
+
+    Otherwise the order stays the same.
+    """
+    if not commits:
+        return (), ()
+    log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
+    rows = [line.split(" ") for line in repository.git(*log, stdin=format_lines(commits)).splitlines()]
+    listed = {row[0]: (int(row[1]), row[2:]) for row in rows}
+    existing = {commit: listed[commit] for commit in commits if commit in listed}
+    ordered: list[CommitId] = []
+    by_time = sorted(existing, key=lambda commit: existing[commit][0], reverse=True)
+    for _, group in groupby(by_time, key=lambda commit: existing[commit][0]):
+        ordered += _sort_children_first({commit: existing[commit][1] for commit in group})
+    return tuple(ordered), tuple(commit for commit in commits if commit not in existing)
+
+
+def _sort_children_first(parents: dict[CommitId, list[str]]) -> list[CommitId]:
+    """Return commits of the same second, each before its parents."""
+    position = {commit: number for number, commit in enumerate(parents)}
+    if all(position.get(CommitId(parent), at) >= at for commit, at in position.items() for parent in parents[commit]):
+        return list(parents)
+    sorter = TopologicalSorter(
+        {commit: [each for each in named if each in position] for commit, named in parents.items()}
+    )
+    try:
+        return [CommitId(commit) for commit in sorter.static_order()][::-1]
+    except CycleError:  # `git replace` can make commits their own ancestors
+        return list(parents)
+
+
+def read_shallow_commits(repository: Repository) -> frozenset[CommitId]:
+    """Return the oldest commits of a shallow clone; empty for a complete repository."""
+    try:
+        listing = read_ordinary(repository.location.common_dir / "shallow", limit_bytes=_SHALLOW_BYTES)
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(map(CommitId, listing.decode("ascii", "replace").split()))
+
+
+def _decode_note(commit: CommitId, found: Sequence[tuple[str, str]], *, content: Mapping[str, bytes]) -> Note:
+    """Return the note in these paths and blobs."""
+    paths = tuple(path for path, _ in found)
+    missing = [blob for _, blob in found if blob not in content]
+    text = "" if missing else b"\n".join(content[blob] for _, blob in found).decode("utf-8", "surrogateescape")
+    wrong = f"cannot be read: the object {missing[0]} is missing or damaged" if missing else describe_text_error(text)
+    if wrong is not None:
+        damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
+        return Note(commit=commit, paths=paths, lines=(), handoffs=(), damage=damage)
+    lines = split_note(text)
+    handoffs = decode_handoffs(lines)
+    undecodable = None if handoffs else _describe_undecodable(commit, lines)
+    return Note(commit=commit, paths=paths, lines=lines, handoffs=handoffs, damage=undecodable)
+
+
+def decode_handoffs(lines: Iterable[str]) -> tuple[Handoff, ...]:
+    """Return the handoffs in ``lines``; other lines are ignored."""
+    return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
+
+
+def _describe_undecodable(commit: CommitId, lines: Sequence[str]) -> Damage:
+    if any(is_newer(line) for line in lines):
+        newer = f"A later version of cdd wrote the handoff note on {commit}."
+        return Damage(kind="newer", what=newer, commit=commit)
+    what = f"The handoff note on {commit} does not hold a readable handoff."
+    return Damage(kind="unreadable", what=what, commit=commit)
+
+
+def _error_for(damages: Sequence[Damage]) -> NotesDamaged:
+    upgrade = all(damage.kind == "newer" for damage in damages)
+    return NotesDamaged(_join_first(damages), hint="upgrade with: pip install --upgrade cdd-agent" if upgrade else "")
+
+
+def _join_first(damages: Sequence[Damage]) -> str:
+    more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
+    return " ".join(damage.what for damage in damages[:_SHOWN]) + more
 
 
 def merge_fetched(repository: Repository, ref: str) -> int:
-    """Take the notes that lie under ``ref`` into ours, line by line; how many commits' notes that changed.
+    """Merge the notes under ``ref`` into ours, line by line, and return how many notes changed.
 
-    The lines of both are united, without repeating any. Raises ``UsageError`` if there is no such ref or a note in it
-    cannot be read, and ``NotesDamaged`` if ours cannot: nothing is changed then. Whose word the notes are is not
-    looked at: whoever can push can write one.
+    Raises ``UsageError`` if ``ref`` does not exist or is damaged, and ``NotesDamaged`` if our notes are; nothing
+    changes then. The merge does not check who wrote the notes: anyone who can push can write one.
     """
-    _require_ref(repository, ref)
-    with writing(repository):
-        theirs = tip(repository, ref)
+    _require_foreign_ref(repository, ref)
+    with lock_notes(repository):
+        theirs = read_tip(repository, ref)
         if theirs is None:
+            raise UsageError(f"This repository has no {ref}.", hint=f"fetch it first: git fetch REMOTE {REF}:{ref}")
+        damages = [note.damage for note in read_notes(repository, theirs) if note.damage is not None]
+        if damages:
             raise UsageError(
-                f"There is no {ref} in this repository.", hint=f"bring it first: git fetch REMOTE {REF}:{ref}"
+                f"The notes in {ref} were not merged. {_join_first(damages)}",
+                hint="in the repository that they come from: cdd tdd repair-notes --apply; then fetch them again",
             )
-        bad = [note.damage.what for note in read_notes(repository, theirs) if note.damage is not None]
-        if bad:
-            more = f" And {len(bad) - _SHOWN} more." if len(bad) > _SHOWN else ""
-            raise UsageError(
-                f"The notes in {ref} were not taken over. {' '.join(bad[:_SHOWN])}{more}",
-                hint="mend them where they come from, with: cdd tdd repair-notes --apply; then fetch them again",
-            )
-        before = _lines(repository)
-        repository.git("notes", f"--ref={NOTES_REF}", "merge", "--quiet", "--strategy=cat_sort_uniq", ref)
-        after = _lines(repository)
+        before = _read_lines_by_commit(repository)
+        repository.git("notes", f"--ref={REF_NAME}", "merge", "--quiet", "--strategy=cat_sort_uniq", ref)
+        after = _read_lines_by_commit(repository)
     return sum(lines != before.get(commit) for commit, lines in after.items())
 
 
-def left_behind(repository: Repository) -> NotesDamaged | None:
-    """The error for a history of ours without any notes, as a clone is; None if no commit of it says that it had one.
+def find_missing_ref(repository: Repository) -> NotesDamaged | None:
+    """Return the error for a history whose notes were not cloned; None if no commit has a handoff trailer.
 
-    Only for where there is no ref of notes.
+    Call it only if the ref of notes does not exist.
     """
-    head = repository.head()
-    if head is None:
-        return None
+    head = repository.read_head()
     log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
-    if not repository.git(*log, head).strip():
+    if head is None or not repository.git(*log, head).strip():
         return None
     return NotesDamaged(
-        f"There is no {REF} in this repository, but commits that had notes are there.",
-        hint=f"a clone brings no notes along: git fetch origin {REF}:{REF}; if they are lost: {REPAIR}",
+        f"This repository has no {REF}, but it has commits that had notes.",
+        hint=f"git clone does not copy notes; fetch them: git fetch origin {REF}:{REF}; if they are lost: "
+        f"{REPAIR_COMMAND}",
     )
 
 
-def _lines(repository: Repository) -> dict[str, tuple[str, ...]]:
-    """Commit -> the lines of its note."""
-    ours = tip(repository)
-    return {} if ours is None else {note.commit: note.lines for note in read_notes(repository, ours)}
+def _read_lines_by_commit(repository: Repository) -> dict[str, tuple[str, ...]]:
+    tip = read_tip(repository)
+    return {} if tip is None else {note.commit: note.lines for note in read_notes(repository, tip)}
 
 
-def _require_ref(repository: Repository, ref: str) -> None:
-    """Raise ``UsageError`` unless ``ref`` is the full name that a ref other than ours may have."""
+def _require_foreign_ref(repository: Repository, ref: str) -> None:
+    """Raise ``UsageError`` unless ``ref`` is the full name of a ref other than ours."""
+    hint = f"fetch into a separate ref: git fetch REMOTE {REF}:refs/notes/fetched"
     try:
         repository.git("check-ref-format", ref)
     except GitUnable:
         raise
     except GitError as error:
-        raise UsageError(f"{ref!r} cannot be a ref.", hint=_EXAMPLE) from error
+        raise UsageError(f"{ref!r} is not a valid ref name.", hint=hint) from error
     if not ref.startswith("refs/") or ref == REF:
-        raise UsageError(f"{ref!r} is no full name of a ref beside {REF}.", hint=_EXAMPLE)
-    require_whole_ref(repository, ref)
-
-
-_EXAMPLE = f"fetch into one of its own: git fetch REMOTE {REF}:refs/notes/fetched"
+        raise UsageError(f"{ref!r} is not the full name of a ref other than {REF}.", hint=hint)
+    require_valid_ref(repository, ref)
 
 
 _MESSAGE = "Notes repaired by 'cdd tdd repair-notes'"
 _NAMES_AN_OBJECT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64})\s*")
 
 
-def notes_commit(
+def write_notes_commit(
     repository: Repository, base: str | None, *, notes: Iterable[Note], changes: Mapping[CommitId, tuple[str, ...]]
 ) -> str:
-    """The commit of ``base``'s ``notes`` with these ``changes``: commit -> its lines, none to remove its note."""
+    """Write a commit of the ``notes`` in ``base`` with ``changes``: commit -> new lines, or none to remove the note."""
     if base is not None and not changes:
         return base
     known = {note.commit: note.paths for note in notes}
     is_deep = any("/" in path for paths in known.values() for path in paths)
-    blobs = _blobs(repository, [text_of(lines) for lines in changes.values() if lines])
+    texts = tuple(dict.fromkeys(format_note(lines) for lines in changes.values() if lines))
+    blobs = dict(zip(texts, write_objects(repository, (text.encode() for text in texts)), strict=True))
     entries = []
     for commit, lines in changes.items():
         entries += [f"0 {'0' * len(commit)}\t{path}\0" for path in known.get(commit, ())]
         if lines:
             path = f"{commit[:2]}/{commit[2:]}" if is_deep else commit
-            entries.append(f"100644 {blobs[text_of(lines)]}\t{path}\0")
+            entries.append(f"100644 {blobs[format_note(lines)]}\t{path}\0")
     with private_index() as index:
-        repository.git("read-tree", *((base,) if base else ("--empty",)), variables=index)
+        repository.git("read-tree", base or "--empty", variables=index)
         repository.git("update-index", "-z", "--index-info", stdin="".join(entries).encode(), variables=index)
         tree = repository.git("write-tree", variables=index).strip()
     return repository.git("commit-tree", tree, *(("-p", base) if base else ()), "-m", _MESSAGE).strip()
 
 
-def change_ref(repository: Repository, new: str, *, found: str | None, now: str) -> str | None:
-    """Let the ref name ``new``; the name under which what it held is kept, None if there was no ref.
+def replace_tip(repository: Repository, new: str, *, found: str | None, now: str) -> str | None:
+    """Set the ref of notes to ``new``, and return the backup ref of its old content; None if there was none.
 
-    ``found`` is the commit it names if it names one; then both refs change at once, and only if it still does.
+    ``found`` is the commit that the ref names, if any; then git changes both refs at once, and only if it still does.
     """
-    backup = _free_name(repository, now)
+    backup = _find_free_ref(repository, now)
     why = ("-m", "cdd: notes repaired")
     if found is not None:
         both = f"create {backup} {found}\nupdate {REF} {new} {found}\n"
         repository.git("update-ref", *why, "--stdin", stdin=both.encode())
         return backup
-    held = loose_content(repository, REF)
-    if held is None and not is_there(repository, REF):
+    content = read_loose_ref(repository, REF)
+    if content is None and not has_ref(repository, REF):
         repository.git("update-ref", *why, REF, new, "0" * len(new))
         return None
-    kept = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if held is None else held).strip()
-    repository.git("update-ref", backup, kept, "0" * len(kept))
-    if held is None or _NAMES_AN_OBJECT.fullmatch(held):
+    saved = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if content is None else content).strip()
+    repository.git("update-ref", backup, saved, "0" * len(saved))
+    if content is None or _NAMES_AN_OBJECT.fullmatch(content):
         repository.git("update-ref", *why, REF, new)
     else:
-        _write_over(repository, new)
+        _overwrite_ref(repository, new)
     return backup
 
 
-def undoing(repository: Repository, backup: str | None, *, found: str | None) -> str:
-    """The command that takes ``change_ref`` back."""
+def format_undo_command(repository: Repository, backup: str | None, *, found: str | None) -> str:
+    """Return the shell command that undoes ``replace_tip``."""
     if backup is None:
         return f"git update-ref -d {REF}"
     if found is not None:
         return f"git update-ref {REF} {backup}"
-    return f"git cat-file blob {backup} > {shlex.quote(str(loose_file(repository, REF)))}"
+    return f"git cat-file blob {backup} > {shlex.quote(str(loose_ref_path(repository, REF)))}"
 
 
-def _write_over(repository: Repository, new: str) -> None:
-    """Put ``new`` in the place of a file that git refuses to change, as git does it: by its lock, in one step."""
-    lock = lock_of(repository.place, REF)
+def _overwrite_ref(repository: Repository, new: str) -> None:
+    # git refuses to update a ref whose file is damaged. Replace the file as git would: lock, write, rename.
+    lock = ref_lock_path(repository.location, REF)
     try:
         handle = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError as error:
-        raise NotesDamaged(f"{lock} is there: another git process is at work, or one was killed.") from error
+        raise NotesDamaged(f"{lock} exists: another git process is running, or was killed.") from error
     with os.fdopen(handle, "w") as stream:
         stream.write(f"{new}\n")
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(lock, loose_file(repository, REF))
+    os.replace(lock, loose_ref_path(repository, REF))
 
 
-def _free_name(repository: Repository, now: str) -> str:
-    """A ref for a backup that is not taken."""
+def _find_free_ref(repository: Repository, now: str) -> str:
     name = f"{BACKUPS}/{re.sub(r'[^0-9A-Za-z]', '', now)}"
-    taken = set(repository.git("for-each-ref", "--format=%(refname)", f"{BACKUPS}/").split())
-    return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 10**6))) if each not in taken)
-
-
-def _blobs(repository: Repository, texts: Iterable[str]) -> dict[str, str]:
-    """Text -> the object that holds it."""
-    wanted = tuple(dict.fromkeys(texts))
-    return dict(zip(wanted, put(repository, (text.encode() for text in wanted)), strict=True))
+    existing = set(repository.git("for-each-ref", "--format=%(refname)", f"{BACKUPS}/").split())
+    return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 10**6))) if each not in existing)

@@ -1,8 +1,7 @@
-"""One git work tree, asked and changed through the ``git`` program.
+"""One git work tree, read and changed through the ``git`` program.
 
-States that a repository may be in: what its owner has begun in it, and what keeps commits from being made. Pure I/O.
-
-Nothing here asks git; each state is a file that git leaves in its folder.
+Also detects repository states that prevent a commit, such as an unfinished merge or a lock. It finds them by the files
+that git keeps in its folder, without calling git.
 """
 
 import contextlib
@@ -18,20 +17,29 @@ from typing import Literal, NewType
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git import hardening
-from cdd_agent.git.runner import Call, GitError, GitUnable, Place, Runner, index_locked, look_up, run_once
+from cdd_agent.git.runner import (
+    Call,
+    GitError,
+    GitUnable,
+    RepositoryLocation,
+    Runner,
+    explain_index_lock,
+    find_location,
+    run_once,
+)
 from cdd_agent.storage import read_ordinary
 
 LOCK_WAIT_S = 2.0
-"""How long another process may hold the index: an editor's own calls of git do so for a moment."""
+"""How long to wait for another process to release the index; editors lock it for a moment."""
 _LOCK_PAUSE_S = 0.05
 _LIMIT_BYTES = 500_000_000
 """``packed-refs`` holds a line for each ref."""
 
 ROLLBACK = "refs/worktree/cdd/rollback"
-"""Names the receipt of a rollback while it is gone; each work tree has one of its own."""
+"""Names the record of an unfinished rollback. Each work tree has its own ref."""
 
 _UNFINISHED = (
-    (ROLLBACK, "a rollback of cdd's own", "cdd tdd status, which goes the rest of its way"),
+    (ROLLBACK, "a rollback by cdd", "cdd tdd status, which completes it"),
     ("MERGE_HEAD", "a merge", "git merge --continue, or git merge --abort"),
     ("rebase-apply/applying", "git am", "git am --continue, or git am --abort"),
     ("rebase-merge", "a rebase", "git rebase --continue, or git rebase --abort"),
@@ -41,74 +49,62 @@ _UNFINISHED = (
     ("sequencer", "a cherry-pick or revert", "git cherry-pick --continue, or git cherry-pick --abort"),
     ("BISECT_LOG", "a bisect", "git bisect reset"),
 )
-"""Name in git's folder, what is in progress while it is there, and how to end it."""
+"""A file in git's folder, the operation that it marks as unfinished, and the command that ends the operation."""
 
 
-def in_progress(place: Place) -> tuple[str, str] | None:
-    """What was begun in the repository and not ended, and what ends it; None if nothing."""
-    for name, state, ends in _UNFINISHED:
-        if (place.git_dir / name).exists():
-            return state, ends
+def find_unfinished_operation(location: RepositoryLocation) -> tuple[str, str] | None:
+    """Return the operation in progress, such as a merge, and the command that ends it; None if there is none."""
+    for name, operation, command in _UNFINISHED:
+        if (location.git_dir / name).exists():
+            return operation, command
     return None
 
 
-def is_unborn(place: Place) -> bool:
-    """Whether HEAD names a branch without a commit, rather than one whose file is damaged."""
+def is_unborn(location: RepositoryLocation) -> bool:
+    """Return whether HEAD names a branch without commits, as opposed to a branch whose ref is damaged."""
     try:
-        head = _text(place.git_dir / "HEAD").strip()
+        branch = _read_git_file(location.git_dir / "HEAD").strip().removeprefix("ref: ")
+        if not branch.startswith("refs/heads/") or os.path.lexists(location.common_dir / branch):
+            return False
+        packed = location.common_dir / "packed-refs"
+        return not packed.exists() or f" {branch}\n" not in _read_git_file(packed)
     except OSError:
         return False
-    branch = head.removeprefix("ref: ")
-    if not branch.startswith("refs/heads/") or os.path.lexists(place.common_dir / branch):
-        return False
-    try:
-        packed = _text(place.common_dir / "packed-refs")
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return f" {branch}\n" not in packed
 
 
-def require_usable(place: Place) -> None:
-    """Raise ``GitUnable`` if commits and checkpoints could not be made here; a lock may last for a moment."""
-    lock = place.git_dir / "index.lock"
+def require_usable(location: RepositoryLocation) -> None:
+    """Raise ``GitUnable`` if no commit or checkpoint can be made here; waits briefly for a locked index."""
+    lock = location.git_dir / "index.lock"
     deadline = time.monotonic() + LOCK_WAIT_S
     while lock.exists():
         if time.monotonic() >= deadline:
-            raise index_locked(lock)
+            raise explain_index_lock(lock)
         time.sleep(_LOCK_PAUSE_S)
-    for folder in (place.git_dir, place.common_dir, place.common_dir / "objects", place.common_dir / "refs"):
+    objects = location.common_dir / "objects"
+    for folder in (location.git_dir, location.common_dir, objects, location.common_dir / "refs"):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise GitUnable(
-                f"{folder} cannot be written: no commit or checkpoint can be made.",
-                hint=f'see whose it is: ls -ld {folder}; make it yours: sudo chown -R "$(id -u)" {place.common_dir}',
+                f"{folder} is not writable, so cdd cannot make commits or checkpoints.",
+                hint=f'see the owner: ls -ld {folder}; take ownership: sudo chown -R "$(id -u)" {location.common_dir}',
             )
-    absent = [path for path in _borrowed_from(place.common_dir) if not path.is_dir()]
-    if absent:
-        raise GitUnable(
-            f"The repository borrows objects from {absent[0]}, which is not there.",
-            hint=f"bring that folder back, or correct its path: {place.common_dir}/objects/info/alternates",
-        )
-
-
-def _borrowed_from(common_dir: Path) -> tuple[Path, ...]:
-    """The folders of objects that the repository shares with others."""
-    objects = common_dir / "objects"
     try:
-        text = _text(objects / "info" / "alternates")
+        alternates = _read_git_file(objects / "info" / "alternates")
     except OSError:
-        return ()
-    return tuple(objects / line for line in text.splitlines() if line and not line.startswith(("#", '"')))
+        return
+    for line in alternates.splitlines():
+        if line and not line.startswith(("#", '"')) and not (objects / line).is_dir():
+            raise GitUnable(
+                f"The repository borrows objects from {objects / line}, which does not exist.",
+                hint=f"restore that folder, or correct its path: {objects}/info/alternates",
+            )
 
 
-def _text(path: Path) -> str:
-    """What is in one of git's own files; ``OSError`` if it is none."""
+def _read_git_file(path: Path) -> str:
     return read_ordinary(path, limit_bytes=_LIMIT_BYTES, through_links=True).decode("utf-8", "surrogateescape")
 
 
 CommitId = NewType("CommitId", str)
-"""Forty hexadecimal digits, or sixty-four where the repository uses SHA-256."""
+"""Forty hexadecimal digits, or sixty-four in a SHA-256 repository."""
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -128,109 +124,101 @@ class Repository:
         """``root`` is the top level of the work tree; see ``find``."""
         self.root = root
         self.may_run_hooks: Callable[[], bool] = lambda: False
-        """Whether the hooks that are in force here may take part in commits; set by whoever can ask the user."""
+        """Returns whether the user approved this repository's hooks for commits."""
         self.runner = Runner(root)
-        """What calls git; it knows the configuration that is in force."""
 
     @classmethod
     def find(cls, folder: Path) -> "Repository":
-        """The repository whose work tree holds ``folder``.
+        """Return the repository whose work tree contains ``folder``.
 
-        Raises ``EnvironmentMissing``, each with its own words: git is not installed or too old, there is no
-        repository, it is bare, another user's, or its work tree is somewhere else.
+        Raises ``EnvironmentMissing`` with the reason: git is missing or too old, there is no repository, it is bare,
+        it belongs to another user, or its work tree is elsewhere.
         """
-        place = look_up(folder)
-        found = cls(place.root)
-        found.runner.settle(place)
-        return found
+        location = find_location(folder)
+        repository = cls(location.root)
+        repository.runner.set_location(location)
+        return repository
 
     @classmethod
     def create(cls, folder: Path, *, branch: str = "main", template: bool = True) -> "Repository":
-        """A new repository in ``folder``; without the user's ``template`` it has no hooks.
+        """Create a repository in ``folder``. Without the user's ``template`` it has no hooks.
 
-        Raises ``UsageError`` if ``folder`` is a repository already.
+        Raises ``UsageError`` if ``folder`` is already a repository.
         """
         if (folder / ".git").exists():
-            raise UsageError(f"{folder} is a git repository already.", hint="name a folder that is none")
+            raise UsageError(f"{folder} is already a git repository.", hint="name a folder without a .git entry")
         plain = () if template else ("--template=",)
         call = Call(arguments=("init", "--quiet", *plain, f"--initial-branch={branch}"), variables={})
-        run_once(call, folder=folder, settings=hardening.settings_for((), hooks=False, signs=False))
+        run_once(call, folder=folder, settings=hardening.build_settings((), hooks=False, signs=False))
         return cls(folder)
 
     @property
-    def place(self) -> Place:
+    def location(self) -> RepositoryLocation:
         """The folders of this work tree and its repository."""
-        return self.runner.place
+        return self.runner.location
 
     def git(
-        self,
-        *arguments: str,
-        stdin: bytes = b"",
-        variables: Mapping[str, str] | None = None,
-        hooks: bool = False,
+        self, *arguments: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None, hooks: bool = False
     ) -> str:
-        """What ``git ARGUMENTS`` prints; raises ``GitError`` with git's own words if it fails.
+        """Run ``git ARGUMENTS`` and return its output; ``GitError`` quotes git if it fails.
 
-        Only with ``hooks`` does the user's signing take part, and do hooks if they may.
+        With ``hooks``, git signs commits as the user configured, and runs hooks if the user approved them.
         """
-        taking_part = hooks and self.may_run_hooks()
+        runs_hooks = hooks and self.may_run_hooks()
         return self.runner.run(
-            Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=taking_part, signs=hooks)
+            Call(arguments=arguments, stdin=stdin, variables=variables or {}, hooks=runs_hooks, signs=hooks)
         )
 
-    def head(self) -> CommitId | None:
-        """The commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
+    def read_head(self) -> CommitId | None:
+        """Return the commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
         try:
             return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
         except GitUnable:
             raise
         except GitError as error:
-            if is_unborn(self.place):
+            if is_unborn(self.location):
                 return None
             raise GitUnable(
-                f"HEAD of {self.root} names no commit that can be read. {error.happened}",
-                hint="see what is wrong: git fsck --full; where HEAD was before: git reflog",
+                f"HEAD of {self.root} does not name a readable commit. {error.happened}",
+                hint="see what is wrong: git fsck --full; see earlier positions of HEAD: git reflog",
             ) from error
 
-    def branch(self) -> str | None:
-        """The branch that HEAD is on, or None if it is detached."""
+    def read_branch(self) -> str | None:
+        """Return the branch that HEAD is on, or None if it is detached."""
         try:
             return self.git("symbolic-ref", "--quiet", "--short", "HEAD").strip()
         except GitError:
             return None
 
-    def unfinished(self) -> tuple[str, str] | None:
-        """What was begun in the repository and not ended, and what ends it; None if nothing."""
-        begun = in_progress(self.place)
-        if begun is None and self.git("ls-files", "--unmerged", "-z"):
-            return "a merge with conflicts", "git add the files once they are right, or git checkout -- them"
-        return begun
+    def find_unfinished(self) -> tuple[str, str] | None:
+        """Return the operation in progress and the command that ends it; unmerged files count too."""
+        operation = find_unfinished_operation(self.location)
+        if operation is None and self.git("ls-files", "--unmerged", "-z"):
+            return "a merge with conflicts", "git add the resolved files, or git checkout -- them"
+        return operation
 
-    def uncommitted(self) -> tuple[str, ...]:
-        """Paths that are staged, changed or untracked and not ignored, in git's order.
+    def list_uncommitted(self) -> tuple[str, ...]:
+        """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""
+        with unmarked_index(self) as index:
+            status = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
+        return tuple(field[3:] for field in status.split("\0") if field)
 
-        Files that git was told not to look at are looked at: see ``candid_index``.
-        """
-        with candid_index(self) as index:
-            found = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", variables=index)
-        return tuple(field[3:] for field in found.split("\0") if field)
-
-    def ignored(self) -> tuple[str, ...]:
-        """Files that are ignored, and folders (ending in a slash) that an ignore rule names as a whole."""
+    def list_ignored(self) -> tuple[str, ...]:
+        """Return ignored files, and folders (ending in a slash) that an ignore rule matches as a whole."""
         fields = self.git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=matching")
         return tuple(field[3:] for field in fields.split("\0") if field.startswith("!! "))
 
-    def apart(self) -> frozenset[str]:
-        """Repositories in the work tree that are not part of it, and submodules that stand at another commit."""
+    def list_nested(self) -> frozenset[str]:
+        """Return untracked repositories inside the work tree, and submodules that are at another commit."""
         nested = self.git("ls-files", "--others", "--exclude-standard", "-z").split("\0")
         moved = self.git("diff-files", "--raw", "-z", "--ignore-submodules=dirty").split("\0")
         submodules = {path for about, path in zip(moved[0::2], moved[1::2], strict=False) if about[8:14] == "160000"}
         return frozenset(path for path in nested if path.endswith("/")) | submodules
 
-    def changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
-        """Paths that differ between two trees, or the trees of two commits, in git's order."""
+    def list_changes(self, before: str, after: str, *, submodules: bool = True) -> tuple[Change, ...]:
+        """Return the paths that differ between two trees or commits, in git's order."""
         which = "none" if submodules else "all"
-        before, after = resolved(self, before), resolved(self, after)
+        before, after = resolve_revision(self, before), resolve_revision(self, after)
         compare = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", f"--ignore-submodules={which}")
         fields = self.git(*compare, before, after, "--").split("\0")
         kinds: dict[str, Literal["created", "modified", "deleted"]] = {"A": "created", "D": "deleted"}
@@ -240,15 +228,15 @@ class Repository:
         )
 
 
-def resolved(repository: Repository, name: str) -> str:
-    """The full object id that ``name`` stands for: an id as it is, a branch, tag or ref by its commit.
+def resolve_revision(repository: Repository, name: str) -> str:
+    """Return the full object id of ``name``; an object id is returned unchanged.
 
-    The name may come from a file that somebody else wrote. One that git would not take for a ref, or that would be
-    read as an option, raises ``UsageError``; nothing but an id is passed on.
+    Raises ``UsageError`` if ``name`` is not an id, branch, tag or other ref of a commit.
     """
     if _OBJECT_ID.fullmatch(name):
         return name
     try:
+        # The name may come from a file that somebody else wrote, and must not be read as an option.
         if not name.startswith("refs/") and name != "HEAD":
             repository.git("check-ref-format", "--branch", name)
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
@@ -256,61 +244,64 @@ def resolved(repository: Repository, name: str) -> str:
         raise
     except GitError as error:
         raise UsageError(
-            f"{name!r} names no commit of this repository.",
-            hint="see what there is: git branch --all, git log --oneline",
+            f"{name!r} does not name a commit of this repository.",
+            hint="list branches and commits: git branch --all, git log --oneline",
         ) from error
 
 
-def branch_ref(repository: Repository, branch: str) -> str:
-    """The full ref of a branch whose name may come from a file of somebody else's; ``UsageError`` if it can be none."""
+def make_branch_ref(repository: Repository, branch: str) -> str:
+    """Return the full ref of ``branch``; raises ``UsageError`` if git does not accept the name."""
     ref = f"refs/heads/{branch}"
     try:
         repository.git("check-ref-format", ref)
     except GitUnable:
         raise
     except GitError as error:
-        raise UsageError(f"{branch!r} cannot be a branch.", hint="see the branches: git branch --all") from error
+        raise UsageError(f"{branch!r} is not a valid branch name.", hint="list branches: git branch --all") from error
     return ref
 
 
-def encoded(text: str) -> bytes:
-    """``text`` as git reads it from its input: paths keep the bytes that are no UTF-8."""
+def encode_text(text: str) -> bytes:
+    """Return ``text`` as git's input, with the original bytes of paths that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
-def listing(names: Iterable[str]) -> bytes:
-    """Commits, refs or objects, one a line, as git reads them from its input."""
-    return encoded("".join(f"{name}\n" for name in names))
+def format_lines(names: Iterable[str]) -> bytes:
+    """Return commits, refs or objects as git's input, one per line."""
+    return encode_text("".join(f"{name}\n" for name in names))
+
+
+def format_paths(paths: Iterable[str]) -> bytes:
+    """Return paths as git's input, each terminated by a NUL."""
+    return encode_text("".join(f"{path}\0" for path in paths))
 
 
 @contextlib.contextmanager
 def private_index(seed: Path | None = None) -> Iterator[dict[str, str]]:
-    """The variables that make git use an index of its own, optionally a copy of ``seed``, gone after the block.
-
-    A git that a signal cut off at its very start may still write there: what it leaves goes with the other temporary
-    files.
-    """
+    """Yield the variables that make git use a temporary index, optionally a copy of ``seed``."""
+    # A git that was killed while starting may still write into the folder, so its removal may fail.
     with tempfile.TemporaryDirectory(prefix="cdd-index-", ignore_cleanup_errors=True) as folder:
         index = Path(folder) / "index"
         if seed is not None and seed.exists():
-            shutil.copy2(seed, index)  # with its time, by which git knows what may have changed in the same moment
+            # copy2 keeps the time: git compares it to find files that changed in the same moment as the index.
+            shutil.copy2(seed, index)
         yield {"GIT_INDEX_FILE": str(index)}
 
 
 @contextlib.contextmanager
-def candid_index(repository: Repository) -> Iterator[dict[str, str]]:
-    """A private copy of the user's index by which git looks at every file, also where it was told not to.
+def unmarked_index(repository: Repository) -> Iterator[dict[str, str]]:
+    """Yield the variables of a temporary copy of the user's index in which git compares every file.
 
-    The marks ``skip-worktree`` and ``assume-unchanged`` are how users keep changes of their own to themselves. They
-    stay on the files that a sparse checkout leaves away.
+    Users set ``skip-worktree`` and ``assume-unchanged`` to hide local changes. The copy keeps these marks only for
+    files that a sparse checkout omits.
     """
-    with private_index(repository.place.git_dir / "index") as index:
+    with private_index(repository.location.git_dir / "index") as index:
         tagged = repository.git("ls-files", "-v", "-z", variables=index).split("\0")
-        hidden = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
-        if hidden and _is_sparse(repository):
-            hidden = [(tag, path) for tag, path in hidden if _is_there(repository.root, path)]
-        assumed = encoded("".join(f"{path}\0" for tag, path in hidden if tag.islower()))
-        skipped = encoded("".join(f"{path}\0" for tag, path in hidden if tag in "sS"))
+        marked = [(entry[0], entry[2:]) for entry in tagged if entry and (entry[0] == "S" or entry[0].islower())]
+        if marked and _is_sparse(repository):
+            marked = [(tag, path) for tag, path in marked if _is_present(repository.root, path)]
+        assumed = format_paths(path for tag, path in marked if tag.islower())
+        skipped = format_paths(path for tag, path in marked if tag in "sS")
         if assumed:
             repository.git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=assumed, variables=index)
         if skipped:
@@ -319,12 +310,11 @@ def candid_index(repository: Repository) -> Iterator[dict[str, str]]:
 
 
 def _is_sparse(repository: Repository) -> bool:
-    """Whether files may be left away by a sparse checkout."""
-    said = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
-    return bool(said) and said[-1].lower() not in ("false", "no", "off", "0")
+    values = [each.value for each in repository.runner.configuration() if each.key == "core.sparsecheckout"]
+    return bool(values) and values[-1].lower() not in ("false", "no", "off", "0")
 
 
-def _is_there(root: Path, path: str) -> bool:
-    """Whether something is at ``path`` in the work tree itself, not behind a link to somewhere else."""
+def _is_present(root: Path, path: str) -> bool:
+    # A path behind a link to a folder elsewhere is not in this work tree.
     target = root / path
     return os.path.lexists(target) and target.parent.resolve() == root.resolve() / Path(path).parent

@@ -1,12 +1,8 @@
-"""The one way to call git: hardened, in a process group of its own, with a time limit.
+"""The only way to call git: hardened, in its own process group, with a time limit.
 
-The repository is looked up once, and every later call names it, with the folder that holds what its work trees
-share: what is put in the place of ``.git`` afterwards, or named in it, is never asked. Its configuration is read by a
-call that runs nothing, again whenever one of its files has changed, come or gone.
-
-What git says when it refuses, told as what happened and what to type. Pure but for the age of a lock.
-
-Where a repository lies, from what git prints, and what is said where there is none that will do.
+The repository is located once, and every later call names it explicitly, so git ignores whatever a program puts in the
+place of ``.git`` afterwards. Its configuration is read by a call that runs no programs, and again whenever one of its
+files changes. Failures of git become errors that say what happened and what to type.
 """
 
 import contextlib
@@ -22,187 +18,170 @@ from typing import IO, ClassVar, TypeAlias
 
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
 from cdd_agent.git import hardening
-from cdd_agent.git.hardening import Setting
+from cdd_agent.git.hardening import GitSetting
 from cdd_agent.sandbox.port import end_group
 from cdd_agent.storage import read_ordinary
 
 
 class GitError(CddError):
-    """git answered with an error; holds what it said."""
+    """git failed; the message quotes its output."""
 
     def __init__(self, happened: str, *, hint: str, status: int | None = None) -> None:
-        """``status`` is what git exited with, None if it did not come to that."""
+        """``status`` is the exit status of git, or None if it did not exit."""
         super().__init__(happened, hint=hint)
         self.status = status
 
 
 class GitUnable(GitError):
-    """git cannot work in this state of the repository or the machine; says nothing about what it was asked."""
+    """git cannot work in this state of the repository or machine, whatever it is asked to do."""
 
     exit_code = ExitCode.ENVIRONMENT
 
 
 class GitTimeout(GitUnable):
-    """git, or a hook that it ran, did not end in time."""
+    """git, or a hook that it ran, exceeded the time limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A state that git names in its own words."""
-
-    words: re.Pattern[str]
-    happened: str
-    hint: str
-
-
-def _known(words: str, happened: str, *, hint: str) -> _Known:
-    return _Known(words=re.compile(words, re.IGNORECASE), happened=happened, hint=hint)
-
-
-_KNOWN = (
-    _known(
+_KNOWN_FAILURES = (
+    (
         r"failed to sign|gpg failed|couldn't (load public|find) key|no secret key|unsupported value for gpg\.format",
-        "git could not sign the commit, as your settings ask for.",
-        hint="unlock the key and check it with: git commit-tree -S -m test HEAD^{tree}; or sign nothing here: "
+        "git could not sign the commit, as your settings require.",
+        "unlock the key and check it with: git commit-tree -S -m test HEAD^{tree}; or turn off signing here: "
         "git config commit.gpgSign false",
     ),
-    _known(
+    (
         r"who you are|empty ident name|unable to auto-detect email|no (email|name) was given",
-        "git does not know who commits here.",
-        hint="git config user.name 'Your Name' && git config user.email you@example.org",
+        "git does not know your name and email.",
+        "git config user.name 'Your Name' && git config user.email you@example.org",
     ),
-    _known(
+    (
         r"insufficient permission|permission denied|read-only file system|operation not permitted",
-        "git's folder cannot be written.",
-        hint='make it writable, with its owner\'s rights: chown -R "$(id -u)" .git && chmod -R u+w .git',
+        "git's folder is not writable.",
+        'make it writable as its owner: chown -R "$(id -u)" .git && chmod -R u+w .git',
     ),
-    _known(r"no space left on device|disk quota exceeded", "The disk is full.", hint="make room: df -h . && git gc"),
-    _known(
+    (r"no space left on device|disk quota exceeded", "The disk is full.", "make room: df -h . && git gc"),
+    (
         r"(clean|smudge) filter '.*' failed|external filter",
         "A filter of your git settings failed.",
-        hint="see what it says by hand: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
+        "run it by hand to see why: git checkout-index --temp -- FILE; Git LFS is set up with: git lfs install",
     ),
-    _known(
+    (
         r"bad (object|tree|file|config)|corrupt|is empty$|unable to (read|find) |could not read|invalid object"
         r"|broken (ref|link)|missing (blob|tree|commit|object)|alternate object|not a valid object|promisor",
-        "The repository is damaged, or objects of it are missing.",
-        hint="see what is wrong: git fsck --full; objects left out by a shallow or partial clone come with: git fetch",
+        "The repository is damaged, or some of its objects are missing.",
+        "see what is wrong: git fsck --full; a shallow or partial clone gets missing objects with: git fetch",
     ),
-    _known(
+    (
         r"\.lock': File exists|cannot lock|unable to lock|could not lock",
         "Another git process holds a lock in this repository.",
-        hint="wait for it to end, then try again; if none is running, remove the .lock file that git names",
+        "wait for it to end, then try again; if none is running, remove the .lock file that git names",
     ),
 )
-"""In order: the first that fits counts."""
+"""Pattern of git's message, what happened, what to type. The first match counts."""
 
 _LOCK = re.compile(r"Unable to create '(?P<path>[^\n]*?index\.lock)': File exists")
 
 
-def refused(verb: str, said: str, *, status: int, hooks: bool = False) -> GitError:
-    """The error for ``git VERB`` that ended with ``status`` and the words ``said``.
-
-    Where ``hooks`` took part, a status of 1 is a hook's refusal: its words may tell of anything.
-    """
-    lock = index_lock(said)
+def explain_failure(verb: str, message: str, *, status: int, hooks: bool = False) -> GitError:
+    """Return the error for ``git VERB`` that failed with ``status`` and ``message``."""
+    lock = parse_index_lock(message)
     if lock is not None:
-        return index_locked(lock, status=status)
-    words = f"git {verb} failed: {said or f'exit status {status}'}"
-    for known in () if hooks and status == 1 else _KNOWN:
-        if known.words.search(said):
-            return GitUnable(f"{known.happened} {words}", hint=known.hint, status=status)
-    return GitError(words, hint="mend what git names, then try again", status=status)
+        return explain_index_lock(lock, status=status)
+    failure = f"git {verb} failed: {message or f'exit status {status}'}"
+    # With hooks, status 1 is the refusal of a hook, whose message may contain anything.
+    for words, happened, hint in () if hooks and status == 1 else _KNOWN_FAILURES:
+        if re.search(words, message, re.IGNORECASE):
+            return GitUnable(f"{happened} {failure}", hint=hint, status=status)
+    return GitError(failure, hint="fix the problem that git reports, then try again", status=status)
 
 
-def index_lock(said: str) -> Path | None:
-    """The lock of an index that git ran into, if that is what it says."""
-    found = _LOCK.search(said)
-    return None if found is None else Path(found["path"])
+def parse_index_lock(message: str) -> Path | None:
+    """Return the lock of an index that git complains about, if any."""
+    match = _LOCK.search(message)
+    return None if match is None else Path(match["path"])
 
 
-def index_locked(lock: Path, *, status: int | None = None) -> GitUnable:
-    """The error that names the lock and its age; it is never removed here, as nobody can tell whose it is."""
+def explain_index_lock(lock: Path, *, status: int | None = None) -> GitUnable:
+    """Return the error that names the lock and its age."""
+    # cdd never removes it, because another git process may hold it.
     try:
-        age = f" for {_duration(max(0.0, time.time() - lock.lstat().st_mtime))}"
+        age = f" for {_format_duration(max(0.0, time.time() - lock.lstat().st_mtime))}"
     except OSError:
         age = ""
     return GitUnable(
-        f"git's index is locked: {lock} has been there{age}. Another git process is at work, or one was killed.",
+        f"git's index is locked: {lock} has existed{age}. Another git process is running, or was killed.",
         hint=f"wait for it to end; if no git is running here: rm {lock}",
         status=status,
     )
 
 
-def _duration(seconds: float) -> str:
-    """A length of time in its largest unit."""
-    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
-        if seconds >= length or unit == "second":
-            count = int(seconds // length)
-            return f"{count} {unit}{'' if count == 1 else 's'}"
-    raise AssertionError("a second is the smallest unit")
+def _format_duration(seconds: float) -> str:
+    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+    unit, length = next((each for each in units if seconds >= each[1]), units[-1])
+    count = int(seconds // length)
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 _GITFILE = re.compile(r"gitdir: (?P<path>.+?)\n*", re.DOTALL)
 _PATH_BYTES = 100_000
-"""A file that holds one path is smaller than this."""
+"""Upper bound for the size of a file that holds one path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The folders of one work tree, absolute, without links."""
+class RepositoryLocation:
+    """The folders of one work tree, absolute and without links."""
 
     root: Path
     """The top level of the work tree."""
     git_dir: Path
-    """What git keeps of this work tree: HEAD, index, what is in progress."""
+    """git's data about this work tree: HEAD, index, operations in progress."""
     common_dir: Path
-    """What all work trees of the repository share: objects, refs, configuration."""
+    """Data that all work trees of the repository share: objects, refs, configuration."""
 
     QUESTION: ClassVar = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
-    """What to ask git; ``read`` understands the answer."""
+    """The arguments of git; ``read`` parses the output."""
 
     @classmethod
-    def read(cls, answer: str, *, folder: Path) -> "Place":
-        """The place in git's answer; raises ``EnvironmentMissing`` if the work tree is not where its ``.git`` is."""
+    def read(cls, answer: str, *, folder: Path) -> "RepositoryLocation":
+        """Parse git's answer; raises ``EnvironmentMissing`` if the work tree does not contain its ``.git``."""
         lines = answer.removesuffix("\n").split("\n")
         if len(lines) != 3 or not all(line.startswith("/") for line in lines):
             raise EnvironmentMissing(
-                f"git {folder} does not say where its repository is: git is too old, or a path holds a line break.",
-                hint="install git 2.31 or newer; see what you have: git --version",
+                f"git does not report the location of {folder}: git is too old, or the path contains a line break.",
+                hint="install git 2.31 or newer; see your version: git --version",
             )
         git_dir, common_dir, root = (Path(line) for line in lines)
-        place = cls(root=root.resolve(), git_dir=git_dir.resolve(), common_dir=common_dir.resolve())
-        if _leads_to(place.root / ".git") != place.git_dir:
+        location = cls(root=root.resolve(), git_dir=git_dir.resolve(), common_dir=common_dir.resolve())
+        if _resolve_git_entry(location.root / ".git") != location.git_dir:
             raise EnvironmentMissing(
-                f"The repository {place.git_dir} says that its work tree is {place.root}, a folder above or beside it.",
-                hint=f"take that setting out: git --git-dir={place.git_dir} config --unset core.worktree",
+                f"The repository {location.git_dir} names {location.root} as its work tree, which is a folder above or "
+                "beside it.",
+                hint=f"remove that setting: git --git-dir={location.git_dir} config --unset core.worktree",
             )
-        return place
+        return location
 
     def require_own_common_dir(self) -> None:
-        """Raise ``GitUnable`` if the repository has come to say that its shared folder is another than it was.
-
-        git takes refs from there whatever ``GIT_COMMON_DIR`` says.
-        """
-        said = self.git_dir / "commondir"
+        """Raise ``GitUnable`` if the repository now names another shared folder."""
+        # git reads refs from that folder regardless of GIT_COMMON_DIR.
+        file = self.git_dir / "commondir"
         try:
-            named = read_ordinary(said, limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape").rstrip("\r\n")
-            shared = (self.git_dir / named).resolve()
+            path = read_ordinary(file, limit_bytes=_PATH_BYTES).decode("utf-8", "surrogateescape").rstrip("\r\n")
+            shared = (self.git_dir / path).resolve()
         except FileNotFoundError:
             shared = self.git_dir
-        except (OSError, ValueError, RuntimeError):  # no ordinary file, no path, a ring of links
+        except (OSError, ValueError, RuntimeError):  # not an ordinary file, not a path, a loop of links
             shared = None
         if shared != self.common_dir:
             raise GitUnable(
-                f"{said} names another repository than when the program started.",
-                hint=f"see who wrote it: ls -l {said}; if this is no linked work tree, remove it: rm {said}",
+                f"{file} names another repository than when cdd started.",
+                hint=f"see who wrote it: ls -l {file}; if this is not a linked work tree, remove it: rm {file}",
             )
 
 
-def missing(said: str, *, folder: Path) -> EnvironmentMissing | None:
-    """The error for ``folder`` after git has refused to find its repository; None if its words tell something else."""
+def explain_missing_repository(message: str, *, folder: Path) -> EnvironmentMissing | None:
+    """Return the error for ``folder`` if git's message says that it is not usable as a work tree."""
     for words, happened, hint in _REFUSALS:
-        if re.search(words, said):
+        if re.search(words, message):
             return EnvironmentMissing(happened.format(folder=folder), hint=hint.format(folder=folder))
     return None
 
@@ -210,51 +189,51 @@ def missing(said: str, *, folder: Path) -> EnvironmentMissing | None:
 _REFUSALS = (
     (
         "dubious ownership",
-        "The repository of {folder} belongs to another user, so git does not trust it, and neither does cdd.",
-        'take the folder over: sudo chown -R "$(id -u)" {folder}; or, if you trust its owner: '
+        "The repository of {folder} belongs to another user, so neither git nor cdd trusts it.",
+        'take ownership: sudo chown -R "$(id -u)" {folder}; or, if you trust its owner: '
         "git config --global --add safe.directory {folder}",
     ),
     (
         "cannot use bare repository|must be run in a work tree",
-        "{folder} is a bare repository, or the inside of one: it has no files to work on.",
-        "make a work tree of it: git -C {folder} worktree add ../work; then: cd {folder}/../work",
+        "{folder} is a bare repository, or inside one, and has no files to work on.",
+        "create a work tree: git -C {folder} worktree add ../work; then: cd {folder}/../work",
     ),
     (
         r"invalid gitfile|not a git repository: (?!\(or any)",
-        "{folder} was a work tree or submodule of a repository that is not there any more.",
-        "see what its file .git names: cat {folder}/.git; if the repository has moved: git worktree repair",
+        "{folder} is a work tree or submodule of a repository that no longer exists.",
+        "see which repository: cat {folder}/.git; if it has moved: git worktree repair",
     ),
     (
         "not a git repository",
-        "{folder} is not in a git work tree: commits and checkpoints need one.",
+        "{folder} is not in a git work tree, which cdd needs for commits and checkpoints.",
         "git init {folder} && git -C {folder} add -A && git -C {folder} commit -m 'first commit'",
     ),
 )
-"""git's words, what happened, what to type. The first that fits counts."""
+"""Pattern of git's message, what happened, what to type. The first match counts."""
 
 
-def _leads_to(entry: Path) -> Path | None:
-    """The repository that a work tree's ``.git``, a folder or a file, stands for."""
+def _resolve_git_entry(entry: Path) -> Path | None:
+    """Return the repository that a work tree's ``.git`` is, if a folder, or names, if a file."""
     if entry.is_dir():
         return entry.resolve()
     try:
         text = read_ordinary(entry, limit_bytes=_PATH_BYTES, through_links=True).decode("utf-8", "surrogateescape")
     except OSError:
         return None
-    named = _GITFILE.fullmatch(text)
-    return None if named is None else (entry.parent / named["path"]).resolve()
+    match = _GITFILE.fullmatch(text)
+    return None if match is None else (entry.parent / match["path"]).resolve()
 
 
 TIMEOUT_S = 120.0
 HOOKS_TIMEOUT_S = 1800.0
-"""For a call in which the user's hooks take part: they may run a whole test suite."""
+"""For a call with the user's hooks, which may run a whole test suite."""
 LOCK_WAIT_S = 2.0
-"""How long another process may hold the user's index before a call gives up; an editor does so for a moment."""
+"""How long to wait for another process to release the user's index; editors lock it for a moment."""
 _LOCK_PAUSE_S = 0.05
-HANDED_ON_S = 1.0
-"""How long what git or a hook left behind may go on writing into git's output."""
-_LOOK_S = 0.1
-"""How often it is looked whether git has ended while its pipes stay open."""
+INHERITED_PIPE_S = 1.0
+"""How long processes that git or a hook left behind may continue to write into git's output."""
+_POLL_S = 0.1
+"""How often to check whether git has ended while its pipes stay open."""
 
 _State: TypeAlias = tuple[int, ...] | None
 
@@ -268,144 +247,137 @@ class Call:
     arguments: tuple[str, ...]
     stdin: bytes = b""
     variables: Mapping[str, str]
-    """Beside the built environment, and before it."""
+    """Added to the built environment, and overriding it."""
     hooks: bool = False
-    """Whether the repository's hooks take part, with what they may need of the user's transports."""
+    """Whether to run the repository's hooks, with the user's settings for transports."""
     signs: bool = False
-    """Whether commits are signed where the user's settings say so."""
+    """Whether to sign commits if the user's settings say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
-    """What the probe found, and the state of the files it was found in."""
+    """git's configuration, and the state of the files that it was read from."""
 
-    found: tuple[Setting, ...]
+    settings: tuple[GitSetting, ...]
     files: Mapping[Path, _State]
     is_final: bool
-    """False where it includes other files: they may appear, and conditions come true, at any time."""
+    """False if it includes other files: these may appear, and conditions become true, at any time."""
 
-    def holds(self) -> bool:
-        """Whether a probe would find the same again."""
-        return self.is_final and all(_state(path) == seen for path, seen in self.files.items())
+    def is_current(self) -> bool:
+        return self.is_final and all(_read_state(path) == state for path, state in self.files.items())
 
 
 class Runner:
     """Calls git in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is run yet."""
+        """Run nothing yet."""
         self._folder = folder
-        self._place: Place | None = None
+        self._location: RepositoryLocation | None = None
         self._configuration: _Configuration | None = None
 
     @property
-    def place(self) -> Place:
-        """Where the repository lies, looked up at the first call; raises ``EnvironmentMissing`` without one."""
-        if self._place is None:
-            self._place = look_up(self._folder)
-        return self._place
+    def location(self) -> RepositoryLocation:
+        """The folders of the repository, determined at the first use; raises ``EnvironmentMissing``."""
+        if self._location is None:
+            self._location = find_location(self._folder)
+        return self._location
 
-    def settle(self, place: Place) -> None:
-        """Take ``place`` for where the repository lies."""
-        self._place = place
+    def set_location(self, location: RepositoryLocation) -> None:
+        """Use a ``location`` that is already known."""
+        self._location = location
 
     def run(self, call: Call) -> str:
-        """What git prints; raises ``GitError`` with its words if it fails."""
-        self.place.require_own_common_dir()
-        settings = hardening.settings_for(self.configuration(), hooks=call.hooks, signs=call.signs)
+        """Return git's output; raises ``GitError`` if it fails."""
+        self.location.require_own_common_dir()
+        settings = hardening.build_settings(self.configuration(), hooks=call.hooks, signs=call.signs)
         if call.hooks:
-            # A hook must not inherit these variables: the tests that it runs may use git in folders of their own.
-            self._require_same_place()
-            pinned: Mapping[str, str] = {}
+            # A hook must not inherit the variables that name the repository: tests that it runs may use git elsewhere.
+            # Then git locates the repository itself, and must find the same one.
+            if find_location(self._folder) != self.location:
+                raise GitUnable(
+                    f"{self._folder / '.git'} names another repository than when cdd started.",
+                    hint=f"see what it is: ls -ld {self._folder / '.git'}; then start cdd again",
+                )
+            variables = call.variables
         else:
-            pinned = self._pinned()
-        return run_once(replace(call, variables={**pinned, **call.variables}), folder=self._folder, settings=settings)
+            variables = {**self._location_variables(), **call.variables}
+        return run_once(replace(call, variables=variables), folder=self._folder, settings=settings)
 
-    def configuration(self) -> tuple[Setting, ...]:
-        """git's configuration as it is now."""
-        known = self._configuration
-        if known is None or not known.holds():
-            known = self._configuration = self._probed()
-        return known.found
+    def configuration(self) -> tuple[GitSetting, ...]:
+        """Return git's current configuration."""
+        if self._configuration is None or not self._configuration.is_current():
+            self._configuration = self._read_configuration()
+        return self._configuration.settings
 
-    def _probed(self) -> _Configuration:
-        """The configuration, read by a call that runs nothing; the state of its files is noted before."""
-        watched = {path: _state(path) for path in (*_files_of(self.place), *_files_of_the_user())}
-        call = Call(arguments=_PROBE, variables=self._pinned())
-        found = hardening.parse_listing(run_once(call, folder=self._folder, settings=_ONLY_OURS))
-        if not any(setting.scope == "command" for setting in found):
-            raise _too_old()
-        named = (setting.origin.removeprefix("file:") for setting in found if setting.origin.startswith("file:"))
-        others = {self._folder / name for name in named} - set(watched)
-        includes = any(setting.key.startswith(("include.", "includeif.")) for setting in found)
-        watched |= {path: _state(path) for path in others}
-        return _Configuration(found=found, files=watched, is_final=not includes)
+    def _read_configuration(self) -> _Configuration:
+        # Record the states of the files first, so that a change during the call is noticed.
+        files = {path: _read_state(path) for path in _list_configuration_files(self.location)}
+        call = Call(arguments=_PROBE, variables=self._location_variables())
+        settings = hardening.parse_settings(run_once(call, folder=self._folder, settings=_WITHOUT_REPOSITORY))
+        if not any(setting.scope == "command" for setting in settings):
+            raise EnvironmentMissing(
+                "This git is too old: it ignores settings in variables, with which cdd keeps it from running a "
+                "repository's programs.",
+                hint="install git 2.31 or newer; see your version: git --version",
+            )
+        named = (setting.origin.removeprefix("file:") for setting in settings if setting.origin.startswith("file:"))
+        includes = any(setting.key.startswith(("include.", "includeif.")) for setting in settings)
+        files |= {path: _read_state(path) for path in {self._folder / name for name in named} - set(files)}
+        return _Configuration(settings=settings, files=files, is_final=not includes)
 
-    def _pinned(self) -> dict[str, str]:
-        """The variables that name the repository."""
+    def _location_variables(self) -> dict[str, str]:
         return {
-            "GIT_DIR": str(self.place.git_dir),
-            "GIT_COMMON_DIR": str(self.place.common_dir),
-            "GIT_WORK_TREE": str(self.place.root),
+            "GIT_DIR": str(self.location.git_dir),
+            "GIT_COMMON_DIR": str(self.location.common_dir),
+            "GIT_WORK_TREE": str(self.location.root),
         }
 
-    def _require_same_place(self) -> None:
-        """Raise ``GitUnable`` if git, left to look for itself, would find another repository than before."""
-        if look_up(self._folder) != self.place:
-            raise GitUnable(
-                f"{self._folder / '.git'} names another repository than when the program started.",
-                hint=f"see what stands there: ls -ld {self._folder / '.git'}; then start the program again",
-            )
+
+_WITHOUT_REPOSITORY = hardening.build_settings((), hooks=False, signs=False)
 
 
-_ONLY_OURS = hardening.settings_for((), hooks=False, signs=False)
-
-
-def look_up(folder: Path) -> Place:
-    """The repository that git finds from ``folder``; raises ``EnvironmentMissing`` in its own words if none will do."""
-    call = Call(arguments=Place.QUESTION, variables={})
+def find_location(folder: Path) -> RepositoryLocation:
+    """Return the repository that git finds from ``folder``; raises ``EnvironmentMissing`` if none is usable."""
+    call = Call(arguments=RepositoryLocation.QUESTION, variables={})
     try:
-        return Place.read(run_once(call, folder=folder, settings=_ONLY_OURS), folder=folder)
+        return RepositoryLocation.read(run_once(call, folder=folder, settings=_WITHOUT_REPOSITORY), folder=folder)
     except GitError as error:
-        known = missing(error.happened, folder=folder)
+        known = explain_missing_repository(error.happened, folder=folder)
         if known is None:
             raise
         raise known from error
 
 
 def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -> str:
-    """What git prints when it is called in ``folder`` with ``settings``; waits a moment for another's index lock."""
-    environment = hardening.environment(os.environ, settings=settings, hooks=call.hooks) | dict(call.variables)
-    argv = hardening.hardened(call.arguments)
+    """Return the output of git in ``folder`` with ``settings``; waits briefly for a locked index."""
+    environment = hardening.build_environment(os.environ, settings=settings, hooks=call.hooks) | dict(call.variables)
+    argv = hardening.build_command(call.arguments)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         status, out, err = _run(argv, cwd=folder, stdin=call.stdin, env=environment, hooks=call.hooks)
         if status == 0:
             return out.decode("utf-8", "surrogateescape")
-        said = err.decode("utf-8", "replace").strip()
-        if index_lock(said) is None or time.monotonic() >= deadline:
-            raise refused(call.arguments[0], said, status=status, hooks=call.hooks)
+        message = err.decode("utf-8", "replace").strip()
+        if parse_index_lock(message) is None or time.monotonic() >= deadline:
+            raise explain_failure(call.arguments[0], message, status=status, hooks=call.hooks)
         time.sleep(_LOCK_PAUSE_S)
 
 
-def _files_of(place: Place) -> tuple[Path, ...]:
-    """The files of a repository that its configuration depends on, whether they are there or not."""
-    own, shared = place.git_dir, place.common_dir
-    return own / "commondir", own / "config", own / "config.worktree", shared / "config", shared / "config.worktree"
+def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:
+    """Yield the configuration files of the repository and the user, whether or not they exist."""
+    yield location.git_dir / "commondir"
+    for folder in (location.git_dir, location.common_dir):
+        yield folder / "config"
+        yield folder / "config.worktree"
+    if path := os.environ.get("GIT_CONFIG_GLOBAL"):
+        yield Path(path)
+    elif (home := os.environ.get("HOME")) is not None:
+        yield Path(home, ".gitconfig")
+        yield Path(os.environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
 
 
-def _files_of_the_user() -> tuple[Path, ...]:
-    """The files of the user's own configuration, whether they are there or not; those of the machine are found."""
-    if named := os.environ.get("GIT_CONFIG_GLOBAL"):
-        return (Path(named),)
-    home = os.environ.get("HOME")
-    if home is None:
-        return ()
-    return Path(home, ".gitconfig"), Path(os.environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "git", "config")
-
-
-def _state(path: Path) -> _State:
-    """What changes when the file does; None while there is none."""
+def _read_state(path: Path) -> _State:
     try:
         now = path.stat()
     except OSError:
@@ -413,76 +385,61 @@ def _state(path: Path) -> _State:
     return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
-def _too_old() -> EnvironmentMissing:
-    return EnvironmentMissing(
-        "This git is too old: it does not take settings from variables, which keep a repository's programs from "
-        "being run.",
-        hint="install git 2.31 or newer; see what you have: git --version",
-    )
-
-
 def _run(
     argv: Sequence[str], *, cwd: Path, stdin: bytes, env: Mapping[str, str], hooks: bool
 ) -> tuple[int, bytes, bytes]:
-    """Exit status, output and errors of ``argv``, run in a session of its own that does not outlive the call.
+    """Return exit status, output and errors of ``argv``, which runs in a new session that ends with the call.
 
-    The call lasts as long as git itself, and for ``HANDED_ON_S`` longer if something that git or a hook left behind
-    can still write. Raises ``GitTimeout`` if it takes too long, and ``EnvironmentMissing`` if there is no git.
+    Raises ``GitTimeout`` after the time limit, and ``EnvironmentMissing`` if git is not installed.
     """
     limit_s = HOOKS_TIMEOUT_S if hooks else TIMEOUT_S
     pipe = subprocess.PIPE
     try:
-        with _readable(stdin) as given:
+        with _open_input(stdin) as stream:
             process = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
+                argv, cwd=cwd, env=env, stdin=stream, stdout=pipe, stderr=pipe, start_new_session=True
             )
     except FileNotFoundError as error:
         if not cwd.is_dir():
-            raise EnvironmentMissing(f"{cwd} is no folder.", hint="name a folder that exists") from error
+            raise EnvironmentMissing(f"{cwd} is not a folder.", hint="name a folder that exists") from error
         raise EnvironmentMissing(
             "git is not installed.", hint="install git, for example: apt-get install git"
         ) from error
     try:
-        out, err = _said_by(process, limit_s=limit_s)
+        out, err = _read_output(process, limit_s=limit_s)
     except subprocess.TimeoutExpired as error:
         raise GitTimeout(
             f"{' '.join(argv)} did not end within {limit_s:g} seconds and was stopped.",
-            hint="see what holds it, a hook or a lock for example, by running it yourself, then try again",
+            hint="run it yourself to see what delays it, such as a hook or a lock, then try again",
         ) from error
     finally:
         end_group(process)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
+        for output in (process.stdout, process.stderr):
+            if output is not None:
                 with contextlib.suppress(OSError):
-                    stream.close()
+                    output.close()
     return process.returncode, out, err
 
 
 @contextlib.contextmanager
-def _readable(stdin: bytes) -> Iterator[IO[bytes]]:
-    """A file that holds ``stdin``, to be read from its start.
-
-    Not a pipe: whoever fills one while he looks at something else too, may leave it half full, and Python's own
-    ``communicate`` does once it has timed out.
-    """
-    with tempfile.TemporaryFile() if stdin else open(os.devnull, "rb") as given:
+def _open_input(stdin: bytes) -> Iterator[IO[bytes]]:
+    # Not a pipe: Python's `communicate` leaves it half written after a timeout.
+    with tempfile.TemporaryFile() if stdin else open(os.devnull, "rb") as stream:
         if stdin:
-            given.write(stdin)
-            given.seek(0)
-        yield given
+            stream.write(stdin)
+            stream.seek(0)
+        yield stream
 
 
-def _said_by(process: "subprocess.Popen[bytes]", *, limit_s: float) -> tuple[bytes, bytes]:
-    """Output and errors of ``process`` once it has ended, however long what it left behind holds its pipes.
-
-    Raises ``subprocess.TimeoutExpired`` if it does not end within ``limit_s``.
-    """
+def _read_output(process: "subprocess.Popen[bytes]", *, limit_s: float) -> tuple[bytes, bytes]:
+    """Return output and errors of ``process`` when it has ended; raises ``subprocess.TimeoutExpired``."""
+    # Processes that git or a hook left behind may hold the pipes open, so the end of the output is not enough.
     deadline = time.monotonic() + limit_s
     while True:
         has_ended = process.poll() is not None
         left = deadline - time.monotonic()
         try:
-            return process.communicate(timeout=HANDED_ON_S if has_ended else max(0.0, min(_LOOK_S, left)))
+            return process.communicate(timeout=INHERITED_PIPE_S if has_ended else max(0.0, min(_POLL_S, left)))
         except subprocess.TimeoutExpired as error:
             if has_ended:
                 return error.output or b"", error.stderr or b""

@@ -1,1 +1,1 @@
-"""Runs of the orchestrator: what their notes record, and rollback to an earlier commit."""
+"""History of orchestrated runs, read from handoff notes, and rollback to an earlier commit."""

@@ -1,6 +1,6 @@
-"""What the handoff notes tell of the commits that HEAD reaches: each phase, newest first, and where the run stands.
+"""Read the history and the status of orchestrated runs from the handoff notes on commits that HEAD contains.
 
-Notes of commits that a rollback took off the branch are kept, and are no part of this.
+Notes on commits that a rollback removed from the branch stay in the repository but do not count here.
 """
 
 import os
@@ -12,63 +12,66 @@ from pathlib import Path
 from cdd_agent.errors import UsageError
 from cdd_agent.events import HandoffListed, RunStanding
 from cdd_agent.git.notes import NotesDamaged
-from cdd_agent.git.notes_history import Damage, Entry, left_behind, survey
-from cdd_agent.git.repository import CommitId, Repository, listing
-from cdd_agent.storage import Holder, holder_of
-from cdd_agent.workflows.orchestration.feature import BEGIN, PREFIX, RESUME, Feature, is_complete, latest, state_of
-
-_WAIT = "wait: it goes on by itself"
+from cdd_agent.git.notes_history import Damage, NotedCommit, find_missing_ref, survey_notes
+from cdd_agent.git.repository import CommitId, Repository, format_lines
+from cdd_agent.storage import LockHolder, read_holder
+from cdd_agent.workflows.orchestration.feature import (
+    BEGIN,
+    PREFIX,
+    RESUME,
+    Feature,
+    find_latest,
+    is_complete,
+    load_state,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The notes that count here."""
+class ReachableNotes:
+    """The notes on commits that HEAD contains."""
 
-    entries: tuple[Entry, ...]
-    """Newest commit first, at least one."""
+    entries: tuple[NotedCommit, ...]
+    """At least one, newest commit first."""
     damages: tuple[Damage, ...]
-    """What is wrong with any note, wherever it is."""
+    """Problems of all notes in the repository."""
 
 
-def account(repository: Repository) -> Account:
-    """The notes on commits that HEAD reaches.
+def read_reachable_notes(repository: Repository) -> ReachableNotes:
+    """Read the notes on commits that HEAD contains.
 
-    Raises ``UsageError`` if there are none, and ``NotesDamaged`` if there are and they cannot be read; of single ones
-    that cannot, ``damages`` tells.
+    Raises ``UsageError`` if there are none, and ``NotesDamaged`` if none can be read.
     """
-    found = survey(repository)
-    head = repository.head()
-    if found.tip is None:
-        raise left_behind(repository) or UsageError(
-            "There are no handoff notes in this repository: nothing was run in it yet.", hint=BEGIN
+    survey = survey_notes(repository)
+    head = repository.read_head()
+    if survey.tip is None:
+        raise find_missing_ref(repository) or UsageError(
+            "This repository has no handoff notes: cdd tdd has not run here yet.", hint=BEGIN
         )
-    beyond = _beyond(repository, head, commits=[entry.commit for entry in found.entries])
-    entries = tuple(entry for entry in found.entries if entry.commit not in beyond)
-    if not entries and found.damages:
-        raise NotesDamaged(f"No handoff note here can be read. {found.damages[0].what}")
+    unreachable = _find_unreachable(repository, head, commits=[entry.commit for entry in survey.entries])
+    entries = tuple(entry for entry in survey.entries if entry.commit not in unreachable)
+    if not entries and survey.damages:
+        raise NotesDamaged(f"No handoff note here can be read. {survey.damages[0].what}")
     if not entries:
         raise UsageError(
-            f"None of the {len(found.entries)} handoff notes is on a commit of {repository.branch() or 'HEAD'}.",
-            hint=f"go to the branch of the run: git switch BRANCH; or begin one here: {BEGIN}",
+            f"None of the {len(survey.entries)} handoff notes is on a commit of {repository.read_branch() or 'HEAD'}.",
+            hint=f"switch to the run's branch: git switch BRANCH; or start a run here: {BEGIN}",
         )
-    return Account(entries=entries, damages=found.damages)
+    return ReachableNotes(entries=entries, damages=survey.damages)
 
 
-def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[HandoffListed, ...]:
-    """The handoffs in ``entries``, the newest first, or just so many of them."""
+def list_handoffs(entries: Iterable[NotedCommit], *, most: int | None = None) -> tuple[HandoffListed, ...]:
+    """List the handoffs in ``entries``, newest first, ``most`` of them or all."""
     rows: list[HandoffListed] = []
     for entry in entries:
         if most is not None and len(rows) >= most:
             break
-        by_seq = sorted(enumerate(entry.handoffs), key=lambda each: (each[1].seq, each[0]), reverse=True)
-        for _, handoff in by_seq:
-            closed = handoff.error is not None
+        for _, handoff in sorted(enumerate(entry.handoffs), key=lambda each: (each[1].seq, each[0]), reverse=True):
             row = HandoffListed(
                 ticket=handoff.ticket,
                 cycle=handoff.cycle_number,
                 phase=handoff.phase,
                 following=handoff.next_phase,
-                result="CLOSED" if closed else handoff.test_result or "",
+                result="CLOSED" if handoff.error is not None else handoff.test_result or "",
                 retries=handoff.retry_count,
                 commit=entry.commit,
                 description=handoff.current_test.description,
@@ -79,89 +82,89 @@ def listed(entries: Iterable[Entry], *, most: int | None = None) -> tuple[Handof
     return tuple(rows[:most])
 
 
-def where(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStanding, tuple[Damage, ...]]:
-    """Where the run stands that ``cdd tdd resume`` would go on with, else the last one; what is wrong with any note.
+def find_status(repository: Repository, root: Path, *, locks: Path) -> tuple[RunStanding, tuple[Damage, ...]]:
+    """Return the status of the run that ``cdd tdd resume`` would continue, else of the last one, and damaged notes.
 
-    ``locks`` is the folder that says who is at work. Raises as ``account`` and ``standing`` do.
+    ``locks`` is the folder of lock files. Raises as ``read_reachable_notes`` and ``status_from_notes`` do.
     """
-    begun = latest(root)
-    if begun is not None and is_complete(begun):
-        begun = None
+    open_run = find_latest(root)
+    if open_run is not None and is_complete(open_run):
+        open_run = None
     try:
-        told = account(repository)
+        notes = read_reachable_notes(repository)
     except (UsageError, NotesDamaged):
-        if begun is None or _has_landed(begun):
+        if open_run is None:
             raise
-        return standing_without_notes(begun, locks=locks), ()
-    if begun is not None and all(entry.latest.ticket != begun.slug for entry in told.entries):
-        return standing_without_notes(begun, locks=locks), told.damages
-    return standing(told, locks=locks), told.damages
+        state = load_state(open_run)
+        if state is not None and any(step.commits for step in state.step_executions.values()):
+            raise  # the run has landed a phase, so its note is missing or damaged
+        return _status_without_notes(open_run, locks=locks), ()
+    if open_run is not None and all(entry.latest.ticket != open_run.slug for entry in notes.entries):
+        return _status_without_notes(open_run, locks=locks), notes.damages
+    return status_from_notes(notes, locks=locks), notes.damages
 
 
-def _has_landed(begun: Feature) -> bool:
-    """Whether a run knows of a phase of its own that has landed, so that there has to be a note."""
-    state = state_of(begun)
-    return state is not None and any(step.commits for step in state.step_executions.values())
-
-
-def standing_without_notes(begun: Feature, *, locks: Path) -> RunStanding:
-    """Where a run stands of which no phase has landed yet."""
-    state = state_of(begun)
-    steps = state.step_executions if state is not None else {}
-    holder = _at_work(locks / f"{begun.slug}.lock")
-    return RunStanding(
-        run=begun.slug,
-        last=None,
-        completed=(),
-        pending=(),
-        details=next((step.error for step in steps.values() if step.error), ""),
-        at_work="" if holder is None else str(holder),
-        next=RESUME if holder is None else _WAIT,
-    )
-
-
-def standing(told: Account, *, locks: Path) -> RunStanding:
-    """Where the run stands that made the newest note of one; ``locks`` is as for ``where``.
-
-    Raises ``UsageError`` if all notes are of something else.
-    """
-    newest = next((entry for entry in told.entries if entry.latest.ticket.startswith(PREFIX)), None)
+def status_from_notes(notes: ReachableNotes, *, locks: Path) -> RunStanding:
+    """Return the status of the run with the newest note. Raises ``UsageError`` if no note belongs to a run."""
+    newest = next((entry for entry in notes.entries if entry.latest.ticket.startswith(PREFIX)), None)
     if newest is None:
-        ticket = told.entries[0].latest.ticket
+        ticket = notes.entries[0].latest.ticket
         raise UsageError(
-            f"No run of cdd tdd has left a note here; the newest one is of {ticket!r:.100}.",
-            hint=f"begin a run: {BEGIN}; or see all notes: cdd tdd history",
+            f"No note here belongs to a run of cdd tdd; the newest one belongs to {ticket!r:.100}.",
+            hint=f"start a run: {BEGIN}; or list all notes: cdd tdd history",
         )
     handoff = newest.latest
     details = handoff.error_details
-    last = next(row for row in listed((newest,)) if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase))
-    holder = _at_work(locks / f"{Path(handoff.ticket).name}.lock")
-    following = f"the run is complete; another one: {BEGIN}" if last.following == "COMPLETE" else RESUME
+    rows = list_handoffs((newest,))
+    last = next(row for row in rows if (row.cycle, row.phase) == (handoff.cycle_number, handoff.phase))
+    is_over = last.following == "COMPLETE"
+    at_work, next_command = _describe_activity(
+        locks / f"{Path(handoff.ticket).name}.lock",
+        otherwise=f"the run is complete; start another one: {BEGIN}" if is_over else RESUME,
+    )
     return RunStanding(
         run=handoff.ticket,
         last=last,
         completed=handoff.completed_tests,
         pending=handoff.pending_tests,
         details=details.message if details is not None else "",
-        at_work="" if holder is None else str(holder),
-        next=following if holder is None else _WAIT,
+        at_work=at_work,
+        next=next_command,
     )
 
 
-def _beyond(repository: Repository, head: CommitId | None, *, commits: list[CommitId]) -> set[CommitId]:
-    """Those of ``commits`` that HEAD does not reach."""
+def _status_without_notes(run: Feature, *, locks: Path) -> RunStanding:
+    state = load_state(run)
+    steps = state.step_executions if state is not None else {}
+    at_work, next_command = _describe_activity(locks / f"{run.slug}.lock", otherwise=RESUME)
+    return RunStanding(
+        run=run.slug,
+        last=None,
+        completed=(),
+        pending=(),
+        details=next((step.error for step in steps.values() if step.error), ""),
+        at_work=at_work,
+        next=next_command,
+    )
+
+
+def _describe_activity(lock: Path, *, otherwise: str) -> tuple[str, str]:
+    """Return who is working on the run, empty if nobody, and what the user should do next."""
+    holder = _find_holder(lock)
+    return ("", otherwise) if holder is None else (str(holder), "wait until it finishes")
+
+
+def _find_unreachable(repository: Repository, head: CommitId | None, *, commits: list[CommitId]) -> set[CommitId]:
     if head is None or not commits:
         return set(commits)
-    walked = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=listing(commits))
-    return {CommitId(line) for line in walked.splitlines()}
+    lines = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=format_lines(commits))
+    return {CommitId(line) for line in lines.splitlines()}
 
 
-def _at_work(lock: Path) -> Holder | None:
-    """Who the lock of a run says is at work, unless that process has ended.
-
-    The lock itself is not tried: whoever begins in that moment would find it held.
-    """
-    holder = holder_of(lock)
+def _find_holder(lock: Path) -> LockHolder | None:
+    """Return the process that the lock file names, unless it has ended."""
+    # Trying the lock itself would briefly hold it, and a cdd that starts at that moment would be turned away.
+    holder = read_holder(lock)
     if holder is None or holder.host != socket.gethostname():
         return holder
     try:

@@ -27,7 +27,7 @@ from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model import conversation, prices
-from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, Usage, mended
+from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, Usage, repair_calls
 from cdd_agent.model.failure import (
     LONGEST_ASKED_S,
     LONGEST_WAIT_S,
@@ -156,7 +156,7 @@ class AnthropicModel:
 
     def check(self) -> None:
         """Raise ``ModelError`` if the key is missing or cannot be sent; send nothing."""
-        check_key(self._key.tell())
+        check_key(self._key.reveal())
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """Return the complete turn; emit its text while it comes; retry transient failures."""
@@ -176,7 +176,7 @@ class AnthropicModel:
         except BaseException:
             self._report_lost(turn.usage, emit=emit)
             raise
-        return mended(turn, request.messages)
+        return repair_calls(turn, request.messages)
 
     def close(self) -> None:
         """Close the network connections. The next request opens new ones."""
@@ -227,7 +227,7 @@ class AnthropicModel:
     def _report_lost(self, usage: Usage, *, emit: Emit) -> None:
         """Emit what the user pays for an answer that did not become a turn, if anything."""
         if usage != Usage():
-            emit(prices.lost(self.name, usage))
+            emit(prices.make_answer_lost(self.name, usage))
 
     def _plan_retry(self, failure: Failure, number: int) -> RetryScheduled | None:
         """Return the pause before the next try, or None if the ``number``-th was the last one."""
@@ -241,7 +241,7 @@ class AnthropicModel:
     def _clean(self, text: str) -> str:
         """Return a server's words on one line, without the key, shortened."""
         # Shortening comes last: half a key is not recognized.
-        return " ".join(self._key.hidden_in(text).split())[:_MAX_MESSAGE]
+        return " ".join(self._key.hide_in(text).split())[:_MAX_MESSAGE]
 
     def _without_key(self, error: BaseException | None) -> BaseException | None:
         """Return ``error`` unless its traceback, which may be printed, repeats the key."""
@@ -378,7 +378,7 @@ class Transport:
 
         headers = httpx2.Headers(request.headers)
         if headers.get("authorization") == f"Bearer {_PLACEHOLDER}":  # else a header that the user set for a gateway
-            headers["authorization"] = f"Bearer {self._key.tell()}"
+            headers["authorization"] = f"Bearer {self._key.reveal()}"
         return httpcore2.Request(
             request.method,
             str(request.url),

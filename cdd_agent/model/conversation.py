@@ -1,47 +1,41 @@
-"""What is said to a model and what it answers, as plain values: no type of any SDK.
+"""The model port: conversations, requests and turns as plain values, and their JSON in the Messages API.
 
-A conversation is append-only: a thinking block is bound to everything before it, so nothing already sent may be
-edited, only followed.
-
-Tool calls that a server sent in a form that could not be carried out or sent back to it. Pure.
-
-The model port, from a request to a turn. Adapters: ``anthropic``, ``replay``, ``recording``.
-
-The Messages API's JSON: a request as it is sent, and a block of an answer as it came. Pure.
+The adapters are ``anthropic``, ``replay`` and ``recording``. A conversation is append-only: a thinking block is valid
+only after exactly the messages that preceded it, so messages that were sent are never edited.
 """
 
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import Literal, Protocol, TypeAlias, assert_never
 
 from cdd_agent.events import Emit
 from cdd_agent.untrusted.keys import mask
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
-"""Any value that JSON can write."""
+"""Any JSON value."""
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
-"""Why a turn ended; any other reason is a ``ModelError`` of the adapter."""
+"""Why a turn ended; the adapter raises ``ModelError`` for any other reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Words."""
+    """A block of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """The model asks for a tool to be run."""
+    """A request of the model to run a tool."""
 
     id: str
     name: str
     input: Mapping[str, JSON]
-    """Already parsed strictly; not yet checked against the tool's schema."""
+    """The parsed input, not yet validated against the tool's schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """A block that goes back exactly as it came: thinking, redacted thinking, and kinds not known here."""
+    """A block that is sent back exactly as received: thinking, redacted thinking, and unknown types."""
 
     wire: Mapping[str, JSON]
 
@@ -66,25 +60,25 @@ UserBlock: TypeAlias = Text | ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """What the program says: text, or the results of every tool call of the turn before."""
+    """A message to the model: text, or the results of all tool calls of the previous turn."""
 
     content: tuple[UserBlock, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantMessage:
-    """What the model said."""
+    """A message of the model."""
 
     content: tuple[AssistantBlock, ...]
 
 
 Message: TypeAlias = UserMessage | AssistantMessage
 
-Keep: TypeAlias = Callable[[Message], None]
-"""Takes a message to whoever keeps it."""
+RecordMessage: TypeAlias = Callable[[Message], None]
+"""Records a message in a transcript."""
 
 CHARACTERS_PER_TOKEN = 4
-"""About."""
+"""A rough average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +86,18 @@ class Usage:
     """Tokens of one or more turns."""
 
     input_tokens: int = 0
-    """Without those read from or written to the cache."""
+    """Tokens that were neither read from nor written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
 
     @property
     def total(self) -> int:
-        """All of them, whatever they cost."""
+        """The sum of all tokens."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Both together."""
+        """Return the sum of both."""
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -122,7 +116,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The words of the turn, without tool calls and thinking."""
+        """The text of the turn, without tool calls and thinking."""
         return "".join(block.text for block in self.content if isinstance(block, Text))
 
     @property
@@ -132,12 +126,12 @@ class Turn:
 
 
 def draw_token() -> str:
-    """Six letters that no word has and that nobody could know beforehand."""
+    """Return six random consonants, which nobody can predict and no word contains."""
     return "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(6))
 
 
 class Conversation:
-    """The append-only exchange of one agent with the model; no text shaped like a key gets into what is said to it."""
+    """The append-only conversation of an agent with the model; texts shaped like keys in user messages are masked."""
 
     def __init__(
         self,
@@ -145,32 +139,34 @@ class Conversation:
         *,
         token: str | None = None,
         preface: str = "",
-        keep: Keep | None = None,
+        keep: RecordMessage | None = None,
         messages: Iterable[Message] = (),
     ) -> None:
-        """``system`` never changes afterwards; without the ``token`` that it names, one is drawn.
+        """Start a conversation.
 
-        ``preface`` goes before the first words that are said, as a text of its own. ``keep`` is called with each
-        message that is appended. ``messages`` are those of an earlier sitting, or a summary of one: nobody is called
-        for them, and they count as said.
+        Args:
+            system: the system prompt, which never changes.
+            token: the token of the marks that ``system`` mentions; random by default.
+            preface: a text that precedes the first user message.
+            keep: called with each message that is appended.
+            messages: messages of an earlier session.
         """
         self.system = mask(system).text
         self.token = token or draw_token()
-        """In the marks round what others wrote; the same in the whole conversation."""
+        """The token of the marks around text that others wrote."""
         self.preface = mask(preface).text
-        """What the first words are said after."""
         self._keep = keep
         self._messages: list[Message] = list(messages)
-        self.tokens = _estimated_tokens(self._messages)
-        """Of the last request and its answer, as the model counted them; estimated where it was not asked yet."""
+        self.tokens = sum(map(_measure, chain.from_iterable(m.content for m in self._messages))) // CHARACTERS_PER_TOKEN
+        """Tokens of the last request and its answer; an estimate until the model has counted them."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Everything said so far, oldest first."""
+        """All messages, oldest first."""
         return tuple(self._messages)
 
     def say(self, text: str) -> None:
-        """Append a user message of plain text."""
+        """Append a user message."""
         preface = () if self._messages or not self.preface else (Text(text=self.preface),)
         self._append(UserMessage(content=(*preface, Text(text=mask(text).text))))
 
@@ -181,62 +177,55 @@ class Conversation:
         )
 
     def hear(self, turn: Turn) -> None:
-        """Append the model's turn, unchanged."""
+        """Append the model's turn."""
         self._append(AssistantMessage(content=turn.content))
         self.tokens = turn.usage.total or self.tokens
 
     def _append(self, message: Message) -> None:
-        """Make ``message`` the last one."""
         self._messages.append(message)
         if self._keep is not None:
             self._keep(message)
 
 
-def _estimated_tokens(messages: Iterable[Message]) -> int:
-    """About how many tokens ``messages`` are, before a model has counted them."""
-    return sum(len(_said(block)) for message in messages for block in message.content) // CHARACTERS_PER_TOKEN
-
-
-def _said(block: AssistantBlock | UserBlock) -> str:
-    """The text of a block, as long as what is sent of it."""
+def _measure(block: AssistantBlock | UserBlock) -> int:
     match block:
         case Text(text=text):
-            return text
+            return len(text)
         case ToolResult(content=content):
-            return content
+            return len(content)
         case ToolCall(input=value):
-            return str(value)
+            return len(str(value))
         case Opaque(wire=wire):
-            return str(wire)
+            return len(str(wire))
         case _:
             assert_never(block)
 
 
-_KEY = "not_run_because"
-_LONGEST_NAME = 64
+_DEFECT = "not_run_because"
+_MAX_NAME = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def unusable(why: str) -> dict[str, JSON]:
-    """The input of a call that must not be run: no tool takes it, and a recording keeps it."""
-    return {_KEY: why}
+def make_unusable_input(why: str) -> dict[str, JSON]:
+    """Return the input of a call that must not run; no tool accepts it, and recordings keep it."""
+    return {_DEFECT: why}
 
 
-def why_unusable(call: ToolCall) -> str | None:
-    """Why ``call`` must not be run; None for a call like any other."""
-    why = call.input.get(_KEY) if len(call.input) == 1 else None
+def find_defect(call: ToolCall) -> str | None:
+    """Return why ``call`` must not run, or None if it may."""
+    why = call.input.get(_DEFECT) if len(call.input) == 1 else None
     return why if isinstance(why, str) else None
 
 
-def mended(turn: Turn, said: Iterable[Message]) -> Turn:
-    """``turn`` with call ids that neither it nor ``said`` has twice, and with names that may be sent back.
+def repair_calls(turn: Turn, earlier: Iterable[Message]) -> Turn:
+    """Make the ids of the calls in ``turn`` unique, and its tool names valid.
 
-    A server refuses every later request of a conversation that breaks these rules. An id from an earlier turn is
-    merely replaced, as small servers count anew each time; of two calls with one id in a turn, the second is not run.
+    Otherwise the server would refuse every later request of the conversation. An id of an earlier turn is replaced,
+    because small servers restart their numbering; a call with the id of another call in the same turn is not run.
     """
     taken = {
         block.id
-        for message in said
+        for message in earlier
         if isinstance(message, AssistantMessage)
         for block in message.content
         if isinstance(block, ToolCall)
@@ -248,93 +237,91 @@ def mended(turn: Turn, said: Iterable[Message]) -> Turn:
         if not isinstance(block, ToolCall):
             content.append(block)
             continue
-        call = replace(block, id=_free(_fit(block.id), taken, numbers=numbers), name=_fit(block.name))
+        wanted = free = _sanitize_name(block.id)
+        while free in taken:
+            free = f"{wanted}-{next(numbers.setdefault(wanted, count(2)))}"
+        call = replace(block, id=free, name=_sanitize_name(block.name))
         if block.id in seen:
-            call = replace(call, input=unusable(f"its id {block.id[:_LONGEST_NAME]} is that of another call"))
+            call = replace(call, input=make_unusable_input(f"another call has the same id {block.id[:_MAX_NAME]}"))
         seen.add(block.id)
         taken.add(call.id)
         content.append(call)
     return replace(turn, content=tuple(content))
 
 
-def _free(wanted: str, taken: set[str], *, numbers: dict[str, Iterator[int]]) -> str:
-    """``wanted``, with a number behind it if it is taken; ``numbers`` holds those not tried yet, for each id."""
-    free = wanted
-    while free in taken:
-        free = f"{wanted}-{next(numbers.setdefault(wanted, count(2)))}"
-    return free
-
-
-def _fit(name: str) -> str:
-    """``name`` in the characters and the length that the API takes."""
-    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+def _sanitize_name(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unnamed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as the model sees it."""
+    """The specification of a tool for the model."""
 
     name: str
     description: str
     input_schema: Mapping[str, JSON]
-    """JSON Schema of an object."""
+    """The JSON Schema of an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything one answer depends on."""
+    """A request for one turn."""
 
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
-    """In an order that never changes within a conversation."""
+    """The tools, in an order that never changes within a conversation."""
     max_tokens: int = 16_000
 
 
 class Model(Protocol):
-    """Whoever answers."""
+    """The port to a model."""
 
     name: str
-    """The model's id, as it is shown and saved."""
+    """The id of the model."""
 
     def check(self) -> None:
-        """Raise ``ModelError`` if it is known beforehand that there will be no answer, such as for want of a key."""
+        """Raise ``ModelError`` if the model certainly cannot answer, for example without a key."""
         ...
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """The model's complete turn; text is emitted as ``TextDelta`` events while it comes.
+        """Return the complete turn, and emit its text as ``TextDelta`` events while it arrives.
 
-        Raises ``ModelError`` (or ``RecordingError``) if there is none; ``KeyboardInterrupt`` passes through.
+        Raises ``ModelError`` or ``RecordingError`` if there is no turn.
         """
         ...
 
 
 THINKING: dict[str, JSON] = {"type": "adaptive", "display": "summarized"}
-"""As much thinking as the model sees fit, with a summary to show meanwhile."""
+"""The model decides how much it thinks; a summary of its thoughts is shown."""
 
 CACHE_MARK: dict[str, JSON] = {"type": "ephemeral"}
-"""Everything up to a block that carries this is kept by the server for the next request."""
+"""The server caches everything up to a block with this mark for the next request."""
 
 
 def encode_request(request: Request, *, model: str, thinking: bool = True) -> dict[str, JSON]:
-    """The body of a request, with cache marks on the system prompt (which covers the tools) and the last block."""
+    """Return the body of a request, with cache marks on the system prompt and the last block."""
+    # The mark on the system prompt covers the tools, too.
     messages = encode_messages(request.messages)
     _mark_last_block(messages)
     body: dict[str, JSON] = {"model": model, "max_tokens": request.max_tokens}
     if request.system:
-        body["system"] = [{"type": "text", "text": sendable(request.system), "cache_control": CACHE_MARK}]
+        body["system"] = [{"type": "text", "text": replace_surrogates(request.system), "cache_control": CACHE_MARK}]
     body["messages"] = list(messages)
     if request.tools:
-        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
+            for tool in request.tools
+        ]
     if thinking:
         body["thinking"] = THINKING
     return body
 
 
 def encode_messages(messages: Iterable[Message]) -> list[dict[str, JSON]]:
-    """Each message with its blocks; blank texts, and messages of nothing else, are left out as the API refuses them.
+    """Encode messages; leave out blank texts, which the API refuses.
 
-    Messages of the user in a row, as they come about when an answer is stopped, become one: not every server takes two.
+    Consecutive user messages, which occur when an answer is stopped, become one: not every server accepts two.
     """
     encoded: list[tuple[str, list[JSON]]] = []
     for message in messages:
@@ -350,15 +337,15 @@ def encode_messages(messages: Iterable[Message]) -> list[dict[str, JSON]]:
 
 
 def encode_block(block: AssistantBlock | UserBlock) -> dict[str, JSON]:
-    """One block; what is opaque goes back as it came."""
+    """Encode one block."""
     match block:
         case Text(text=text):
-            return {"type": "text", "text": sendable(text)}
+            return {"type": "text", "text": replace_surrogates(text)}
         case ToolCall():
             return {"type": "tool_use", "id": block.id, "name": block.name, "input": dict(block.input)}
         case ToolResult():
             flag: dict[str, JSON] = {"is_error": True} if block.is_error else {}
-            content = sendable(block.content)
+            content = replace_surrogates(block.content)
             return {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content, **flag}
         case Opaque(wire=wire):
             return dict(wire)
@@ -367,10 +354,7 @@ def encode_block(block: AssistantBlock | UserBlock) -> dict[str, JSON]:
 
 
 def decode_block(block: dict[str, JSON]) -> AssistantBlock:
-    """One complete block of an answer; whatever is neither text nor a tool call stays opaque.
-
-    Raises ``ValueError`` for a text or a tool call without its fields.
-    """
+    """Decode one complete block of an answer; raise ``ValueError`` if a text or a tool call lacks a field."""
     match block:
         case {"type": "text", "text": str(text)}:
             return Text(text=text)
@@ -384,18 +368,18 @@ def decode_block(block: dict[str, JSON]) -> AssistantBlock:
             raise ValueError("a block has no type")
 
 
-def sendable(text: str) -> str:
-    """``text`` with a question mark for each half of a surrogate pair, which UTF-8 has no form for."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def decode_message(message: JSON) -> Message:
-    """A message of a request, with the cache marks dropped; raises ``ValueError`` for what this program never sends."""
+    """Decode a message of a request without its cache marks; raise ``ValueError`` if it is invalid."""
     match message:
         case {"role": "assistant", "content": list(blocks)}:
-            return AssistantMessage(content=tuple(decode_block(_unmarked(block)) for block in blocks))
+            return AssistantMessage(content=tuple(decode_block(_remove_mark(block)) for block in blocks))
         case {"role": "user", "content": list(blocks)}:
-            return UserMessage(content=tuple(_decode_user_block(_unmarked(block)) for block in blocks))
+            return UserMessage(content=tuple(_decode_user_block(_remove_mark(block)) for block in blocks))
         case _:
             raise ValueError("a message needs a role, user or assistant, and a list of blocks")
 
@@ -410,18 +394,14 @@ def _decode_user_block(block: dict[str, JSON]) -> UserBlock:
             raise ValueError(f"a user message cannot hold a block of type {block.get('type')!r}")
 
 
-def _unmarked(block: JSON) -> dict[str, JSON]:
+def _remove_mark(block: JSON) -> dict[str, JSON]:
     if not isinstance(block, dict):
         raise ValueError("a block must be an object")
     return {key: value for key, value in block.items() if key != "cache_control"}
 
 
-def _encode_tool(tool: ToolSpec) -> JSON:
-    return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
-
-
 def _mark_last_block(messages: list[dict[str, JSON]]) -> None:
-    """Put a cache mark on the last block of all, unless it is of a kind that takes none."""
+    # Blocks of other types accept no cache mark.
     content = messages[-1]["content"] if messages else None
     last = content[-1] if isinstance(content, list) else None
     if isinstance(last, dict) and last.get("type") in ("text", "tool_use", "tool_result"):

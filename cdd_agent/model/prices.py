@@ -1,7 +1,6 @@
-"""What the known models cost and how much they can read, from ``prices.json``, which is read at the first question.
+"""Prices and context windows of known models, from ``prices.json``.
 
-A model that is not in the file has no price, which is not the same as a price of 0: nothing is said of its cost. So a
-recording that is played back has none either.
+A model that is not in the file, such as a replayed recording, has an unknown cost, which is not the same as 0.
 """
 
 import re
@@ -16,85 +15,84 @@ from cdd_agent.model.conversation import Usage
 
 _FILE = Path(__file__).with_name("prices.json")
 _DATE = re.compile(r"-\d{8}\Z", re.ASCII)
-"""What the id of one release of a model ends with."""
+"""The end of the id of a dated release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Dollars for ``Prices.usd_per_tokens`` tokens of each kind."""
+    """Dollars per ``Prices.usd_per_tokens`` tokens of each kind."""
 
     input: float
     output: float
     cache_read: float
     cache_write: float
     up_to_prompt_tokens: int | None = None
-    """The longest prompt that is paid for like this, cached or not; nothing: any."""
+    """The longest prompt at this price, including cached tokens; None means any length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPrices:
-    """One family of models."""
+    """The prices and limits of one family of models."""
 
     context_window: int
-    """Tokens that one request and its answer may have together."""
+    """Tokens of a request and its answer together."""
     max_output: int
     """Tokens of one answer."""
     tiers: tuple[Tier, ...]
-    """The shortest prompts first; the last one is for any."""
+    """From the shortest prompts to those of any length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The whole file."""
+    """The content of the file."""
 
     date: str
-    """When it was looked up."""
+    """The date of the prices."""
     source: str
     usd_per_tokens: int
     models: dict[str, ModelPrices]
 
 
 @cache
-def prices() -> Prices:
-    """What the file says."""
+def load_prices() -> Prices:
+    """Read the file, once."""
     return msgspec.json.decode(_FILE.read_bytes(), type=Prices)
 
 
-def known() -> tuple[str, ...]:
-    """The ids of the families whose price is known."""
-    return tuple(prices().models)
+def list_priced_models() -> tuple[str, ...]:
+    """Return the ids of the model families with a known price."""
+    return tuple(load_prices().models)
 
 
-def window(model: str) -> int | None:
-    """How many tokens ``model`` can have before it; None for a model that is not known."""
-    found = _family(model)
-    return None if found is None else found.context_window
+def find_context_window(model: str) -> int | None:
+    """Return the tokens of the model's context window, or None for an unknown model."""
+    family = _find_family(model)
+    return None if family is None else family.context_window
 
 
 def cost_usd(model: str, usage: Usage) -> float | None:
-    """What one turn of ``model`` costs by the list; None for a model that is not known.
+    """Return the cost of one turn, or None for an unknown model.
 
-    Of the usage of several turns it is at least their cost: the tier is chosen by all of their prompts together.
+    For the usage of several turns it is an upper bound, because their prompts together choose the tier.
     """
-    found = _family(model)
-    if found is None:
+    family = _find_family(model)
+    if family is None:
         return None
     prompt = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-    tier = next(tier for tier in found.tiers if tier.up_to_prompt_tokens is None or prompt <= tier.up_to_prompt_tokens)
+    tier = next(tier for tier in family.tiers if tier.up_to_prompt_tokens is None or prompt <= tier.up_to_prompt_tokens)
     dollars = (
         usage.input_tokens * tier.input
         + usage.output_tokens * tier.output
         + usage.cache_read_tokens * tier.cache_read
         + usage.cache_write_tokens * tier.cache_write
     )
-    return dollars / prices().usd_per_tokens
+    return dollars / load_prices().usd_per_tokens
 
 
-def lost(model: str, usage: Usage) -> AnswerLost:
-    """The event of an answer that is paid for and did not become a turn."""
+def make_answer_lost(model: str, usage: Usage) -> AnswerLost:
+    """Return the event for an answer that costs money but did not become a turn."""
     return AnswerLost(model=model, cost_usd=cost_usd(model, usage), **asdict(usage))
 
 
-def _family(model: str) -> ModelPrices | None:
-    """What is known of ``model``; the id of a dated release has its family's prices."""
-    return prices().models.get(_DATE.sub("", model))
+def _find_family(model: str) -> ModelPrices | None:
+    return load_prices().models.get(_DATE.sub("", model))

@@ -1,6 +1,6 @@
-"""A model that plays a recording back: no network, no key, the same turns every time.
+"""Models that play back a recording, and that record the turns of another model.
 
-A model that writes down what another one answers, so that the run can be played back without a network.
+A recording needs no network and no key, and yields the same turns every time.
 """
 
 import getpass
@@ -28,89 +28,83 @@ _SHOWN_TURNS = 8
 
 
 class Playback:
-    """The turns of a recording that have not been used yet, and the rule that chooses among them."""
+    """The unused turns of a recording."""
 
     def __init__(self, turns: Sequence[RecordedTurn], *, source: str) -> None:
         """``source`` names the recording in errors."""
         self.source = source
         self._total = len(turns)
-        self._left = list(turns)
+        self._unused = list(turns)
 
     @property
-    def left(self) -> tuple[RecordedTurn, ...]:
-        """The unused turns, in the order of the file."""
-        return tuple(self._left)
+    def unused(self) -> tuple[RecordedTurn, ...]:
+        """The unused turns, in file order."""
+        return tuple(self._unused)
 
     def find(self, request: Request) -> RecordedTurn:
-        """The first unused turn that matches; raises ``RecordingError`` that shows the request if none does."""
-        said = last_user_text(request)
-        for turn in self._left:
-            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (said, request.system)):
+        """Return the first unused turn that matches; raise ``RecordingError`` with the request if none does."""
+        message = extract_last_user_text(request)
+        for turn in self._unused:
+            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (message, request.system)):
                 return turn
-        raise RecordingError(self._complaint(request), hint=self._advice())
+        raise self._make_error(request)
 
-    def use_up(self, turn: RecordedTurn) -> None:
-        """Take ``turn``, which ``find`` gave, off the unused ones."""
-        self._left.remove(turn)
+    def mark_used(self, turn: RecordedTurn) -> None:
+        """Remove ``turn`` from the unused ones."""
+        self._unused.remove(turn)
 
-    def _complaint(self, request: Request) -> str:
-        used = self._total - len(self._left)
-        what = "has no turn left" if not self._left else "has no turn that matches"
+    def _make_error(self, request: Request) -> RecordingError:
+        used = self._total - len(self._unused)
+        what = "has no turn that matches" if self._unused else "has no turn left for"
         lines = [
-            f"The recording {self.source} {what} for this request ({used} of {self._total} turns used).",
+            f"The recording {self.source} {what} this request ({used} of {self._total} turns used).",
             "The system prompt ends:",
-            *_quoted("\n".join(_last_lines(request.system))),
+            *_quote("\n".join(_last_lines(request.system))),
             "The last user message begins:",
-            *_quoted(last_user_text(request)),
+            *_quote(extract_last_user_text(request)),
         ]
-        if self._left:
-            lines.append(f"Turns left ({len(self._left)}):")
-            lines += [f"  turn {turn.number}, when: {turn.when}" for turn in self._left[:_SHOWN_TURNS]]
-        return "\n".join(lines)
-
-    def _advice(self) -> str:
-        if self._left:
-            return "change the `when` of the turn that was meant, or record the run again with --record FILE"
-        return "add turns to the recording, or record the run again with --record FILE"
+        hint = "add turns to the recording, or record the run again with --record FILE"
+        if self._unused:
+            lines.append(f"Unused turns ({len(self._unused)}):")
+            lines += [f"  turn {turn.number}, when: {turn.when}" for turn in self._unused[:_SHOWN_TURNS]]
+            hint = "correct the `when` of the intended turn, or record the run again with --record FILE"
+        return RecordingError("\n".join(lines), hint=hint)
 
 
 class ReplayModel:
-    """The model port over a recording."""
+    """A model that plays back a recording."""
 
     def __init__(self, turns: Sequence[RecordedTurn], *, source: str = "(in memory)") -> None:
-        """Play ``turns``; each answers one request."""
+        """Answer each request with one of ``turns``."""
         self.name = f"replay:{Path(source).name}"
         self._playback = Playback(turns, source=source)
 
     @classmethod
     def load(cls, path: Path) -> "ReplayModel":
-        """Play the file at ``path``; raises ``RecordingError`` if it is missing or invalid."""
-        return cls(recording.load(path), source=str(path))
+        """Load the file at ``path``; raise ``RecordingError`` if it is missing or invalid."""
+        return cls(recording.load_recording(path), source=str(path))
 
     @property
-    def left(self) -> tuple[RecordedTurn, ...]:
-        """The turns not played yet."""
-        return self._playback.left
+    def unused(self) -> tuple[RecordedTurn, ...]:
+        """The turns that were not played yet."""
+        return self._playback.unused
 
     def check(self) -> None:
-        """A recording can always be asked; what it lacks shows with the request."""
+        """Do nothing: a missing turn is found only by its request."""
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """The first unused turn that matches ``request``, its text emitted in pieces; else ``RecordingError``."""
+        """Return the first unused turn that matches, or raise ``RecordingError``; emit its text in pieces."""
         turn = self._playback.find(request)
-        self._playback.use_up(turn)
+        self._playback.mark_used(turn)
         for block in turn.content:
-            match block:
-                case Text(text=text):
-                    for start in range(0, len(text), PIECE_LENGTH):
-                        emit(TextDelta(text=text[start : start + PIECE_LENGTH]))
-                case ToolCall():
-                    pass
+            if isinstance(block, Text):
+                for start in range(0, len(block.text), PIECE_LENGTH):
+                    emit(TextDelta(text=block.text[start : start + PIECE_LENGTH]))
         return Turn(content=turn.content, stop_reason=turn.stop_reason, usage=turn.usage)
 
 
-def last_user_text(request: Request) -> str:
-    """The texts and tool results of the last user message, one after the other; empty if there is none."""
+def extract_last_user_text(request: Request) -> str:
+    """Return the texts and tool results of the last user message; empty if there is none."""
     for message in reversed(request.messages):
         if isinstance(message, UserMessage):
             return "\n".join(
@@ -119,8 +113,8 @@ def last_user_text(request: Request) -> str:
     return ""
 
 
-def last_line(text: str) -> str:
-    """The last line of ``text`` that is not blank; empty if there is none."""
+def extract_last_line(text: str) -> str:
+    """Return the last line of ``text`` that is not blank; empty if there is none."""
     return next(iter(_last_lines(text, 1)), "")
 
 
@@ -128,198 +122,192 @@ def _last_lines(text: str, count: int = _SHOWN_LINES) -> list[str]:
     return [line for line in text.split("\n") if line.strip()][-count:]
 
 
-def _quoted(text: str) -> list[str]:
-    """``text`` cut to a length that can be shown, each line set off."""
+def _quote(text: str) -> list[str]:
     shown = text[:_SHOWN_CHARACTERS] + (" ..." if len(text) > _SHOWN_CHARACTERS else "")
     return [f"  | {line}" for line in shown.split("\n")] if shown else ["  (nothing)"]
 
 
 _ESCAPED_SPACE = "\\ "
-_MATCHED_CHARACTERS = recording.LONGEST_PATTERN // 4
+_MATCHED_CHARACTERS = recording.MAX_PATTERN // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Private:
-    """What must not be in a recording, besides keys."""
+class PrivateData:
+    """Private data that a recording must not contain, besides keys."""
 
     folders: tuple[str, ...] = ()
     """Absolute paths: the home directory, the project."""
     user: str = ""
     key: Secret | None = None
-    """Of the model's service, whatever its shape."""
+    """The API key."""
 
     @classmethod
-    def here(cls, project: Path, *, key: Secret | None = None) -> "Private":
-        """What is private on this machine and in ``project``."""
+    def on_this_machine(cls, project: Path, *, key: Secret | None = None) -> "PrivateData":
+        """Return the private data of this machine and ``project``."""
         folders = (os.path.expanduser("~"), str(project.absolute()), str(project.resolve()))
-        return cls(folders=tuple(dict.fromkeys(folders)), user=_user_name(), key=key)
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = ""
+        return cls(folders=tuple(dict.fromkeys(folders)), user=user, key=key)
 
-    def found_in(self, text: str) -> str | None:
-        """What is private in ``text``, in words that do not repeat a key; nothing if it may be written."""
+    def find_in(self, text: str) -> str | None:
+        """Describe the private data in ``text`` without repeating a key; return None if there is none."""
         if self.key is not None and self.key.is_in(text):
-            return "the key of the model's service"
-        kind = keys.find(text)
+            return "the API key"
+        kind = keys.find_key_kind(text)
         if kind is not None:
             return f"a text shaped like an API key or another secret ({kind})"
         for folder in self.folders:
-            if len(folder) > 1 and _ends_there(re.escape(folder), text):
+            if len(folder) > 1 and _contains_path(re.escape(folder), text):
                 return f"the absolute path {folder}"
-        if self.user and _ends_there(rf"[/\\]{re.escape(self.user)}", text):
+        if self.user and _contains_path(rf"[/\\]{re.escape(self.user)}", text):
             return f"a path with the user name {self.user}"
         return None
 
 
 class RecordingModel:
-    """The model port around another model; each of its turns is in the file before it is given on."""
+    """A model that saves each turn of another model before returning it."""
 
-    def __init__(self, inner: Model, path: Path, *, private: Private | None = None) -> None:
-        """Go on with the recording at ``path`` if there is one; raises ``RecordingError`` if it cannot grow.
+    def __init__(self, inner: Model, path: Path, *, private: PrivateData | None = None) -> None:
+        """Continue the recording at ``path`` if there is one; raise ``RecordingError`` if turns cannot be appended.
 
-        ``private`` is what is refused; by default this user's home directory and the current folder.
+        ``private`` is by default the user's home directory and name and the current folder.
         """
         self.name = inner.name
         self._inner = inner
         self._path = path
         self._is_json = path.suffix == ".json"
-        self._private = private or Private.here(Path.cwd())
+        self._private = private or PrivateData.on_this_machine(Path.cwd())
         self._turns: list[RecordedTurn] = []
-        self._printed = ""
+        self._content = ""
         if path.exists():
-            self._printed = recording.read(path)
-            self._turns += recording.parse(self._printed, source=str(path), is_json=self._is_json)
-            self._check_form()
+            self._content = recording.read_recording(path)
+            self._turns += recording.parse_recording(self._content, source=str(path), is_json=self._is_json)
+            self._require_appendable()
 
     def check(self) -> None:
-        """Raise what the inner model raises, and ``RecordingError`` where the file cannot be written."""
+        """Check the inner model; raise ``RecordingError`` if the file cannot be written."""
         folder = self._path.absolute().parent
         if not os.access(self._path if self._path.exists() else folder, os.W_OK):
             raise RecordingError(
                 f"The recording {self._path} cannot be written.",
-                hint=f"name a file in a folder that is there: {folder}",
+                hint=f"choose a file in an existing, writable folder; this one is in {folder}",
             )
         self._inner.check()
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
-        """The inner model's turn, written down; raises ``RecordingError`` if it holds what must not be saved."""
+        """Return the inner model's turn and save it; raise ``RecordingError`` if it contains private data."""
         self.check()
         turn = self._inner.reply(request, emit=emit)
         try:
-            self._save(self._recorded(request, turn))
+            self._save(self._make_recorded(request, turn))
         except RecordingError:
-            emit(prices.lost(self.name, turn.usage))
+            emit(prices.make_answer_lost(self.name, turn.usage))
             raise
         return turn
 
-    def _recorded(self, request: Request, turn: Turn) -> RecordedTurn:
-        """The turn as the file holds it: thinking is left out, as only the model that thought it can use it."""
+    def _make_recorded(self, request: Request, turn: Turn) -> RecordedTurn:
         number = len(self._turns) + 1
-        kept = [block for block in turn.content if not isinstance(block, Opaque)]
+        # Only the model that wrote a thinking block can use it.
+        blocks = [block for block in turn.content if not isinstance(block, Opaque)]
         content: tuple[RecordedBlock, ...] = tuple(
-            replace(block, id=recording.made_up_id(number, at)) if isinstance(block, ToolCall) else block
-            for at, block in enumerate(kept)
+            replace(block, id=recording.make_call_id(number, at)) if isinstance(block, ToolCall) else block
+            for at, block in enumerate(blocks)
         )
         stop = recording.default_stop(content)
-        match stop, turn.stop_reason:
-            case "end_turn", "max_tokens" | "stop_sequence" as named:
-                stop = named
+        if stop == "end_turn" and turn.stop_reason in ("max_tokens", "stop_sequence"):
+            stop = turn.stop_reason
         return RecordedTurn(
-            number=number, content=content, stop_reason=stop, usage=turn.usage, when=when_for(request.system)
+            number=number, content=content, stop_reason=stop, usage=turn.usage, when=make_pattern(request.system)
         )
 
     def _save(self, turn: RecordedTurn) -> None:
-        for text in _texts(turn):
-            what = self._private.found_in(text)
+        for text in _iter_texts(turn):
+            what = self._private.find_in(text)
             if what is not None:
                 raise RecordingError(
-                    f"Turn {turn.number} is not written to {self._path}: it holds {what}.",
-                    hint="run without --record, or in a project whose paths the model has no need to name",
+                    f"Turn {turn.number} was not saved in {self._path}: it contains {what}.",
+                    hint="run without --record, or in a project whose paths do not appear in the model's answers",
                 )
-        whole = self._with(turn)
-        if len(whole.encode()) > recording.LIMIT_BYTES:
+        content = self._format_with(turn)
+        if len(content.encode()) > recording.MAX_BYTES:
             raise RecordingError(
-                f"Turn {turn.number} is not written to {self._path}, which would be larger than can be read back.",
-                hint="go on with another file: --record FILE",
+                f"Turn {turn.number} was not saved: {self._path} would exceed {recording.MAX_BYTES} bytes.",
+                hint="continue with another file: --record FILE",
             )
         try:
-            write_atomic(self._path, whole.encode())
+            write_atomic(self._path, content.encode())
         except OSError as error:
             raise RecordingError(
-                f"Turn {turn.number} cannot be written to {self._path}: {error.strerror}.",
-                hint="make room there, or run without --record",
+                f"Turn {turn.number} cannot be saved in {self._path}: {error.strerror}.",
+                hint="free some space, or run without --record",
             ) from error
         self._turns.append(turn)
-        self._printed = whole
+        self._content = content
 
-    def _check_form(self) -> None:
-        """Refuse a file that would no longer be a recording with one more turn at its end."""
+    def _require_appendable(self) -> None:
+        # A flow-style YAML list, for example, is invalid with another turn behind it.
         number = len(self._turns) + 1
         probe = RecordedTurn(number=number, content=(Text(text="probe"),), stop_reason="end_turn")
         try:
-            longer = recording.parse(self._with(probe), source=str(self._path), is_json=self._is_json)
+            longer = recording.parse_recording(self._format_with(probe), source=str(self._path), is_json=self._is_json)
         except RecordingError as error:
-            raise self._unfit() from error
+            raise self._make_form_error() from error
         if longer != (*self._turns, probe):
-            raise self._unfit()
+            raise self._make_form_error()
 
-    def _unfit(self) -> RecordingError:
+    def _make_form_error(self) -> RecordingError:
         return RecordingError(
-            f"Nothing can be added to the recording {self._path}: it is not a list with a dash before each turn.",
+            f"Turns cannot be appended to the recording {self._path}: it is not a list with a dash before each turn.",
             hint="choose another file with --record FILE",
         )
 
-    def _with(self, turn: RecordedTurn) -> str:
-        """The whole file with ``turn`` at its end; what a person wrote into it stays."""
+    def _format_with(self, turn: RecordedTurn) -> str:
+        # YAML is appended, not rewritten, so that comments and formatting stay.
         if self._is_json:
             return recording.print_turns([*self._turns, turn], is_json=True)
-        gap = "\n" if self._printed and not self._printed.endswith("\n") else ""
-        return f"{self._printed}{gap}{recording.print_turns([turn])}"
+        gap = "\n" if self._content and not self._content.endswith("\n") else ""
+        return f"{self._content}{gap}{recording.print_turns([turn])}"
 
 
-def when_for(system: str) -> str | None:
-    """A pattern that matches the last line of ``system``, which names agent, ticket, step, phase and attempt.
+def make_pattern(system: str) -> str | None:
+    """Return a pattern for the last line of ``system``, which names agent, ticket, step, phase and attempt.
 
-    Of a line too long for a pattern, its beginning is matched.
+    Of a very long line, it matches only the start.
     """
-    line = last_line(system)
+    line = extract_last_line(system)
     end = "$" if len(line) <= _MATCHED_CHARACTERS else ""
     return f"^{re.escape(line[:_MATCHED_CHARACTERS]).replace(_ESCAPED_SPACE, ' ')}{end}" if line else None
 
 
-def _texts(turn: RecordedTurn) -> Iterator[str]:
-    """Every text that the turn would put into the file."""
+def _iter_texts(turn: RecordedTurn) -> Iterator[str]:
     yield re.sub(r"\\(.)", r"\1", turn.when or "")
     for block in turn.content:
         if isinstance(block, Text):
             yield block.text
         else:
             yield from (block.id, block.name)
-            yield from _texts_in(dict(block.input))
+            yield from _iter_strings(dict(block.input))
 
 
-def _texts_in(value: JSON) -> Iterator[str]:
+def _iter_strings(value: JSON) -> Iterator[str]:
     match value:
         case str():
             yield value
         case list():
             for item in value:
-                yield from _texts_in(item)
+                yield from _iter_strings(item)
         case dict():
             for key, item in value.items():
                 yield key
-                yield from _texts_in(item)
+                yield from _iter_strings(item)
         case int() | float():
             yield str(value)
         case _:
             pass
 
 
-def _ends_there(pattern: str, text: str) -> bool:
-    """Whether ``pattern`` is in ``text`` as whole components of a path: ``/home/ann`` is not in ``/home/anna``."""
+def _contains_path(pattern: str, text: str) -> bool:
+    # Only whole path components count: /home/ann is not in /home/anna.
     return re.search(rf"{pattern}(?![\w-])(?!\.\w)", text) is not None
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

@@ -16,7 +16,7 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Emit, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation
-from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage, unusable
+from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage, make_unusable_input
 from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, Cause, Failure, RequestFailed
 
 MAX_BLOCKS = 500
@@ -274,7 +274,7 @@ class StreamedTurn:
             except ValueError as error:
                 # The call stays in the turn: the API refuses the conversation if a call or its result is missing.
                 complaint = str(error)[:_MAX_COMPLAINT]
-                block["input"] = unusable(f"its input is not one complete JSON object: {complaint}")
+                block["input"] = make_unusable_input(f"its input is not one complete JSON object: {complaint}")
         try:
             return conversation.decode_block(block)
         except ValueError as error:

@@ -1,15 +1,4 @@
-"""Opening the agents, going back to one, and giving words to the one that listens.
-
-Who answers, and what it takes: the model, its prices, tokens and dollars.
-
-Tickets, what a run needs, the list of commands, and the end.
-
-Conversations as a whole: resuming those of an earlier session, shortening one, beginning one anew.
-
-Which command does what.
-
-What a project has that completes a line, from tickets to files, looked up when it is asked for.
-"""
+"""The slash commands: what each does, and how plain words reach the active agent."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -20,453 +9,414 @@ from typing import TypeAlias
 from rich.text import Text
 
 from cdd_agent.agent.loop import INTERRUPTED
-from cdd_agent.agent.quoting import Marks, with_files
-from cdd_agent.agent.sessions import Earlier, Talk, earlier_sessions, last_session, load
+from cdd_agent.agent.quoting import Marks, attach_files
+from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.errors import UsageError
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import AssistantMessage, Conversation, Usage, UserMessage
 from cdd_agent.model.conversation import Text as Words
-from cdd_agent.repl import dialogs, executor_view, progress, workflow_actions
-from cdd_agent.repl.commands import at_prompt, help_lines
-from cdd_agent.repl.render import show_ticket, show_tickets
-from cdd_agent.repl.screen import Screen, show_checks
-from cdd_agent.repl.state import NAMES, Sitting, made, name_of, tell_left_out
+from cdd_agent.repl import dialogs, executor_view, workflow_actions
+from cdd_agent.repl.commands import as_prompt_command, list_help
+from cdd_agent.repl.render import format_cost, show_ticket, show_tickets
+from cdd_agent.repl.screen import show_checks
+from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work import state_file
-from cdd_agent.work.lock import holding_ticket
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.work.state_file import lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from cdd_agent.workspace.files import Workspace
 
 MOST_LINES = 12
-"""Of what an agent said last, on the screen."""
+"""How many lines of the agent's last message are repeated."""
 MOST_CHARACTERS = 150
-"""Of what the user said last, on the screen."""
-_STOPPED = {
-    ("/tdd run ", "/tdd resume "): "what landed stays, nothing is half done. Go on with: /tdd resume",
-    ("/green ",): "nothing is half done. The same command goes on from there.",
-    ("/audit ",): "nothing was changed. The same command begins again.",
+"""How much of the user's last message is repeated."""
+_AFTER_STOP = {
+    ("/tdd run ", "/tdd resume "): "finished phases stay committed. Continue with: /tdd resume",
+    ("/green ",): "your files are in a consistent state. Run the same command to continue.",
+    ("/audit ",): "nothing was changed.",
 }
-"""How lines begin -> where Ctrl-C leaves them."""
+"""How a line starts -> what Ctrl-C leaves behind."""
+_SAMPLE_TOKENS = 1_000
+"""Few enough to get the price of a short prompt."""
+_NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
 
 
-def open_spec(sitting: Sitting, argument: str) -> None:
-    """Begin to question a ticket or go on with it, or say that it is complete."""
-    ticket = sitting.ticket(argument)
-    alive = sitting.alive("socrates", slug=ticket.slug)
-    socrates = alive if isinstance(alive, Socrates) else sitting.crew.socrates(ticket)
+def open_spec(session: SessionState, argument: str) -> None:
+    """Start or continue the questions about a ticket, or say that its spec is complete."""
+    ticket = session.find_ticket(argument)
+    alive = session.find_agent("socrates", slug=ticket.slug)
+    socrates = alive if isinstance(alive, Socrates) else session.agents.socrates(ticket)
     socrates.check()
-    sitting.listen(socrates)
-    with holding_ticket(sitting.crew.root, ticket.folder):
-        dialogs.question(socrates, "", screen=sitting.screen)
+    session.switch_to(socrates)
+    with lock_ticket(session.agents.root, ticket.folder):
+        dialogs.continue_spec(socrates, "", screen=session.screen)
 
 
-def open_plan(sitting: Sitting, argument: str) -> None:
-    """Draft a plan, or show the one that is there, and stay: the user can say what to change."""
-    ticket = sitting.ticket(argument)
-    alive = sitting.alive("planner", slug=ticket.slug)
-    planner = alive if isinstance(alive, Planner) else sitting.crew.planner(ticket)
+def open_plan(session: SessionState, argument: str) -> None:
+    """Show the plan of a ticket, or draft it, and wait for changes."""
+    ticket = session.find_ticket(argument)
+    alive = session.find_agent("planner", slug=ticket.slug)
+    planner = alive if isinstance(alive, Planner) else session.agents.planner(ticket)
     planner.check()
-    sitting.listen(planner)
-    with holding_ticket(sitting.crew.root, ticket.folder):
-        dialogs.plan(planner, "", screen=sitting.screen)
+    session.switch_to(planner)
+    with lock_ticket(session.agents.root, ticket.folder):
+        dialogs.continue_plan(planner, "", screen=session.screen)
 
 
-def open_exec(sitting: Sitting, argument: str) -> None:
-    """Say where the plan stands and wait for a word, or show the end of a finished one."""
-    _greet(sitting, sitting.ticket(argument))
+def open_exec(session: SessionState, argument: str) -> None:
+    """Show the progress of the plan and wait for a word."""
+    _start_executor(session, session.find_ticket(argument))
 
 
-def open_review(sitting: Sitting, argument: str) -> None:
-    """Show the first completed step that nothing was decided about, or that all are approved."""
-    _show_review(sitting, sitting.ticket(argument))
+def open_review(session: SessionState, argument: str) -> None:
+    """Show the first completed step without a decision, or say that all are approved."""
+    _start_review(session, session.find_ticket(argument))
 
 
-def back(sitting: Sitting, _argument: str) -> None:
-    """Return to the agent before, its conversation as it was; from the first one, to the plain prompt."""
-    earlier = sitting.take_earlier()
-    if earlier is None and sitting.agent is None:
-        raise UsageError("There is no agent to go back to.", hint="/spec, /plan or /exec with a ticket opens one")
-    if earlier is None:
-        sitting.leave(for_good=True)
-        sitting.screen.line("Nobody listens now; /spec, /plan or /exec comes back.", indent=0, hang=2)
+def _start_executor(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
+    executor = session.agents.executor(ticket)
+    session.switch_to(executor, goes_back=goes_back)
+    if not executor_view.greet(executor, screen=session.screen):
+        session.leave_agent(for_good=True)
+
+
+def _start_review(session: SessionState, ticket: Ticket, *, goes_back: bool = False) -> None:
+    review = session.agents.review(ticket)
+    session.switch_to(review, goes_back=goes_back)
+    if not dialogs.start_review(review, screen=session.screen):
+        session.leave_agent(for_good=True)
+
+
+def go_back(session: SessionState, _argument: str) -> None:
+    """Return to the previous agent and its conversation, or from the first one to the plain prompt."""
+    previous = session.pop_previous()
+    if previous is None and session.agent is None:
+        raise UsageError("No previous agent.", hint="open one: /spec, /plan or /exec with a ticket")
+    if previous is None:
+        session.leave_agent(for_good=True)
+        session.screen.line("Left the agent. Return with /spec, /plan or /exec.", indent=0, hang=2)
         return
-    name, slug = earlier
-    ticket = find(sitting.crew.root, slug)
-    agent = sitting.alive(name, slug=slug)
+    name, slug = previous
+    ticket = find(session.agents.root, slug)
+    agent = session.find_agent(name, slug=slug)
     if agent is None:
-        reopen = _show_review if name == "review" else _greet
-        reopen(sitting, ticket, goes_back=True)
+        reopen = _start_review if name == "review" else _start_executor
+        reopen(session, ticket, goes_back=True)
         return
-    sitting.listen(agent, goes_back=True)
-    sitting.screen.line(f"Back in /{NAMES[name]} {slug}.", style="bold", indent=0)
-    show_last_words(agent, sitting=sitting)
+    session.switch_to(agent, goes_back=True)
+    session.screen.line(f"Back in /{AGENT_COMMANDS[name]} {slug}.", style="bold", indent=0)
+    show_last_message(agent, session=session)
 
 
-def speak(sitting: Sitting, words: str) -> None:
-    """Give plain words to the agent that listens, with the files that they name."""
-    agent = sitting.agent
+def send(session: SessionState, words: str) -> None:
+    """Pass plain words, with the files they name, to the active agent."""
+    agent, screen = session.agent, session.screen
     match agent:
         case Socrates() | Planner() if words:
-            sitting.crew.transcript.typed(words)
-            told = _enclosed(words, agent, sitting=sitting)
-            with holding_ticket(sitting.crew.root, agent.ticket.folder):
+            session.agents.transcript.record_input(words)
+            workspace, marks = Workspace(session.agents.root), Marks(agent.conversation.token)
+            message = attach_files(words, workspace, marks=marks, tell=screen.note)
+            with lock_ticket(session.agents.root, agent.ticket.folder):
                 if isinstance(agent, Socrates):
-                    dialogs.question(agent, told, screen=sitting.screen)
+                    dialogs.continue_spec(agent, message, screen=screen)
                 else:
-                    dialogs.plan(agent, told, screen=sitting.screen)
+                    dialogs.continue_plan(agent, message, screen=screen)
         case Socrates() if agent.conversation.messages:
-            dialogs.question(agent, "", screen=sitting.screen)
+            dialogs.continue_spec(agent, "", screen=screen)
         case Executor():
-            if not executor_view.say(agent, words, screen=sitting.screen):
-                sitting.leave()
+            if not executor_view.handle_input(agent, words, screen=screen):
+                session.leave_agent()
         case Review():
-            if not dialogs.say(agent, words, screen=sitting.screen):
-                sitting.leave()
+            if not dialogs.handle_review_input(agent, words, screen=screen):
+                session.leave_agent()
         case _ if words:
-            raise UsageError("No agent is listening.", hint="/spec, /plan or /exec with a ticket; /help shows all")
+            hint = "open one: /spec, /plan or /exec with a ticket; /help lists the commands"
+            raise UsageError("No agent is active.", hint=hint)
 
 
-def show_last_words(agent: Socrates | Planner, *, sitting: Sitting, typed: str = "") -> None:
-    """What was said last in the conversation of ``agent``, shortly, and what can be said now.
-
-    ``typed`` is what the user said last.
-    """
-    screen = sitting.screen
+def show_last_message(agent: Socrates | Planner, *, session: SessionState, typed: str = "") -> None:
+    """Repeat the end of a conversation in short. ``typed`` is the user's last message."""
+    screen = session.screen
     is_open = _is_unanswered(agent.conversation)
+    cut = " ".join(typed.split())
+    cut = cut if len(cut) <= MOST_CHARACTERS else f"{cut[: MOST_CHARACTERS - 3]}..."
+    from_user = Text.assemble(("you  ", "bold cyan"), clean(cut))
     if typed and not is_open:
-        _show_typed(typed, screen=screen)
+        screen.line(from_user, indent=0, hang=5)
     if isinstance(agent, Socrates) and agent.question is not None:
-        dialogs.question(agent, "", screen=screen)
+        dialogs.continue_spec(agent, "", screen=screen)
         return
-    said = _last_words(agent.conversation)
-    if said:
-        screen.stream("\n".join(said.splitlines()[-MOST_LINES:]))
+    answer = _last_answer(agent.conversation)
+    if answer:
+        screen.stream("\n".join(answer.splitlines()[-MOST_LINES:]))
         screen.end_prose()
     if typed and is_open:
-        _show_typed(typed, screen=screen)
+        screen.line(from_user, indent=0, hang=5)
     if is_open:
-        what = "That" if typed else "What was said last"
-        told = f"{what} has no answer yet: say it again, or in plain words how to go on."
-    elif said:
-        told = "Say in plain words how to go on."
+        text = "Your last message has no answer yet. Send it again, or write something else."
+    elif answer:
+        text = "Write a message to continue."
     else:
-        told = "Nothing was said yet: say in plain words what you want."
-    screen.line(told, style="bold", indent=0, hang=2)
-
-
-def _show_typed(words: str, *, screen: Screen) -> None:
-    """What the user said, in one row or two."""
-    line = " ".join(words.split())
-    cut = line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 3]}..."
-    screen.line(Text.assemble(("you  ", "bold cyan"), clean(cut)), indent=0, hang=5)
+        text = "The conversation is empty. Write what you want."
+    screen.line(text, style="bold", indent=0, hang=2)
 
 
 def _is_unanswered(conversation: Conversation) -> bool:
-    """Whether the model has not come to an answer to what was said last."""
     match conversation.messages:
         case (*_, UserMessage(content=content)):
             return any(isinstance(block, Words) or block.content == INTERRUPTED for block in content)
     return False
 
 
-def stopped(sitting: Sitting, words: str) -> None:
-    """Say where Ctrl-C leaves the user who typed ``words``."""
-    screen = sitting.screen
-    told = next((told for begun, told in _STOPPED.items() if f"{words} ".startswith(begun)), None)
-    if told is not None:
-        screen.line(f"Stopped; {told}", style="yellow", indent=0, hang=2)
-        return
-    match sitting.agent:
-        case Executor() as executor:
-            screen.line("Stopped; nothing is half done.", style="yellow", indent=0)
-            executor_view.say_what_is_next(executor, screen=screen)
-        case Socrates() | Planner():
-            told = "Stopped. What was said so far is kept; say in plain words how to go on."
-            screen.line(told, style="yellow", indent=0, hang=2)
-        case Review() | None:
-            screen.line("Stopped; nothing is half done.", style="yellow", indent=0)
-
-
-def _greet(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None:
-    """Open the Executor, which reads the ticket's files as they are now."""
-    executor = sitting.crew.executor(ticket)
-    sitting.listen(executor, goes_back=goes_back)
-    if not executor_view.greet(executor, screen=sitting.screen):
-        sitting.leave(for_good=True)
-
-
-def _show_review(sitting: Sitting, ticket: Ticket, *, goes_back: bool = False) -> None:
-    """Open a review of what is completed now."""
-    review = sitting.crew.review(ticket)
-    sitting.listen(review, goes_back=goes_back)
-    if not dialogs.greet(review, screen=sitting.screen):
-        sitting.leave(for_good=True)
-
-
-def _enclosed(words: str, agent: Socrates | Planner, *, sitting: Sitting) -> str:
-    """``words`` with the files that they name."""
-
-    def tell(text: str) -> None:
-        sitting.screen.line(f"{sitting.screen.symbols['note']} {text}", style="yellow", indent=0, hang=2)
-
-    return with_files(words, Workspace(sitting.crew.root), marks=Marks(agent.conversation.token), tell=tell)
-
-
-def _last_words(conversation: Conversation) -> str:
-    """What the agent said last, in words; empty if nothing."""
+def _last_answer(conversation: Conversation) -> str:
     for message in reversed(conversation.messages):
         if isinstance(message, AssistantMessage):
-            said = "".join(block.text for block in message.content if isinstance(block, Words)).strip()
-            if said:
-                return said
+            answer = "".join(block.text for block in message.content if isinstance(block, Words)).strip()
+            if answer:
+                return answer
     return ""
 
 
-_SAMPLE_TOKENS = 1_000
-"""Few enough for the price of a short prompt."""
+def report_stop(session: SessionState, words: str) -> None:
+    """Say what Ctrl-C leaves behind after the line ``words``."""
+    screen = session.screen
+    text = next((text for starts, text in _AFTER_STOP.items() if f"{words} ".startswith(starts)), None)
+    if text is not None:
+        screen.line(f"Stopped; {text}", style="yellow", indent=0, hang=2)
+    elif isinstance(session.agent, Socrates | Planner):
+        text = "Stopped. The conversation so far is saved. Write a message to continue."
+        screen.line(text, style="yellow", indent=0, hang=2)
+    else:
+        screen.line("Stopped. All work is in a consistent state.", style="yellow", indent=0)
+        if isinstance(session.agent, Executor):
+            executor_view.show_choices(session.agent, screen=screen)
 
 
-def show_cost(sitting: Sitting, _argument: str) -> None:
-    """What this sitting has used, and what carrying out the ticket in work has."""
-    _show_used("this sitting", sitting.crew.standing.used, screen=sitting.screen)
-    if sitting.slug:
-        state = state_file.load(find(sitting.crew.root, sitting.slug).state_path)
+def show_cost(session: SessionState, _argument: str) -> None:
+    """Show what this session and the execution of the current ticket have used."""
+    usages = {"this session": session.agents.progress.used}
+    if session.slug:
+        state = state_file.load(find(session.agents.root, session.slug).state_path)
         if state is not None:
-            _show_used(f"all of /exec {sitting.slug}", state.usage, screen=sitting.screen)
+            usages[f"all of /exec {session.slug}"] = state.usage
+    for name, used in usages.items():
+        read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+        parts = (
+            "1 call" if used.calls == 1 else f"{used.calls} calls",
+            f"{read:,} tokens read",
+            f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
+            f"{used.output_tokens:,} written",
+            format_cost(used),
+        )
+        text = "; ".join(filter(None, parts)) if used.tokens or used.calls else "the model was not called"
+        session.screen.line(f"{name}: {text}", indent=0, hang=2)
 
 
-def model(sitting: Sitting, argument: str) -> None:
-    """Show who answers, how much it can read and what it costs; or let another model answer from now on."""
+def choose_model(session: SessionState, argument: str) -> None:
+    """Use another model from now on, or show the current one with its context and prices."""
     if not argument:
-        _show_model(sitting)
+        _show_model(session)
         return
     if len(argument.split()) > 1:
         raise UsageError(f"{argument!r} is not the id of a model.", hint=f"/model {argument.split(maxsplit=1)[0]}")
-    sitting.crew.use_model(argument)
-    sitting.crew.standing.model = argument
-    sitting.crew.standing.tokens = 0
-    sitting.screen.line(f"{argument} answers from now on; the conversations go on.", indent=0, hang=2)
-    sitting.replace_agents()
-    if prices.window(argument) is None:
-        near = get_close_matches(argument, prices.known(), n=1)
-        meant = f" Did you mean {near[0]}?" if near else ""
-        told = f"Its price is not known, so its cost is not either, and no limit in dollars holds.{meant}"
-        sitting.screen.line(f"{sitting.screen.symbols['note']} {told}", style="yellow", indent=0, hang=2)
+    session.agents.use_model(argument)
+    session.agents.progress.model = argument
+    session.agents.progress.tokens = 0
+    session.screen.line(f"{argument} answers from now on. The conversations continue.", indent=0, hang=2)
+    session.rebuild_agents()
+    if prices.find_context_window(argument) is None:
+        near = get_close_matches(argument, prices.list_priced_models(), n=1)
+        question = f" Did you mean {near[0]}?" if near else ""
+        session.screen.note(f"Its price is unknown. cdd cannot show its cost or enforce limits in dollars.{question}")
 
 
-def _show_model(sitting: Sitting) -> None:
-    """Model, context and prices."""
-    name = sitting.crew.model_name
-    size = prices.window(name)
-    sitting.screen.line(f"model    {name}", indent=0)
+def _show_model(session: SessionState) -> None:
+    name, percent = session.agents.model_name, session.prompt_status.context_percent
+    size = prices.find_context_window(name)
     if size is None:
-        sitting.screen.line("context  of unknown size", indent=0)
-        told = f"not known; known are those of {', '.join(prices.known())}"
-        sitting.screen.line(f"prices   {told}", indent=0, hang=9)
-        return
-    filled = sitting.place.context_percent
-    told = f", {filled} % of them filled" if filled is not None else ""
-    sitting.screen.line(f"context  {size:,} tokens{told}", indent=0)
-    each = {
-        "read": Usage(input_tokens=_SAMPLE_TOKENS),
-        "written": Usage(output_tokens=_SAMPLE_TOKENS),
-        "read from the cache": Usage(cache_read_tokens=_SAMPLE_TOKENS),
-        "written to it": Usage(cache_write_tokens=_SAMPLE_TOKENS),
-    }
-    million = 1_000_000 // _SAMPLE_TOKENS
-    told = ", ".join(f"{(prices.cost_usd(name, usage) or 0.0) * million:.2f} {word}" for word, usage in each.items())
-    when = prices.prices().date
-    sitting.screen.line(f"prices   in USD per million tokens: {told} (of {when})", indent=0, hang=9)
-
-
-def _show_used(what: str, used: UsageTotals, *, screen: Screen) -> None:
-    """Calls, tokens and dollars."""
-    if not used.tokens and not used.calls:
-        screen.line(f"{what}: nothing was asked of a model", indent=0, hang=2)
-        return
-    read = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
-    parts = (
-        "1 call" if used.calls == 1 else f"{used.calls} calls",
-        f"{read:,} tokens read",
-        f"{used.cache_read_tokens:,} of them from the cache" if used.cache_read_tokens else "",
-        f"{used.output_tokens:,} written",
-        progress.cost(used),
-    )
-    screen.line(f"{what}: {'; '.join(part for part in parts if part)}", indent=0, hang=2)
-
-
-def status(sitting: Sitting, argument: str) -> None:
-    """The tickets, or where one stands."""
-    if argument:
-        show_ticket(find(sitting.crew.root, argument), screen=sitting.screen, typed=at_prompt)
+        known = f"unknown; cdd knows those of {', '.join(prices.list_priced_models())}"
+        rows = [("model", name), ("context", "of unknown size"), ("prices", known)]
     else:
-        show_tickets(all_tickets(sitting.crew.root), screen=sitting.screen, typed=at_prompt)
+        usages = {
+            "input": Usage(input_tokens=_SAMPLE_TOKENS),
+            "output": Usage(output_tokens=_SAMPLE_TOKENS),
+            "cache read": Usage(cache_read_tokens=_SAMPLE_TOKENS),
+            "cache write": Usage(cache_write_tokens=_SAMPLE_TOKENS),
+        }
+        million = 1_000_000 // _SAMPLE_TOKENS
+        costs = ", ".join(
+            f"{word} {(prices.cost_usd(name, usage) or 0.0) * million:.2f}" for word, usage in usages.items()
+        )
+        filled = "" if percent is None else f", {percent} % full"
+        rows = [
+            ("model", name),
+            ("context", f"{size:,} tokens{filled}"),
+            ("prices", f"USD per million tokens: {costs} (as of {prices.load_prices().date})"),
+        ]
+    session.screen.fields(rows)
 
 
-def new(sitting: Sitting, argument: str) -> None:
-    """Make a ticket and take it into work."""
+def show_status(session: SessionState, argument: str) -> None:
+    """Show all tickets, or the progress of one."""
+    if argument:
+        show_ticket(find(session.agents.root, argument), screen=session.screen, typed=as_prompt_command)
+    else:
+        show_tickets(all_tickets(session.agents.root), screen=session.screen, typed=as_prompt_command)
+
+
+def create_ticket(session: SessionState, argument: str) -> None:
+    """Create a ticket and make it the current one."""
     slug, _, title = argument.partition(" ")
     if not slug:
         raise UsageError("A ticket needs a name.", hint="/new export-as-csv Export as CSV")
     title = title.strip() or slug.replace("-", " ").capitalize()
-    ticket = create(sitting.crew.root, slug, title=title, type="feature")
-    sitting.work_on(ticket)
-    shown = ticket.spec_path.relative_to(sitting.crew.root)
-    told = f"Made {shown}. Write down there what you want, or let Socrates ask you: /spec"
-    sitting.screen.line(told, indent=0, hang=2)
+    ticket = create(session.agents.root, slug, title=title, type="feature")
+    session.select_ticket(ticket)
+    path = ticket.spec_path.relative_to(session.agents.root)
+    text = f"Created {path}. Describe there what you want, or let Socrates ask you: /spec"
+    session.screen.line(text, indent=0, hang=2)
 
 
-def doctor(sitting: Sitting, _argument: str) -> None:
-    """What a run needs, looked at."""
-    sitting.screen.say("looking at what a run needs")
-    show_checks(sitting.crew.checks(), screen=sitting.screen)
+def run_doctor(session: SessionState, _argument: str) -> None:
+    """Check everything that a run needs."""
+    session.screen.say("checking what a run needs")
+    show_checks(session.agents.run_checks(), screen=session.screen)
 
 
-def show_help(sitting: Sitting, _argument: str) -> None:
-    """What can be typed."""
-    for typed, told in help_lines():
-        sitting.screen.line(f"{typed:<18} {told}".rstrip(), indent=2, hang=19)
+def show_help(session: SessionState, _argument: str) -> None:
+    """Show what can be typed."""
+    for typed, text in list_help():
+        session.screen.line(f"{typed:<18} {text}".rstrip(), indent=2, hang=19)
 
 
-def leave(sitting: Sitting, _argument: str) -> None:
-    """The session is over; everything is saved already."""
-    sitting.is_over = True
+def exit_session(session: SessionState, _argument: str) -> None:
+    """End the session."""
+    session.is_over = True
 
 
-_NO_AGENT = "/spec or /plan with a ticket begins a conversation"
-
-
-def resume(sitting: Sitting, argument: str) -> None:
-    """Go on with the last session, or the one named: its conversations, and the agent that listened last."""
-    root, present = sitting.crew.root, sitting.crew.transcript.id
-    session = load(root, argument, present=present) if argument else last_session(root, present=present)
-    if session.agent not in NAMES:
-        raise UsageError(f"In the session {session.id} nobody was asked anything.", hint=_NO_AGENT)
-    ticket = find(root, session.ticket)
-    sitting.screen.line(f"Going on with the session of {_when(session)}: {_place(session)}", style="bold", indent=0)
+def resume_session(session: SessionState, argument: str) -> None:
+    """Continue an earlier session with its conversations and its last active agent."""
+    root, present = session.agents.root, session.agents.transcript.id
+    earlier = load_session(root, argument, present=present) if argument else load_last_session(root, present=present)
+    if earlier.agent not in AGENT_COMMANDS:
+        raise UsageError(f"The session {earlier.id} has no conversation.", hint=_NO_CONVERSATION)
+    ticket = find(root, earlier.ticket)
+    screen = session.screen
+    screen.line(f"Continuing the session of {_format_time(earlier)}: {_format_place(earlier)}", style="bold", indent=0)
     last = None
-    for talk in session.talks:
-        if (talk.agent, talk.ticket) == (session.agent, session.ticket):
+    for talk in earlier.conversations:
+        if (talk.agent, talk.ticket) == (earlier.agent, earlier.ticket):
             last = talk
-        else:
-            _take_up_quietly(talk, sitting=sitting)
-    if session.agent in ("executor", "review"):
-        reopen = open_exec if session.agent == "executor" else open_review
-        reopen(sitting, ticket.slug)
+            continue
+        try:
+            other = find(root, talk.ticket)
+            agent = create_agent(talk.agent, other, agents=session.agents)
+        except UsageError as error:
+            report_dropped(talk.agent, talk.ticket, error=error, screen=screen)
+            continue
+        dialog = session.agents.dialog(other, command=AGENT_COMMANDS[talk.agent])
+        agent.conversation = dialog.resume_session(talk)
+        session.remember(agent)
+    if earlier.agent in ("executor", "review"):
+        reopen = open_exec if earlier.agent == "executor" else open_review
+        reopen(session, ticket.slug)
     else:
-        agent = made(session.agent, ticket, crew=sitting.crew)
+        agent = create_agent(earlier.agent, ticket, agents=session.agents)
         if last is not None:
-            _take_up(last, agent, sitting=sitting)
-        sitting.listen(agent)
-        show_last_words(agent, sitting=sitting, typed="" if last is None else last.typed)
-    sitting.crew.transcript.continued(session.id)
+            _restore_conversation(agent, last, session=session)
+        session.switch_to(agent)
+        show_last_message(agent, session=session, typed="" if last is None else last.typed)
+    session.agents.transcript.record_continuation(earlier.id)
 
 
-def compact(sitting: Sitting, _argument: str) -> None:
-    """Let a summary take the place of the conversation."""
-    agent = _talking(sitting, nothing_to="shorten")
+def _restore_conversation(agent: Socrates | Planner, talk: SavedConversation, *, session: SessionState) -> None:
+    dialog = session.agents.dialog(agent.ticket, command=AGENT_COMMANDS[talk.agent])
+    if talk.model != session.agents.model_name:
+        session.screen.note(f"The conversation started with {talk.model}; now {session.agents.model_name} answers.")
+    agent.conversation = dialog.resume_session(talk)
+
+
+def compact(session: SessionState, _argument: str) -> None:
+    """Replace the conversation by a summary."""
+    agent = _require_conversation(session, verb="compact")
     if agent is None:
         return
     if not agent.conversation.messages:
-        raise UsageError("Nothing was said yet, so there is nothing to shorten.", hint="say something first")
-    name, ticket = name_of(agent), agent.ticket
-    desk = sitting.crew.desk(ticket, command=NAMES[name])
-    agent.conversation = desk.compacted(agent.conversation, name, ticket=ticket.slug)
+        raise UsageError("The conversation is empty; there is nothing to compact.", hint="write a message first")
+    name, ticket = agent_name(agent), agent.ticket
+    dialog = session.agents.dialog(ticket, command=AGENT_COMMANDS[name])
+    agent.conversation = dialog.summarize(agent.conversation, name, ticket=ticket.slug)
 
 
-def clear(sitting: Sitting, _argument: str) -> None:
-    """Begin a new conversation of the agent that listens."""
-    agent = _talking(sitting, nothing_to="clear")
+def clear(session: SessionState, _argument: str) -> None:
+    """Start a new conversation with the active agent."""
+    agent = _require_conversation(session, verb="clear")
     if agent is None:
         return
-    name, ticket = name_of(agent), agent.ticket
-    agent.conversation = sitting.crew.desk(ticket, command=NAMES[name]).begun_anew(name, ticket=ticket.slug)
-    told = (
-        f"A new conversation; spec.yaml and plan.md are as they were. Say what you want, or /{NAMES[name]} begins it."
-    )
-    sitting.screen.line(told, indent=0, hang=2)
+    name, ticket = agent_name(agent), agent.ticket
+    command = AGENT_COMMANDS[name]
+    agent.conversation = session.agents.dialog(ticket, command=command).restart(name, ticket=ticket.slug)
+    text = f"Started a new conversation. spec.yaml and plan.md are unchanged. Write a message, or type /{command}."
+    session.screen.line(text, indent=0, hang=2)
 
 
-def described(project: Path) -> Iterable[tuple[str, str]]:
-    """The sessions that can be resumed, with when they were, who listened and what was said first."""
-    for session in earlier_sessions(project):
-        words = f": {session.first_words}" if session.first_words else ""
-        yield session.id, f"{_when(session)}, {_place(session)}{words}"
-
-
-def _talking(sitting: Sitting, *, nothing_to: str) -> Socrates | Planner | None:
-    """Who has the conversation that a command is about; of the Executor, why there is none, in words."""
-    match sitting.agent:
+def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Planner | None:
+    """Return the agent with a conversation, or None after a message that says why it has none."""
+    match session.agent:
         case Socrates() | Planner() as agent:
             return agent
         case Executor():
-            told = f"Each attempt of the Executor is a conversation of its own, so there is nothing to {nothing_to}."
-            sitting.screen.line(told, indent=0, hang=2)
-            return None
+            text = f"The Executor starts a new conversation for each attempt; there is nothing to {verb}."
+            session.screen.line(text, indent=0, hang=2)
         case Review():
-            sitting.screen.line(f"A review is no conversation with a model: nothing to {nothing_to}.", indent=0)
-            return None
+            session.screen.line(f"A review has no conversation with a model to {verb}.", indent=0)
         case None:
-            raise UsageError("No agent is listening.", hint=_NO_AGENT)
+            raise UsageError("No agent is active.", hint=_NO_CONVERSATION)
+    return None
 
 
-def _take_up(talk: Talk, agent: Socrates | Planner, *, sitting: Sitting) -> None:
-    """Let ``agent`` go on with ``talk``."""
-    desk = sitting.crew.desk(agent.ticket, command=NAMES[talk.agent])
-    if talk.model != sitting.crew.model_name:
-        told = f"It was held with {talk.model}; {sitting.crew.model_name} goes on with it."
-        sitting.screen.line(f"{sitting.screen.symbols['note']} {told}", style="yellow", indent=0, hang=2)
-    agent.conversation = desk.resumed(talk)
+def describe_sessions(project: Path) -> Iterable[tuple[str, str]]:
+    """Yield the id of each session that can be resumed, with its time, agent, ticket and first words."""
+    for session in list_sessions(project):
+        words = f": {session.first_words}" if session.first_words else ""
+        yield session.id, f"{_format_time(session)}, {_format_place(session)}{words}"
 
 
-def _take_up_quietly(talk: Talk, *, sitting: Sitting) -> None:
-    """Have a conversation at hand that nobody listens in now; one whose ticket is not as it was is left out."""
-    try:
-        ticket = find(sitting.crew.root, talk.ticket)
-        agent = made(talk.agent, ticket, crew=sitting.crew)
-    except UsageError as error:
-        tell_left_out(talk.agent, talk.ticket, error=error, screen=sitting.screen)
-        return
-    agent.conversation = sitting.crew.desk(ticket, command=NAMES[talk.agent]).resumed(talk)
-    sitting.keep(agent)
+def _format_place(session: EarlierSession) -> str:
+    """Return agent and ticket: ``/spec minutes-lost``."""
+    return f"/{AGENT_COMMANDS.get(session.agent, session.agent)} {session.ticket}"
 
 
-def _place(session: Earlier) -> str:
-    """``/spec minutes-lost``: who listened last, on what."""
-    return f"/{NAMES.get(session.agent, session.agent)} {session.ticket}"
-
-
-def _when(session: Earlier) -> str:
-    """``31 Jan 14:05``, in local time."""
+def _format_time(session: EarlierSession) -> str:
+    """Return the local time: ``31 Jan 14:05``."""
     return datetime.fromisoformat(session.time).astimezone().strftime("%d %b %H:%M").lstrip("0")
 
 
-Action: TypeAlias = Callable[[Sitting, str], None]
-"""Carries a command out, given its argument; raises ``CddError``."""
+Action: TypeAlias = Callable[[SessionState, str], None]
+"""Carries out a command with its argument. Raises ``CddError``."""
 
 ACTIONS: Mapping[str, Action] = {
     "spec": open_spec,
     "plan": open_plan,
     "exec": open_exec,
     "review": open_review,
-    "green": workflow_actions.green,
-    "tdd": workflow_actions.tdd,
-    "audit": workflow_actions.audit,
-    "back": back,
-    "new": new,
-    "status": status,
+    "green": workflow_actions.run_green,
+    "tdd": workflow_actions.run_tdd_command,
+    "audit": workflow_actions.run_audit,
+    "back": go_back,
+    "new": create_ticket,
+    "status": show_status,
     "cost": show_cost,
-    "model": model,
+    "model": choose_model,
     "compact": compact,
     "clear": clear,
-    "resume": resume,
-    "doctor": doctor,
+    "resume": resume_session,
+    "doctor": run_doctor,
     "help": show_help,
-    "exit": leave,
+    "exit": exit_session,
 }
-"""Name of a command -> what it does."""
+"""Name of a command -> its function."""

@@ -1,4 +1,7 @@
-"""The slash commands: a table of names, arguments and help; what each does is the session's."""
+"""The slash commands and the words of the Executor: names, arguments, help texts, and how a line is parsed.
+
+What each command does is in ``actions``. Completion needs the tables alone, before anything else is loaded.
+"""
 
 import difflib
 import re
@@ -8,7 +11,7 @@ from cdd_agent.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class SlashCommand:
     """One slash command."""
 
     name: str
@@ -17,36 +20,39 @@ class Command:
     help: str
 
 
-COMMANDS = (
-    Command(name="spec", argument="[SLUG]", help="Socrates questions a ticket until its spec is complete"),
-    Command(name="plan", argument="[SLUG]", help="the Planner writes the plan of a complete spec"),
-    Command(name="exec", argument="[SLUG]", help="the Executor carries the plan out, test first"),
-    Command(name="review", argument="[SLUG]", help="look at what completed steps changed, approve"),
-    Command(name="green", argument="TEST...", help="code for tests that fail already"),
-    Command(name="tdd", argument="[WORD ...]", help="run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
-    Command(name="audit", argument="[RANGE]", help="check what handoff notes claim, by running the tests again"),
-    Command(name="back", argument="", help="the agent before, its conversation as it was"),
-    Command(name="new", argument="SLUG [TITLE]", help="make a ticket to fill in"),
-    Command(name="status", argument="[SLUG]", help="the tickets, or where one stands"),
-    Command(name="cost", argument="", help="tokens and dollars, of this sitting and of the ticket"),
-    Command(name="model", argument="[MODEL]", help="who answers, and its prices; or let another one answer"),
-    Command(name="compact", argument="", help="let a summary take the conversation's place"),
-    Command(name="clear", argument="", help="a new conversation with the same agent"),
-    Command(name="resume", argument="[SESSION]", help="go on with the last session, or with the one named"),
-    Command(name="doctor", argument="", help="what a run needs, looked at, and the sandbox proved"),
-    Command(name="help", argument="", help="this list"),
-    Command(name="exit", argument="", help="leave; everything is saved already"),
+COMMANDS = tuple(
+    SlashCommand(name=name, argument=argument, help=text)
+    for name, argument, text in (
+        ("spec", "[SLUG]", "Socrates asks questions until the ticket's spec is complete"),
+        ("plan", "[SLUG]", "the Planner writes a plan from the complete spec"),
+        ("exec", "[SLUG]", "the Executor carries out the plan, test first"),
+        ("review", "[SLUG]", "see what completed steps changed, and approve them"),
+        ("green", "TEST...", "write the code for tests that already fail"),
+        ("tdd", "[WORD ...]", "run TEXT, resume, status, history, rollback COMMIT, repair-notes"),
+        ("audit", "[RANGE]", "check the claims of handoff notes by running the tests again"),
+        ("back", "", "return to the previous agent and its conversation"),
+        ("new", "SLUG [TITLE]", "create a ticket"),
+        ("status", "[SLUG]", "show all tickets, or the progress of one"),
+        ("cost", "", "show the tokens and dollars of this session and of the ticket"),
+        ("model", "[MODEL]", "show the model and its prices, or use another model"),
+        ("compact", "", "replace the conversation by a summary"),
+        ("clear", "", "start a new conversation with the same agent"),
+        ("resume", "[SESSION]", "continue the last session, or the one named"),
+        ("doctor", "", "check everything a run needs, and test the sandbox"),
+        ("help", "", "show this list"),
+        ("exit", "", "leave; everything is already saved"),
+    )
 )
 
 TDD_WORDS = {
-    "run": "TEXT: build the feature that it asks for",
-    "resume": "go on from the phase after the last one that landed",
-    "status": "where the run stands",
-    "history": "what the phases handed over, newest first",
-    "rollback": "COMMIT: go back to it; --undo brings it all back",
-    "repair-notes": "say what is wrong with the handoff notes; --apply mends it",
+    "run": "TEXT: build the feature that TEXT describes",
+    "resume": "continue with the next phase",
+    "status": "show the progress of the run",
+    "history": "list the phases of the run, newest first",
+    "rollback": "COMMIT: go back to COMMIT; --undo reverts the last rollback",
+    "repair-notes": "check the handoff notes; --apply repairs them",
 }
-"""The words after ``/tdd`` -> what follows them, and what they do."""
+"""The words after ``/tdd`` -> their help texts."""
 
 EXECUTOR_WORDS = {
     "continue": ("c", "next", "n", ""),
@@ -58,59 +64,59 @@ EXECUTOR_WORDS = {
     "status": ("st",),
     "exit": (),
 }
-"""What the Executor listens to -> other ways to say it."""
+"""The words of the Executor -> their short forms."""
 
 TAKE_A_STEP = frozenset({"retry", "skip", "done"})
-"""Those of them that the number of a step may follow."""
+"""The words that the number of a step may follow."""
 
 
-def parse(line: str) -> tuple[Command, str]:
-    """The command and argument of a line that begins with a slash.
+def parse_command(line: str) -> tuple[SlashCommand, str]:
+    """Return the command and the argument of a line that starts with a slash.
 
-    The beginning of a name that only one command has is enough. Raises ``UsageError`` with the nearest names.
+    An unambiguous beginning of a name is enough. Raises ``UsageError`` with the nearest names.
     """
     name, _, argument = line[1:].strip().partition(" ")
     by_name = {command.name: command for command in COMMANDS}
-    begun = [known for known in by_name if name and known.startswith(name)]
-    if name in by_name or len(begun) == 1:
-        return by_name[name if name in by_name else begun[0]], argument.strip()
-    near = begun or difflib.get_close_matches(name, by_name, n=1, cutoff=0.4)
-    meant = f"did you mean {' or '.join(f'/{known}' for known in near)}? " if near else ""
-    raise UsageError(f"There is no command /{name}.", hint=f"{meant}/help lists the commands")
+    matches = [known for known in by_name if name and known.startswith(name)]
+    if name in by_name or len(matches) == 1:
+        return by_name[name if name in by_name else matches[0]], argument.strip()
+    near = matches or difflib.get_close_matches(name, by_name, n=1, cutoff=0.4)
+    question = f"did you mean {' or '.join(f'/{known}' for known in near)}? " if near else ""
+    raise UsageError(f"Unknown command /{name}.", hint=f"{question}/help lists the commands")
 
 
-def at_prompt(hint: str) -> str:
-    """``hint`` with the commands of the shell that have no options as they are typed at the prompt.
+def as_prompt_command(hint: str) -> str:
+    """Return ``hint`` with shell commands as they are typed at the prompt. Commands with options stay.
 
-    >>> at_prompt("draft it anew: cdd plan csv-export")
-    'draft it anew: /plan csv-export'
+    >>> as_prompt_command("draft it again: cdd plan csv-export")
+    'draft it again: /plan csv-export'
     """
     names = "|".join(command.name for command in COMMANDS)
     return re.sub(rf"\bcdd (?=(?:{names})\b(?!.* --))", "/", hint)
 
 
-def executor_word(line: str) -> str | None:
-    """The word of ``EXECUTOR_WORDS`` that a line says, or None.
+def match_executor_word(line: str) -> str | None:
+    """Return the word of ``EXECUTOR_WORDS`` that a line means, or None.
 
-    >>> executor_word("N"), executor_word("what?")
+    >>> match_executor_word("N"), match_executor_word("what?")
     ('continue', None)
     """
-    said = line.strip().lower()
-    return next((word for word, others in EXECUTOR_WORDS.items() if said == word or said in others), None)
+    typed = line.strip().lower()
+    return next((word for word, others in EXECUTOR_WORDS.items() if typed == word or typed in others), None)
 
 
-def help_lines() -> tuple[tuple[str, str], ...]:
-    """What to type and what it does."""
+def list_help() -> tuple[tuple[str, str], ...]:
+    """Return the lines of /help: what to type, and what it does."""
     return (
         *((f"/{command.name} {command.argument}".rstrip(), command.help) for command in COMMANDS),
         ("", ""),
-        ("in /spec", "a number or your own words; later leaves the question open, Enter shows it again"),
-        ("@path", "in plain words: the agent is given that file"),
-        ("in /plan", "say in plain words what the plan should do differently"),
+        ("in /spec", "a number or your own words; later skips the question, Enter shows it again"),
+        ("@path", "in a message: give the agent that file"),
+        ("in /plan", "say what the plan should do differently"),
         ("in /exec", "Enter or continue runs a step; retry N, skip N, done N, status, exit"),
         ("", "commit or keep changes that you made by hand"),
         ("in /review", "approve, next, previous, diff [FILE], the number of a step, exit"),
         ("", ""),
-        ("Ctrl-C", "stops what is running; the session goes on"),
+        ("Ctrl-C", "stops the current command; the session continues"),
         ("Ctrl-D", "leaves, like /exit"),
     )

@@ -1,6 +1,6 @@
-"""Completion at the prompt: commands and what they take, the Executor's words, and files after ``@`` in any line.
+"""Completion at the prompt: commands, their arguments, the Executor's words, and files after ``@``.
 
-The files of a project that a person can name: as git knows them, else as they lie there.
+The prompt loads this module before the rest of cdd, so whatever only a menu needs is imported inside functions.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, TDD_WORDS, Command, executor_word
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, TDD_WORDS, SlashCommand, match_executor_word
+from cdd_agent.repl.terminal import PromptStatus
+from cdd_agent.tickets.ticket import all_tickets
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
@@ -29,46 +30,66 @@ if TYPE_CHECKING:
 
     from cdd_agent.git.repository import Repository
 
+T = TypeVar("T")
+
 MOST_LISTED = 20_000
-"""Files that are looked at; of a larger project the first ones."""
+"""The largest number of files in a listing."""
 DEEPEST = 12
-"""Folders within each other that are walked into where there is no git."""
+"""How many levels of folders a listing without git enters."""
 WALK_S = 2.0
+MOST_HANDOFFS = 200
+"""How many handoffs of a long history are offered."""
+MOST_OFFERED = 50
+"""The length of the longest menu."""
 
 REMEMBERED_S = 2.0
-"""How long a listing is taken for true."""
+"""The lifetime of a listing."""
 FIRST_LISTING_S = 1.0
-"""How long the first listing is waited for."""
+"""How long to wait for the first listing."""
 NEXT_LISTING_S = 0.2
-"""How long a newer one is waited for before the old one serves."""
+"""How long to wait for a newer listing before offering the old one."""
+_POLL_S = 0.05
+"""How often to check whether the line has changed while a slow function runs."""
+
+_FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
+_COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
+_EXECUTOR_LINE = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
+_GREEN_LINE = re.compile(r"/green [^\n]*\Z")
+_TEST_PATH = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
+_CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
+_INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
 
 
-def project_files(root: Path, repository: "Callable[[], Repository]") -> list[str]:
-    """Paths below ``root`` that are tracked, or untracked and not ignored; without a repository, those found there.
+def list_project_files(root: Path, find_repository: "Callable[[], Repository]") -> list[str]:
+    """Return the paths below ``root`` that git does not ignore; without a repository, all files found there.
 
-    Raises ``GitError`` if git cannot say.
+    Raises ``GitError`` if git fails.
     """
     try:
-        found = repository()
+        repository = find_repository()
     except EnvironmentMissing:
-        return list(_walked(root))
-    listed = found.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
-    start = os.path.relpath(root, found.root).replace(os.sep, "/")
+        return list(_walk(root))
+    listed = repository.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
+    start = os.path.relpath(root, repository.root).replace(os.sep, "/")
     within = "" if start == "." else f"{start}/"
     names = (path.removeprefix(within) for path in listed if path.startswith(within) and not path.endswith("/"))
-    present = (name for name in names if name and os.path.lexists(root / name))
-    return [name for _, name in zip(range(MOST_LISTED), present, strict=False)]
+    return list(islice((name for name in names if name and os.path.lexists(root / name)), MOST_LISTED))
 
 
-def _walked(root: Path) -> Iterator[str]:
-    """Files below ``root``, those near it first; hidden folders and what tools make are left out."""
+def _walk(root: Path) -> Iterator[str]:
+    """Yield the files below ``root``, nearest first, without hidden folders and those of tools."""
     from cdd_agent.workspace.files import SKIPPED_FOLDERS
 
     end = time.monotonic() + WALK_S
     count = 0
     folders = [("", 0)]
     for within, depth in folders:
-        for entry in _entries(root / within):
+        try:
+            with os.scandir(root / within) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
             name = f"{within}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 if depth < DEEPEST and entry.name not in SKIPPED_FOLDERS and not entry.name.startswith("."):
@@ -80,81 +101,50 @@ def _walked(root: Path) -> Iterator[str]:
                 return
 
 
-def _entries(folder: Path) -> list["os.DirEntry[str]"]:
-    """What lies in ``folder``, by name; nothing if it may not be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
+class CachedListing:
+    """A slow listing that is cached and renewed in the background."""
 
-
-class Remembered:
-    """A listing that takes a while, kept for a moment, and asked for again beside what waits for it."""
-
-    def __init__(self, ask: Callable[[], list[str]]) -> None:
-        """Nothing is asked yet."""
-        self._ask = ask
-        self._known: list[str] | None = None
-        self._asked_at = -REMEMBERED_S
+    def __init__(self, list_items: Callable[[], list[str]]) -> None:
+        """Call ``list_items`` at the first use."""
+        self._list_items = list_items
+        self._items: list[str] | None = None
+        self._started_at = -REMEMBERED_S
         self._running: AsyncResult[list[str]] | None = None
         self._lock = threading.Lock()
 
     @property
     def is_running(self) -> bool:
-        """Whether a listing is not done yet, so that the next answer may be another one."""
+        """Whether a newer listing is on its way."""
         return self._running is not None
 
     def __call__(self) -> list[str]:
-        """The newest listing there is; an older one, or an empty one, if the next is not done in time or fails."""
+        """Return the newest listing; the previous listing, or nothing, if the next is late or fails."""
         with self._lock:
-            if self._running is None and time.monotonic() - self._asked_at >= REMEMBERED_S:
-                self._asked_at = time.monotonic()
-                self._running = _started(self._ask)
+            if self._running is None and time.monotonic() - self._started_at >= REMEMBERED_S:
+                self._started_at = time.monotonic()
+                self._running = self._start()
             running = self._running
         if running is not None:
-            running.wait(FIRST_LISTING_S if self._known is None else NEXT_LISTING_S)
-            self._keep(running)
-        return self._known or []
+            running.wait(FIRST_LISTING_S if self._items is None else NEXT_LISTING_S)
+            with self._lock:
+                if self._running is running and running.ready():
+                    self._running = None
+                    if running.successful():
+                        self._items = running.get()
+        return self._items or []
 
-    def _keep(self, asked: "AsyncResult[list[str]]") -> None:
-        """Take what ``asked`` has found for known, unless it has not ended, or failed."""
-        with self._lock:
-            if self._running is asked and asked.ready():
-                self._running = None
-                if asked.successful():
-                    self._known = asked.get()
+    def _start(self) -> "AsyncResult[list[str]]":
+        # Unlike the executors of concurrent.futures, a pool does not delay the exit of the process.
+        from multiprocessing.pool import ThreadPool
 
+        pool = ThreadPool(1)
+        running = pool.apply_async(self._list_items)
+        pool.close()
+        return running
 
-def _started(ask: Callable[[], list[str]]) -> "AsyncResult[list[str]]":
-    """What ``ask`` will have said, in a thread that the end of the program does not wait for."""
-    from multiprocessing.pool import ThreadPool
-
-    pool = ThreadPool(1)
-    asked = pool.apply_async(ask)
-    pool.close()
-    return asked
-
-
-MOST_OFFERED = 50
-"""In one menu."""
-_LOOK_S = 0.05
-"""How often it is looked whether the line has changed while something slow is asked."""
-
-_FILE_WORD = re.compile(r"(?<![^\s(\[])@(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)|(?P<plain>[^\s\"]*))\Z")
-_COMMAND = re.compile(r"/(?P<name>[\w-]*)\Z")
-_SAID = re.compile(r"(?P<word>[a-z]*)(?: (?P<rest>\d*))?\Z")
-_TESTS_FOLLOW = re.compile(r"/green [^\n]*\Z")
-_TEST = re.compile(r"(?<![a-z])(?:tests?|specs?)(?![a-z])|Tests?\b|Spec\b")
-"""What the paths of tests have in them."""
-_INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
-"""Words of a command that need more."""
-_CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
-
-T = TypeVar("T")
 
 Described: TypeAlias = tuple[str, str]
-"""What is typed, and what it is, in a few words."""
+"""A text to insert and its description."""
 
 
 def _none() -> tuple[()]:
@@ -163,92 +153,144 @@ def _none() -> tuple[()]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Functions that may be slow and may fail: they are called beside the prompt, and one that fails offers nothing."""
+    """Functions that return what completes a line. They run in the background; one that fails offers nothing."""
 
     slugs: Callable[[], Iterable[Described]] = _none
-    """Tickets with their titles."""
+    """Tickets and their titles."""
     steps: Callable[[str], Iterable[Described]] = lambda _: ()
-    """The numbers and titles of a ticket's steps."""
+    """Numbers and titles of a ticket's steps."""
     sessions: Callable[[], Iterable[Described]] = _none
-    """Earlier sittings that can be taken up again."""
+    """Sessions that can be resumed."""
     models: Callable[[], Iterable[Described]] = _none
-    """Whose prices are known."""
+    """Models with known prices."""
     handoffs: Callable[[], Iterable[Described]] = _none
-    """Commits of a run that can be gone back to, and the phase that each landed."""
+    """Commits of a run that can be rolled back to, and the phase of each."""
     files: Callable[[], Iterable[str]] = _none
-    """Paths relative to the project, with forward slashes; secrets among them are not offered."""
+    """Paths relative to the project, with forward slashes. Secret files among them are not offered."""
+
+
+def find_candidates(root: Path) -> Candidates:
+    """Return the candidates of the project in ``root``."""
+
+    def list_slugs() -> Iterator[Described]:
+        from cdd_agent.errors import CddError
+        from cdd_agent.tickets import spec
+
+        for ticket in all_tickets(root):
+            try:
+                title = spec.load(ticket.spec_path).title
+            except (CddError, OSError):
+                title = ""
+            yield ticket.slug, title
+
+    def list_steps(slug: str) -> Iterator[Described]:
+        from cdd_agent.tickets.ticket import find
+        from cdd_agent.work import state_file
+
+        state = state_file.load(find(root, slug).state_path)
+        for number, step in state.step_executions.items() if state else ():
+            yield str(number), f"{step.title} ({step.status.replace('_', ' ')})"
+
+    def list_sessions() -> Iterable[Described]:
+        from cdd_agent.repl.actions import describe_sessions
+
+        return describe_sessions(root)
+
+    def list_models() -> Iterator[Described]:
+        from cdd_agent.model import prices
+
+        for name in prices.list_priced_models():
+            yield name, f"reads {prices.find_context_window(name) or 0:,} tokens"
+
+    def list_files() -> list[str]:
+        from cdd_agent.git.repository import Repository
+
+        return list_project_files(root, lambda: Repository.find(root))
+
+    return Candidates(
+        slugs=list_slugs,
+        steps=list_steps,
+        sessions=list_sessions,
+        models=list_models,
+        handoffs=lambda: _list_handoffs(root),
+        files=list_files,
+    )
+
+
+def _list_handoffs(root: Path) -> Iterator[Described]:
+    from cdd_agent.git.repository import Repository
+    from cdd_agent.history.runs import list_handoffs, read_reachable_notes
+
+    notes = read_reachable_notes(Repository.find(root))
+    offered: set[str] = set()
+    for row in list_handoffs(notes.entries, most=MOST_HANDOFFS):
+        if row.commit not in offered:
+            yield row.commit[:10], f"cycle {row.cycle}, {row.phase}: {row.description}"
+        offered.add(row.commit)
 
 
 class PromptCompleter(Completer):
-    """Completes commands, their arguments and files; what is slow runs beside the prompt, and is left there."""
+    """Completes the line without ever blocking the prompt."""
 
-    def __init__(self, candidates: Candidates, *, place: Callable[[], Place] = Place) -> None:
-        """``candidates`` are asked each time, but for files, which are remembered for a moment.
-
-        ``place``: where the user is, as the Executor's words are completed only there.
-        """
+    def __init__(self, candidates: Candidates, *, status: Callable[[], PromptStatus] = PromptStatus) -> None:
+        """Complete from ``candidates``. ``status`` tells whether the Executor is active."""
         self._candidates = candidates
-        self._place = place
-        self._files = Remembered(lambda: list(candidates.files()))
+        self._status = status
+        self._files = CachedListing(lambda: list(candidates.files()))
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="completion")
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What can follow the text before the cursor; nothing where a candidate function fails."""
-        asked = self._pool.submit(self._found, document.text_before_cursor)
+        """Return what can follow the cursor; nothing if a candidate function fails."""
+        asked = self._pool.submit(self._complete, document.text_before_cursor)
         return [] if asked.exception() is not None else asked.result()
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """The same, without the prompt waiting: it goes on at once when the line changes or ends."""
-        found = await self._asked(document)
-        while found == [] and self._files.is_running and _wants_files(document.text_before_cursor):
-            found = await self._asked(document)
+        """Yield what can follow the cursor; stop as soon as the line changes."""
+        text = document.text_before_cursor
+        wants_files = _FILE_WORD.search(text) is not None or _GREEN_LINE.match(text) is not None
+        found = await self._complete_async(document)
+        while found == [] and self._files.is_running and wants_files:
+            found = await self._complete_async(document)
         for completion in found or []:
             yield completion
 
-    async def _asked(self, document: Document) -> list[Completion] | None:
-        """What can follow, or None if it failed or if the line is another one before that is known."""
-        asked = asyncio.wrap_future(self._pool.submit(self._found, document.text_before_cursor))
+    async def _complete_async(self, document: Document) -> list[Completion] | None:
+        """Return what can follow, or None if that failed or the line changed first."""
+        asked = asyncio.wrap_future(self._pool.submit(self._complete, document.text_before_cursor))
         try:
             while not asked.done():
-                await asyncio.wait({asked}, timeout=_LOOK_S)
+                await asyncio.wait({asked}, timeout=_POLL_S)
                 if get_app().current_buffer.text != document.text:
                     return None
             return asked.result() if asked.exception() is None else None
         finally:
             asked.cancel()
 
-    def _found(self, text: str) -> list[Completion]:
-        """What can follow ``text``."""
-        if word := _FILE_WORD.search(text):
-            return list(_files(word, self._files()))
-        if command := _COMMAND.match(text):
-            return list(_commands(command["name"]))
+    def _complete(self, text: str) -> list[Completion]:
+        if file := _FILE_WORD.search(text):
+            return list(_complete_file(file, self._files()))
+        if name := _COMMAND.match(text):
+            return list(_complete_command(name["name"]))
         if call := _CALL.match(text):
-            return list(self._arguments(call["name"], call["rest"]))
-        place = self._place()
-        if (said := _SAID.match(text)) and place.agent == "exec":
-            return list(self._of_the_executor(said["word"], said["rest"], slug=place.ticket))
-        return []
+            *before, last = call["rest"].split(" ")
+            command = next((command for command in COMMANDS if command.name == call["name"]), None)
+            found = () if command is None else self._list_arguments(command, before)
+            return list(islice(_complete_described(last, found), MOST_OFFERED))
+        status = self._status()
+        line = _EXECUTOR_LINE.match(text)
+        if line is None or status.agent != "exec":
+            return []
+        if line["rest"] is not None:
+            takes_step = match_executor_word(line["word"]) in TAKE_A_STEP
+            steps = self._candidates.steps(status.ticket) if takes_step else ()
+            return list(_complete_described(line["rest"], steps))
+        words = ((known, "") for known in EXECUTOR_WORDS if line["word"] and known.startswith(line["word"]))
+        return list(_complete_described(line["word"], words))
 
-    def _of_the_executor(self, word: str, rest: str | None, *, slug: str) -> Iterator[Completion]:
-        """What a word to the Executor can become, or the steps that it takes."""
-        if rest is not None:
-            yield from _described(rest, self._candidates.steps(slug) if executor_word(word) in TAKE_A_STEP else ())
-        elif word:
-            yield from _described(word, ((known, "") for known in EXECUTOR_WORDS if known.startswith(word)))
-
-    def _arguments(self, name: str, rest: str) -> Iterator[Completion]:
-        """What can stand in the place of the last word of ``rest``, which begins with what follows the command."""
-        command = next((command for command in COMMANDS if command.name == name), None)
-        if command is None:
-            return
-        *before, last = rest.split(" ")
-        yield from islice(_described(last, self._fitting(command, before)), MOST_OFFERED)
-
-    def _fitting(self, command: Command, before: list[str]) -> Iterable[Described]:
-        """What the word after those ``before`` can be, behind the name of ``command``."""
+    def _list_arguments(self, command: SlashCommand, before: list[str]) -> Iterable[Described]:
+        """Return the arguments of ``command`` that can follow the words ``before``."""
         match command.argument, before:
             case "[SLUG]", []:
                 return self._candidates.slugs()
@@ -261,30 +303,25 @@ class PromptCompleter(Completer):
             case "[WORD ...]", ["rollback"]:
                 return self._candidates.handoffs()
             case "TEST...", _:
-                return ((path, "") for path in self._files() if _TEST.search(path))
+                return ((path, "") for path in self._files() if _TEST_PATH.search(path))
             case _:
                 return []
 
 
-def _wants_files(text: str) -> bool:
-    """Whether the names of files complete ``text``."""
-    return _FILE_WORD.search(text) is not None or _TESTS_FOLLOW.match(text) is not None
+def is_file_prefix(text: str) -> bool:
+    """Return whether ``text`` ends inside the name of a file, or right after it.
 
-
-def completes_file(text: str) -> bool:
-    """Whether ``text`` ends in the middle of a file's name, or right behind it.
-
-    >>> completes_file("look at @src/a"), completes_file("me@host"), completes_file("/status")
+    >>> is_file_prefix("look at @src/a"), is_file_prefix("me@host"), is_file_prefix("/status")
     (True, False, False)
     """
     return _FILE_WORD.search(text.removesuffix('"')) is not None
 
 
-def lacks_argument(text: str) -> bool:
-    """Whether ``text`` is the name of a command that does nothing without an argument.
+def is_missing_argument(text: str) -> bool:
+    """Return whether ``text`` is a command that requires an argument and has none.
 
-    >>> lacks_argument("/new"), lacks_argument("/status"), lacks_argument("/new a"), lacks_argument("/tdd run")
-    (True, False, False, True)
+    >>> is_missing_argument("/new"), is_missing_argument("/status"), is_missing_argument("/new a")
+    (True, False, False)
     """
     if text in _INCOMPLETE:
         return True
@@ -293,76 +330,58 @@ def lacks_argument(text: str) -> bool:
     return command is not None and command.argument[:1] not in ("", "[")
 
 
-def quoted(path: str) -> str:
-    r"""``path`` as it stands in a line: as it is, or in quotes if it holds blanks or what nobody can see.
+def quote_path(path: str) -> str:
+    r"""Return a path as it is typed after ``@``, in quotes if it has blanks or invisible characters.
 
-    >>> quoted("src/a.py"), quoted("my notes.md"), quoted("a\tb")
+    >>> quote_path("src/a.py"), quote_path("my notes.md"), quote_path("a\tb")
     ('@src/a.py', '@"my notes.md"', '@"a\\tb"')
     """
     if path.isprintable() and not set(path) & set(' "\\'):
         return f"@{path}"
-    shown = (_escaped(character) for character in path)
-    return f'@"{"".join(shown)}"'
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'@"{"".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in escaped)}"'
 
 
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-
-
-def _commands(begun: str) -> Iterator[Completion]:
-    """Commands whose names fit ``begun``, with what they do; a single letter is the first one."""
-    fit = [command for command in COMMANDS if len(begun) > 1 or command.name.startswith(begun)]
-    for command in _best(begun, fit, name=lambda command: command.name):
+def _complete_command(prefix: str) -> Iterator[Completion]:
+    # One letter matches only the beginning of a name; otherwise the menu would show nearly every command.
+    fit = [command for command in COMMANDS if len(prefix) > 1 or command.name.startswith(prefix)]
+    for command in _rank(prefix, fit, name=lambda command: command.name):
         shown = f"/{command.name} {command.argument}".rstrip()
         yield Completion(
-            command.name, start_position=-len(begun), display=clean(shown), display_meta=clean(command.help)
+            command.name, start_position=-len(prefix), display=clean(shown), display_meta=clean(command.help)
         )
 
 
-def _described(begun: str, found: Iterable[Described]) -> Iterator[Completion]:
-    """Candidates that fit ``begun``, with what they are; such as could not be typed are left out."""
-    typed = [one for one in found if one[0].isprintable() and " " not in one[0]]
-    for text, told in _best(begun, typed, name=lambda one: one[0]):
-        yield Completion(text, start_position=-len(begun), display_meta=clean(" ".join(told.split())))
+def _complete_described(prefix: str, found: Iterable[Described]) -> Iterator[Completion]:
+    """Yield the matching candidates. Those that the user could not type are left out."""
+    typed = [candidate for candidate in found if candidate[0].isprintable() and " " not in candidate[0]]
+    for text, description in _rank(prefix, typed, name=lambda candidate: candidate[0]):
+        yield Completion(text, start_position=-len(prefix), display_meta=clean(" ".join(description.split())))
 
 
-def _files(word: re.Match[str], paths: Iterable[str]) -> Iterator[Completion]:
-    """Files that fit what follows an ``@``, neither secrets nor what is private to git and this program."""
-    from cdd_agent.untrusted.paths import is_secret, private_part
+def _complete_file(word: re.Match[str], paths: Iterable[str]) -> Iterator[Completion]:
+    from cdd_agent.untrusted.paths import find_private_part, is_secret
 
-    begun = word["quoted"] or word["plain"] or ""
-    offered = 0
-    for path in _best(begun, paths, name=str) if begun else sorted(paths, key=_from_the_top):
-        if is_secret(path) or private_part(path):
-            continue
-        text = quoted(path)
+    prefix = word["quoted"] or word["plain"] or ""
+    ranked = _rank(prefix, paths, name=str) if prefix else sorted(paths, key=lambda path: (path.count("/"), path))
+    public = (path for path in ranked if not (is_secret(path) or find_private_part(path)))
+    for path in islice(public, MOST_OFFERED):
+        text = quote_path(path)
         yield Completion(text, start_position=-len(word[0]), display=clean(text[1:]))
-        offered += 1
-        if offered == MOST_OFFERED:
-            return
 
 
-def _best(wanted: str, found: Iterable[T], *, name: Callable[[T], str]) -> list[T]:
-    """What fits ``wanted``, the nearest first."""
+def _rank(wanted: str, found: Iterable[T], *, name: Callable[[T], str]) -> list[T]:
+    """Return the items whose names contain the letters of ``wanted`` in order, best match first."""
     if not wanted:
         return list(found)
-    letters = re.compile("".join(f"[^{one}]*+{one}" for one in map(re.escape, wanted.lower())))  # never goes back
+    wanted = wanted.lower()
+    # Possessive quantifiers never backtrack, so the search takes linear time.
+    letters = re.compile("".join(f"[^{letter}]*+{letter}" for letter in map(re.escape, wanted)))
     ranked = []
-    for place, one in enumerate(found):
-        shown = name(one).lower()
+    for position, item in enumerate(found):
+        shown = name(item).lower()
         if letters.match(shown):
-            ranked.append((_distance(shown, wanted.lower()), len(shown) if "/" in shown else 0, place, one))
-    return [one for *_, one in sorted(ranked, key=lambda entry: entry[:3])]
-
-
-def _from_the_top(path: str) -> tuple[int, str]:
-    return path.count("/"), path
-
-
-def _distance(shown: str, wanted: str) -> int:
-    """How far ``shown`` is from what is wanted: 0 if its last part begins so, more if it only holds the letters."""
-    last = shown.rpartition("/")[2]
-    fits = (last.startswith(wanted), shown.startswith(wanted), wanted in last, wanted in shown)
-    return next((rank for rank, holds in enumerate(fits) if holds), len(fits))
+            last = shown.rpartition("/")[2]
+            fits = (last.startswith(wanted), shown.startswith(wanted), wanted in last, wanted in shown, True)
+            ranked.append((fits.index(True), len(shown) if "/" in shown else 0, position, item))
+    return [item for *_, item in sorted(ranked, key=lambda entry: entry[:3])]

@@ -1,8 +1,7 @@
-"""Long pastes: each is one character of the line, drawn as a chip, and is sent whole.
+"""Pastes at the prompt: they are recognized by speed, and long ones become chips in the line.
 
-Keys that arrive at once: nobody types so fast, so text among them is a paste, whatever the terminal says.
-
-What is typed before anything is asked: the terminal does not show it, and it answers nothing.
+A terminal without bracketed paste sends a paste as keys, whose first Enter would send the first line. Nobody types that
+fast, so text among keys that arrive together counts as a paste.
 """
 
 import re
@@ -21,100 +20,106 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 from prompt_toolkit.layout.utils import explode_text_fragments
 
 WITHIN_S = 0.01
-"""Keys that follow others within this time belong to the same burst."""
+"""Keys closer together than this belong to one burst."""
 MOST_KEYS = 100_000
-"""Of one burst; what comes after them is the next one."""
+"""The size of the largest burst."""
 LONGEST_TYPED = 32
-"""A longer run of text is a paste, even without a line break in it."""
+"""A longer run of text is a paste, even without a line break."""
+LONG_LINES = 15
+LONG_CHARACTERS = 1_000
+"""A paste with this many lines or characters becomes a chip."""
+_SHORT_LINE = 80
+"""A first line of at most this length is shown beside the chip of an old message."""
 
 _ENTER = KeyPress(Keys.ControlM, "\r")
 _LINE_FEED = KeyPress(Keys.ControlJ, "\n")
 _LINE_ENDS = (Keys.ControlM, Keys.ControlJ)
 
+# Private-use characters: no font draws them and no text contains them. The nth represents the nth chip.
+_FIRST_MARK = 0x100000
+_LAST_MARK = 0x10FFFD
+_MARK = re.compile(f"[{chr(_FIRST_MARK)}-{chr(_LAST_MARK)}]")
+
 
 class BurstInput(Input):
-    """An input that tells pastes from typing where the terminal does not bracket them.
-
-    Without that, the first line of a pasted block would be sent on its own, and the next ones after it.
-    """
+    """Wraps an input and turns bursts of text into pastes."""
 
     def __init__(self, inner: Input) -> None:
-        """``inner`` is what the keys are read from."""
+        """Read the keys from ``inner``."""
         self._inner = inner
         self._has_waited = False
 
     def read_keys(self) -> list[KeyPress]:
-        """The keys that have arrived, pastes among them as one key."""
+        """Return the keys that have arrived, each paste as one key."""
         keys = self._inner.read_keys()
-        while 1 < len(keys) < MOST_KEYS and not self.closed and self._follows(WITHIN_S):
+        while 1 < len(keys) < MOST_KEYS and not self.closed and self._has_more(WITHIN_S):
             keys += self._inner.read_keys()
         if self._has_waited and keys:
             self._has_waited = False
-            keys = as_sent_by_a_line(keys)
-        return as_pastes(keys)
+            keys = restore_enter(keys)
+        return group_pastes(keys)
 
     def attach(self, input_ready_callback: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``input_ready_callback`` when there are keys, as long as the context lasts."""
-        self._has_waited = self._follows(0)
+        """Call ``input_ready_callback`` for new keys inside the context."""
+        self._has_waited = self._has_more(0)
         return self._inner.attach(input_ready_callback)
 
-    def _follows(self, within_s: float) -> bool:
-        """Whether more arrives within that time."""
+    def _has_more(self, within_s: float) -> bool:
         return bool(select.select([self._inner.fileno()], [], [], within_s)[0])
 
     def flush_keys(self) -> list[KeyPress]:
-        """What may have been the beginning of a longer sequence, and was not."""
+        """Return the buffered keys that did not become an escape sequence."""
         return self._inner.flush_keys()
 
     def fileno(self) -> int:
-        """The descriptor that is read."""
+        """Return the file descriptor."""
         return self._inner.fileno()
 
     def typeahead_hash(self) -> str:
-        """What keys read too early are kept under."""
+        """Return the key under which prompt_toolkit stores unread keys."""
         return self._inner.typeahead_hash()
 
     @property
     def closed(self) -> bool:
-        """Whether no more can come."""
+        """Whether the input is closed."""
         return self._inner.closed
 
     def raw_mode(self) -> AbstractContextManager[None]:
-        """The terminal gives each key as it is pressed, as long as the context lasts."""
+        """Read single keys inside the context."""
         return self._inner.raw_mode()
 
     def cooked_mode(self) -> AbstractContextManager[None]:
-        """The terminal gives whole lines, as long as the context lasts."""
+        """Read whole lines inside the context."""
         return self._inner.cooked_mode()
 
     def detach(self) -> AbstractContextManager[None]:
-        """Nothing is read here, as long as the context lasts."""
+        """Read nothing inside the context."""
         return self._inner.detach()
 
     def close(self) -> None:
-        """Let go of what is read."""
+        """Close the input."""
         self._inner.close()
 
 
-def as_sent_by_a_line(keys: list[KeyPress]) -> list[KeyPress]:
-    """``keys`` that waited before the prompt was there: the terminal has made a line feed of an Enter at their end."""
+def restore_enter(keys: list[KeyPress]) -> list[KeyPress]:
+    """Return keys typed before the prompt appeared, with Enter at the end where the terminal sent a line feed."""
     return [*keys[:-1], _ENTER] if keys[-1].key == Keys.ControlJ else keys
 
 
-def as_pastes(keys: list[KeyPress]) -> list[KeyPress]:
-    """``keys`` of one burst, text in them that nobody has typed as one paste, and Alt-Enter as a line feed."""
-    runs = groupby(_with_alt_enter(keys), key=_is_text)
+def group_pastes(keys: list[KeyPress]) -> list[KeyPress]:
+    """Return the keys of a burst with pasted text as one paste and Alt-Enter as a line feed."""
+    runs = groupby(_join_alt_enter(keys), key=_is_text)
     return [key for is_text, run in runs for key in (_as_paste(list(run)) if is_text else run)]
 
 
-def _with_alt_enter(keys: list[KeyPress]) -> Iterator[KeyPress]:
-    """A terminal sends Alt-Enter as Escape and Enter at once; pressed one after the other they come apart."""
-    left = iter(keys)
-    for key in left:
+def _join_alt_enter(keys: list[KeyPress]) -> Iterator[KeyPress]:
+    # A terminal sends Alt-Enter as Escape and Enter in one burst; pressed one by one, they arrive apart.
+    rest = iter(keys)
+    for key in rest:
         if key.key != Keys.Escape:
             yield key
             continue
-        following = next(left, None)
+        following = next(rest, None)
         if following is not None and following.key == Keys.ControlM:
             yield _LINE_FEED
         else:
@@ -126,7 +131,7 @@ def _is_text(key: KeyPress) -> bool:
 
 
 def _as_paste(run: list[KeyPress]) -> list[KeyPress]:
-    """One paste, and a line end behind it as the key that it was; or the run as it is, if it can have been typed."""
+    """Return a run of text as a paste and its final line end, or unchanged if a person can have typed it."""
     text = "".join("\r" if key.key == Keys.ControlM else "\n" if key.key == Keys.ControlJ else key.data for key in run)
     pasted = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
     is_long = len(pasted) > LONGEST_TYPED and "\t" not in pasted
@@ -136,59 +141,46 @@ def _as_paste(run: list[KeyPress]) -> list[KeyPress]:
     return [KeyPress(Keys.BracketedPaste, pasted), *end]
 
 
-LONG_LINES = 15
-LONG_CHARACTERS = 1_000
-"""From either on, a paste is shown as a chip."""
-_SHORT_LINE = 80
-"""Characters of a first line that stays beside the chip of an old message."""
-
-_FIRST_MARK = 0x100000
-_LAST_MARK = 0x10FFFD
-_MARK = re.compile(f"[{chr(_FIRST_MARK)}-{chr(_LAST_MARK)}]")
-"""Characters for private use, which no font and no text has: the nth stands for the nth long paste."""
-
-
 class Pastes:
-    """The long pastes of one sitting.
+    """The long pastes of a session.
 
-    Since a chip is one character, whatever deletes, moves, copies or brings back a character does so with the paste,
-    and what a person types can never be one.
+    In the line, a long paste is one character. Deleting, moving or copying that character therefore acts on the whole
+    paste, and nothing that the user types can be mistaken for one.
     """
 
     def __init__(self) -> None:
-        """There are none yet."""
+        """Start without pastes."""
         self._texts: list[str] = []
         self._labels: list[str] = []
         self._pasted = 0
 
-    def taken(self, text: str) -> str:
-        """What goes into the line for a paste: the text itself, or one character that stands for it."""
+    def shorten(self, text: str) -> str:
+        """Return a pasted text, or one character in its place if it is long."""
         if not (_is_long(text) or _MARK.search(text)):
             return text
         self._pasted += 1
-        return self._chip(text, f"[pasted {_size(text)} #{self._pasted}]")
+        return self._add_chip(text, f"[pasted {_format_size(text)} #{self._pasted}]")
 
-    def folded(self, text: str) -> str:
-        """A message of earlier as it comes back to the line: if it is long, its first line and a chip for the rest."""
+    def fold(self, text: str) -> str:
+        """Return a message from the history; of a long one, the first line and a chip."""
         if not (_is_long(text) or _MARK.search(text)):
             return text
         first, line_feed, rest = text.partition("\n")
         if not line_feed or len(first) > _SHORT_LINE or _MARK.search(first):
-            return self._chip(text, f"[{_size(text)}]")
-        return first + self._chip(f"{line_feed}{rest}", f" [{_size(rest)} more]")
+            return self._add_chip(text, f"[{_format_size(text)}]")
+        return first + self._add_chip(f"{line_feed}{rest}", f" [{_format_size(rest)} more]")
 
-    def whole(self, text: str) -> str:
-        """``text`` with each chip's paste in its place."""
-        return _MARK.sub(lambda found: self._texts[_number(found[0])] if self.label(found[0]) else found[0], text)
+    def expand(self, text: str) -> str:
+        """Return ``text`` with every chip replaced by its paste."""
+        return _MARK.sub(lambda found: self._texts[_index(found[0])] if self.label(found[0]) else found[0], text)
 
     def label(self, character: str) -> str | None:
-        """How a character is drawn if it is a chip."""
-        number = _number(character)
-        return self._labels[number] if 0 <= number < len(self._labels) else None
+        """Return the label of a chip, or None for any other character."""
+        index = _index(character)
+        return self._labels[index] if 0 <= index < len(self._labels) else None
 
-    def _chip(self, text: str, label: str) -> str:
-        """A new chip for ``text``; the text itself once there are no more marks."""
-        if len(self._texts) > _LAST_MARK - _FIRST_MARK:
+    def _add_chip(self, text: str, label: str) -> str:
+        if len(self._texts) > _LAST_MARK - _FIRST_MARK:  # all marks are in use
             return text
         self._texts.append(text)
         self._labels.append(label)
@@ -196,14 +188,14 @@ class Pastes:
 
 
 class ChipProcessor(Processor):
-    """Draws chips in the place of their characters."""
+    """Draws chips as their labels."""
 
     def __init__(self, pastes: Pastes) -> None:
-        """``pastes`` says which characters are chips."""
+        """Draw the chips of ``pastes``."""
         self._pastes = pastes
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """One line as it is drawn, and where each of its characters stands then."""
+        """Return a line as it is drawn, with the positions of its characters."""
         fragments = transformation_input.fragments
         if not _MARK.search(fragment_list_to_text(fragments)):
             return Transformation(fragments)
@@ -223,19 +215,18 @@ class ChipProcessor(Processor):
         )
 
 
-def _number(character: str) -> int:
+def _index(character: str) -> int:
     return ord(character) - _FIRST_MARK if len(character) == 1 else -1
 
 
 def _is_long(text: str) -> bool:
-    return len(text) >= LONG_CHARACTERS or _lines(text) >= LONG_LINES
+    return len(text) >= LONG_CHARACTERS or _count_lines(text) >= LONG_LINES
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.strip("\n").count("\n") + 1
 
 
-def _size(text: str) -> str:
-    """``40 lines``, or ``1,200 characters`` of a single one."""
-    lines = _lines(text)
+def _format_size(text: str) -> str:
+    lines = _count_lines(text)
     return f"{lines} lines" if lines > 1 else f"{len(text):,} characters"

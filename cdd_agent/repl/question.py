@@ -1,4 +1,7 @@
-"""Asking a person at the terminal: may this take effect, may a command run, is a pause waited for, a change saved."""
+"""The questions that cdd asks at the terminal: approve, wait, roll back, choose, save, and run a command.
+
+Without an answer, each raises ``KeyboardInterrupt``. Where Enter alone is an answer, it is the safe one.
+"""
 
 import math
 from collections.abc import Mapping
@@ -8,88 +11,25 @@ from rich.text import Text
 
 from cdd_agent.config.trust import Offer, Subject
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.typed_ahead import forget_typed_ahead
+from cdd_agent.repl.terminal import discard_typed_ahead
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from cdd_agent.untrusted.text import clean
 
 MOST_LINES = 16
-"""Of an offer, on the screen; what is left out is said."""
+"""How many lines of an offer are shown."""
 MOST_ROWS = 24
-"""Of a command, on the screen; how many are left out is said."""
+"""How many rows of a command are shown."""
 _LAST_ROWS = 8
-"""Of those, so many show how it ends."""
-_LEAST_WIDTH = 20
+"""How many of these rows show the end of the command."""
+_MIN_WIDTH = 20
 
-_MEANS: Mapping[Subject, str] = {
-    "settings": "This repository brings settings for cdd, in {source}:",
-    "test command": "This repository says how its tests are run, in {source}:",
-    "interpreter": "The interpreter that would run the tests lies in the project, {source}:",
-    "hooks": "A commit here would run the repository's hooks, with all your rights and in no sandbox, {source}:",
+_HEADINGS: Mapping[Subject, str] = {
+    "settings": "This repository contains settings for cdd, in {source}:",
+    "test command": "This repository names the command that runs its tests, in {source}:",
+    "interpreter": "The interpreter that would run the tests is inside the project, {source}:",
+    "hooks": "A commit here would run the repository's hooks without a sandbox and with all your rights, {source}:",
     "command": "The agent wants to run a command:",
 }
-
-
-def may_take_effect(offer: Offer, changed: bool, *, screen: Screen) -> bool:
-    """Show what would take effect and return the answer, which is no unless it is yes.
-
-    ``changed``: the user has decided about another content before. Raises ``KeyboardInterrupt`` where no answer comes.
-    """
-    screen.gap()
-    show(offer, screen=screen)
-    if changed:
-        screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
-    told = f"Say yes if you made it, or know it. If you say no, {offer.without}. Only a change is asked about again."
-    screen.line(told, style="dim", indent=0)
-    return _says_yes("Let it take effect? [y/N]", screen=screen)
-
-
-def may_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
-    """Whether to make a long pause that the model's service asks for, which is no unless the answer is yes.
-
-    Raises ``KeyboardInterrupt`` where no answer comes.
-    """
-    minutes = math.ceil(wait_s / 60)
-    screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
-    return _says_yes("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
-
-
-def may_go_back(*, screen: Screen) -> bool:
-    """Whether to go the way back that was just shown, which is no unless the answer is yes.
-
-    Raises ``KeyboardInterrupt`` where no answer comes.
-    """
-    return _says_yes("Go there? [y/N]", screen=screen)
-
-
-def one_of(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
-    """The number, from 0, of what a person chooses; asked until it is one. Raises ``KeyboardInterrupt`` for none."""
-    screen.gap()
-    screen.line(question, style="bold", indent=0, hang=2)
-    for number, choice in enumerate(choices, start=1):
-        screen.line(f"{number}. {choice}", indent=2, hang=3)
-    forget_typed_ahead()
-    while True:
-        said = screen.ask(f"Which one? [1-{len(choices)}]").strip()
-        if said.isascii() and said.isdigit() and 0 < int(said) <= len(choices):
-            return int(said) - 1
-
-
-def objection(*, screen: Screen) -> str | None:
-    """What the developer has against saving the change that was just shown, in their words, which may be none at all.
-
-    None: it is to be saved, which Enter says too. Raises ``KeyboardInterrupt`` where no answer comes.
-    """
-    forget_typed_ahead()
-    while True:
-        said, why = _said("Save this? [Y/n, or n and why]", screen=screen)
-        match said:
-            case "" | "y" | "yes":
-                return None
-            case "n" | "no":
-                return why
-        screen.line("Enter saves it; n and your words say what should be different.", indent=0)
-
-
 _CLASSES: Mapping[str, str] = {
     "read": "Reads the project",
     "tests": "Runs tests",
@@ -99,88 +39,129 @@ _CLASSES: Mapping[str, str] = {
 }
 
 
-def may_run(question: CommandQuestion, *, screen: Screen) -> CommandAnswer:
-    """Show a command, the part of it that is asked about, and why; the answer is no unless it is yes or once.
+def ask_approval(offer: Offer, changed: bool, *, screen: Screen) -> bool:
+    """Ask whether an offer may take effect. ``changed`` says that the user decided about other content before."""
+    screen.gap()
+    show_offer(offer, screen=screen)
+    if changed:
+        screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
+    text = f"Answer yes only if you know and trust it. If you say no, {offer.without}. cdd asks again if it changes."
+    screen.line(text, style="dim", indent=0)
+    return _ask_yes_no("Let it take effect? [y/N]", screen=screen)
 
-    What is typed behind a no is its reason. Raises ``KeyboardInterrupt`` where no answer comes.
+
+def show_offer(offer: Offer, *, screen: Screen) -> None:
+    """Show the content of an offer, each line cut to the width."""
+    screen.line(_HEADINGS[offer.subject].format(source=offer.source), style="bold", indent=0, hang=2)
+    width = max(_MIN_WIDTH, screen.console.width - 4)
+    for line in offer.shown[:MOST_LINES]:
+        row = Text(clean(line).expandtabs(4))
+        row.truncate(width, overflow="ellipsis")
+        screen.line(Text.assemble((f"{screen.symbols['bar']} ", "dim"), row), indent=2)
+    if len(offer.shown) > MOST_LINES:
+        screen.line(f"and {len(offer.shown) - MOST_LINES} more lines; read all of {offer.source}", indent=2)
+
+
+def ask_to_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
+    """Ask whether to make the long pause that the model's service demands."""
+    minutes = math.ceil(wait_s / 60)
+    screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
+    return _ask_yes_no("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
+
+
+def ask_to_roll_back(*, screen: Screen) -> bool:
+    """Ask whether to apply the rollback that was just shown."""
+    return _ask_yes_no("Roll back? [y/N]", screen=screen)
+
+
+def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
+    """Ask which of ``choices`` the user wants and return its index."""
+    screen.gap()
+    screen.line(question, style="bold", indent=0, hang=2)
+    for number, choice in enumerate(choices, start=1):
+        screen.line(f"{number}. {choice}", indent=2, hang=3)
+    discard_typed_ahead()
+    while True:
+        answer = screen.ask(f"Which one? [1-{len(choices)}]").strip()
+        if answer.isascii() and answer.isdigit() and 0 < int(answer) <= len(choices):
+            return int(answer) - 1
+
+
+def ask_objection(*, screen: Screen) -> str | None:
+    """Ask whether to save the change that was just shown.
+
+    Returns None for yes, else the user's reason, which may be empty. Enter alone means yes.
     """
+    discard_typed_ahead()
+    while True:
+        word, why = _ask_word("Save this? [Y/n, or n and why]", screen=screen)
+        match word:
+            case "" | "y" | "yes":
+                return None
+            case "n" | "no":
+                return why
+        screen.line("Press Enter to save it, or type n and what to change.", indent=0)
+
+
+def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswer:
+    """Show a command with the reason for the question, and ask whether it may run. A no can carry a reason."""
     screen.gap()
     screen.line("The agent asks to run:", style="bold", indent=0)
-    parts = (
-        question.line[: question.start],
-        question.line[question.start : question.end],
-        question.line[question.end :],
-    )
-    is_part = bool(parts[0].strip() or parts[2].strip())
+    start, end = question.start, question.end
+    is_part = bool(question.line[:start].strip() or question.line[end:].strip())
+    parts = (question.line[:start], question.line[start:end], question.line[end:])
     before, asked, after = (clean(part).expandtabs(4) for part in parts)
     whole = Text.assemble((before, "dim"), (asked, "bold"), (after, "dim")) if is_part else Text(asked)
     _show_rows(whole, screen=screen)
     if is_part:
-        screen.line("This part is asked about:", indent=0)
+        screen.line("This part needs your approval:", indent=0)
         _show_rows(Text(asked, style="bold"), screen=screen)
     why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
     screen.line(f"{why}.", style="dim", indent=0, hang=2)
+    prompt = "Run it? y: always in this project, o: once, n: no, and why [y/o/N]"
     if question.loses:
-        warned = f"This would lose work: {question.loses}. You are asked each time."
-        screen.line(warned, style="bold red", indent=0, hang=2)
-        return _answer("Run it this once? [y/N, or n and why]", keeps=False, screen=screen)
-    return _answer("Run it? y: always in this project, o: once, n: no, and why [y/o/N]", keeps=True, screen=screen)
-
-
-def _show_rows(text: Text, *, screen: Screen) -> None:
-    """A command over as many rows as it needs, folded at the width and not between words; how many more, if many."""
-    width = max(_LEAST_WIDTH, screen.console.width - 4)
-    found: list[Text] = []
-    for line in text.split("\n", allow_blank=True):
-        places, at = [], 0
-        for piece in chop_cells(line.plain, width)[:-1]:
-            at += len(piece)
-            places.append(at)
-        found += line.divide(places)
-    left_out = len(found) - MOST_ROWS
-    for number, row in enumerate(found):
-        if left_out <= 0 or number < MOST_ROWS - _LAST_ROWS or number >= len(found) - _LAST_ROWS:
-            screen.show(Text.assemble((f"  {screen.symbols['bar']} ", "dim"), row), wrap=False)
-        elif number == MOST_ROWS - _LAST_ROWS:
-            screen.line(f"and {left_out} more rows, which are not shown, and then", style="bold yellow", indent=2)
-
-
-def _answer(question: str, *, keeps: bool, screen: Screen) -> CommandAnswer:
-    """What a person says to a command, asked until it is an answer."""
-    forget_typed_ahead()
+        warning = f"This would lose work: {question.loses}. You are asked each time."
+        screen.line(warning, style="bold red", indent=0, hang=2)
+        prompt = "Run it this once? [y/N, or n and why]"
+    discard_typed_ahead()
     while True:
-        said, why = _said(question, screen=screen)
-        match said:
+        word, why = _ask_word(prompt, screen=screen)
+        match word:
             case "y" | "yes":
-                return CommandAnswer(verdict="always" if keeps else "once")
+                return CommandAnswer(verdict="once" if question.loses else "always")
             case "o" | "once":
                 return CommandAnswer(verdict="once")
             case "" | "n" | "no":
                 return CommandAnswer(verdict="no", reason=why)
 
 
-def _said(question: str, *, screen: Screen) -> tuple[str, str]:
-    """The first word of an answer, in small letters, and what stands behind it."""
+def _show_rows(text: Text, *, screen: Screen) -> None:
+    """Show a command in full, or its first and last rows, folded at the width rather than between words."""
+    width = max(_MIN_WIDTH, screen.console.width - 4)
+    rows: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        offsets, at = [], 0
+        for piece in chop_cells(line.plain, width)[:-1]:
+            at += len(piece)
+            offsets.append(at)
+        rows += line.divide(offsets)
+    hidden = len(rows) - MOST_ROWS
+    for number, row in enumerate(rows):
+        if hidden <= 0 or number < MOST_ROWS - _LAST_ROWS or number >= len(rows) - _LAST_ROWS:
+            screen.show(Text.assemble((f"  {screen.symbols['bar']} ", "dim"), row), wrap=False)
+        elif number == MOST_ROWS - _LAST_ROWS:
+            screen.line(f"and {hidden} more rows, which are not shown, and then", style="bold yellow", indent=2)
+
+
+def _ask_word(question: str, *, screen: Screen) -> tuple[str, str]:
+    """Return the first word of the answer in lower case, and the rest."""
     word, _, rest = screen.ask(question).strip().partition(" ")
     return word.lower().rstrip(",:"), rest.strip()
 
 
-def _says_yes(question: str, *, screen: Screen) -> bool:
-    """The answer to ``question``, asked until it is one; Enter alone says no."""
-    forget_typed_ahead()
+def _ask_yes_no(question: str, *, screen: Screen) -> bool:
+    discard_typed_ahead()
     while True:
-        said = screen.ask(question).strip().lower()
-        if said in {"y", "yes", "n", "no", ""}:
-            return said in {"y", "yes"}
-
-
-def show(offer: Offer, *, screen: Screen) -> None:
-    """What an offer is and what it says, each line cut to the width."""
-    screen.line(_MEANS[offer.subject].format(source=offer.source), style="bold", indent=0, hang=2)
-    width = max(_LEAST_WIDTH, screen.console.width - 4)
-    for line in offer.shown[:MOST_LINES]:
-        shown = Text(clean(line).expandtabs(4))
-        shown.truncate(width, overflow="ellipsis")
-        screen.line(Text.assemble((f"{screen.symbols['bar']} ", "dim"), shown), indent=2)
-    if len(offer.shown) > MOST_LINES:
-        screen.line(f"and {len(offer.shown) - MOST_LINES} more lines; read all of {offer.source}", indent=2)
+        answer = screen.ask(question).strip().lower()
+        if answer in {"y", "yes", "n", "no", ""}:
+            return answer in {"y", "yes"}

@@ -1,10 +1,6 @@
-"""Events as lines on a screen, printed as they happen.
+"""Show the work on a screen: events as they happen, plans as trees, and the status of tickets and steps.
 
-Where tickets and steps stand, as plain values: what ``cdd --json status`` prints.
-
-A plan as a tree: each step below the one it comes after, and which criterion is served where.
-
-Where tickets and steps stand.
+``summarize_ticket`` and ``list_steps`` return the same status as plain values, for ``cdd --json status``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,56 +10,41 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from cdd_agent import events
 from cdd_agent.errors import UsageError
-from cdd_agent.events import (
-    AttemptStarted,
-    ClaimChecked,
-    Committed,
-    Compacted,
-    Event,
-    GateJudged,
-    HandoffListed,
-    HandoffsAudited,
-    NoteDamaged,
-    NoteRepaired,
-    NotesRepaired,
-    Notice,
-    PlanDrafted,
-    QuestionAsked,
-    RetryScheduled,
-    RollbackPlanned,
-    RolledBack,
-    RunFinished,
-    RunStanding,
-    RunStarted,
-    SpecProposed,
-    SpecSaved,
-    StepFinished,
-    StepListed,
-    StepReviewed,
-    StepStarted,
-    SuiteFinished,
-    SuiteStarted,
-    TextDelta,
-    ThinkingDelta,
-    TicketListed,
-    ToolCalled,
-    ToolReturned,
-    TurnEnded,
-)
-from cdd_agent.repl.progress import cost
+from cdd_agent.events import Event, StepListed, TicketListed
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work import state_file
-from cdd_agent.work.order import order
-from cdd_agent.work.state import Phase, RunState, Status, StepExecution
+from cdd_agent.work.order import sort_by_dependencies
+from cdd_agent.work.state import Phase, RunState, Status, StepExecution, UsageTotals
+
+WAITING = "waiting for the model"
+SAVING = "saving"
+ASKS_DEVELOPER = "AskDeveloper"
+"""The tool that asks the user. Its question is shown at the end of the turn."""
+COMMAND_WENT_WELL = "exit status 0"
+"""The first line of a successful Bash call, which is not shown."""
+
+_GUIDE_WIDTH = 4
+_MIN_STEP_WIDTH = 36
+"""Least width for the text of a step, however deep in the tree."""
+_MIN_WIDTH_FOR_COMMITS = 76
+_PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
+_STATUS_LOOK = {
+    Status.COMPLETED: ("open", "green"),
+    Status.FAILED: ("closed", "bold red"),
+    Status.SKIPPED: ("note", "yellow"),
+    Status.IN_PROGRESS: ("tool", "bold cyan"),
+    Status.PENDING: ("todo", "dim"),
+}
 
 
-def ticket_listed(ticket: Ticket) -> TicketListed:
-    """How far ``ticket`` is; one whose files are not valid says why."""
+def summarize_ticket(ticket: Ticket) -> TicketListed:
+    """Return the progress of a ticket; ``problem`` says why its files are invalid."""
     try:
         wanted, state = spec.load(ticket.spec_path), state_file.load(ticket.state_path)
     except UsageError as error:
@@ -91,8 +72,8 @@ def ticket_listed(ticket: Ticket) -> TicketListed:
     )
 
 
-def steps_listed(ticket: Ticket) -> Iterator[StepListed]:
-    """The steps of the run of ``ticket``, in the order of the plan; raises ``DocumentError`` for a damaged state."""
+def list_steps(ticket: Ticket) -> Iterator[StepListed]:
+    """Yield the steps of a started ticket in the order of the plan. Raises ``DocumentError`` for an invalid state."""
     state = state_file.load(ticket.state_path)
     for number, step in state.step_executions.items() if state else ():
         yield StepListed(
@@ -109,106 +90,84 @@ def steps_listed(ticket: Ticket) -> Iterator[StepListed]:
         )
 
 
-_GUIDE_WIDTH = 4
-_LEAST_WIDTH = 36
-"""Of the text of a step, however deep it hangs."""
-
-
 def show_plan(
     plan: Plan, *, screen: Screen, criteria: Sequence[str] = (), created: Collection[str] = frozenset()
 ) -> None:
-    """The steps of a plan as a tree, then each criterion with the steps that serve it.
+    """Show the steps of a plan as a tree, then each criterion with the steps that serve it.
 
-    A step hangs below the last of those it depends on. ``criteria``: the ids of the spec's criteria, in their order.
-    ``created``: files that are not there yet.
+    A step hangs below the last of its dependencies. ``criteria`` are the ids of the spec's criteria in their order,
+    ``created`` the files that do not exist yet.
     """
-    deepest = max(1, (screen.console.width - _LEAST_WIDTH) // _GUIDE_WIDTH)
+    deepest = max(1, (screen.console.width - _MIN_STEP_WIDTH) // _GUIDE_WIDTH)
     tree = Tree(Text(clean(plan.title) or "Plan", style="bold"), guide_style="dim")
-    ways: dict[int, list[Tree]] = {}  # step -> the nodes from the top down to it
+    branches: dict[int, list[Tree]] = {}  # step -> the nodes from the root down to it
     new = set(created)
-    for step in _in_order(plan):
-        above = next((number for number in reversed(ways) if number in step.depends_on), None)
-        way = [tree] if above is None else ways[above]
-        if len(way) > deepest:  # no room below: it hangs beside the step it comes after, and says so
-            way, above = way[:deepest], None
+    for step in _sort_steps(plan):
+        above = next((number for number in reversed(branches) if number in step.depends_on), None)
+        branch = [tree] if above is None else branches[above]
+        if len(branch) > deepest:  # too narrow to go deeper: the step is a sibling, and says which step it follows
+            branch, above = branch[:deepest], None
         after = () if step.depends_on == (above,) else step.depends_on
-        node = way[-1].add(_label(step, after=after, new=new))
-        ways.setdefault(step.number, [*way, node])
-        new -= {*step.files, *_by_file(step)}
+        node = branch[-1].add(_draw_step(step, after=after, new=new))
+        branches.setdefault(step.number, [*branch, node])
+        new -= {*step.files, *_group_tests(step)}
     screen.show(tree)
     screen.gap()
-    _show_coverage(plan, screen=screen, criteria=criteria)
+    serving: dict[str, list[str]] = {name: [] for name in criteria}
+    for step in plan.steps:
+        for name in step.criteria:
+            serving.setdefault(name, []).append(str(step.number))
+    for name, numbers in serving.items():
+        text = f"step{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else "no step"
+        screen.line(Text.assemble((f"{clean(name)}: ", "bold"), (text, "" if numbers else "red")), indent=0, hang=2)
 
 
-def _in_order(plan: Plan) -> tuple[Step, ...]:
-    """The steps as they are carried out; as in the file where they cannot be."""
+def _sort_steps(plan: Plan) -> tuple[Step, ...]:
+    """Return the steps in the order of execution; of an invalid plan, the order of the file."""
     by_number: dict[int, Step] = {}
     for step in plan.steps:
         by_number.setdefault(step.number, step)
     try:
-        numbers = order({n: [d for d in step.depends_on if d in by_number] for n, step in by_number.items()})
-    except UsageError:  # they wait for each other
+        numbers = sort_by_dependencies(
+            {n: [d for d in step.depends_on if d in by_number] for n, step in by_number.items()}
+        )
+    except UsageError:  # a cycle
         numbers = tuple(by_number)
-    twice = (step for step in plan.steps if by_number[step.number] is not step)
-    return (*(by_number[number] for number in numbers), *twice)
+    duplicates = (step for step in plan.steps if by_number[step.number] is not step)
+    return (*(by_number[number] for number in numbers), *duplicates)
 
 
-def _label(step: Step, *, after: Sequence[int], new: Collection[str]) -> Group:
-    """What is shown of one step."""
-    waits = f"after {', '.join(str(number) for number in after)}" if after else ""
-    told = ", ".join(part for part in (step.kind, clean(step.size), waits) if part)
+def _draw_step(step: Step, *, after: Sequence[int], new: Collection[str]) -> Group:
+    def mark_new(path: str) -> Text:
+        return Text.assemble(clean(path), (" (new)", "green") if path in new else "")
+
     rows = Table.grid(padding=(0, 1, 0, 0))
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(overflow="fold")
     for path in step.files:
-        rows.add_row("files" if path == step.files[0] else "", _path(path, new))
-    tests = _by_file(step)
-    for path, names in tests.items():
-        listed = Text("\n").join([_path(path, new), *(Text(f"  {clean(name)}") for name in names)])
-        rows.add_row("tests" if path == next(iter(tests)) else "", listed)
+        rows.add_row("files" if path == step.files[0] else "", mark_new(path))
+    for number, (path, names) in enumerate(_group_tests(step).items()):
+        tests = Text("\n").join([mark_new(path), *(Text(f"  {clean(name)}") for name in names)])
+        rows.add_row("" if number else "tests", tests)
     if step.criteria:
         rows.add_row("for", clean(", ".join(step.criteria)))
     title = Text.assemble((f"{step.number}", "bold cyan"), "  ", (clean(step.title), "bold"))
-    return Group(title, Text(told, style="dim"), *([rows] if rows.row_count else []))
+    waits = f"after {', '.join(map(str, after))}" if after else ""
+    facts = ", ".join(part for part in (step.kind, clean(step.size), waits) if part)
+    return Group(title, Text(facts, style="dim"), *([rows] if rows.row_count else []))
 
 
-def _by_file(step: Step) -> dict[str, list[str]]:
-    """Test file -> the tests in it that the step names."""
-    found: dict[str, list[str]] = {}
+def _group_tests(step: Step) -> dict[str, list[str]]:
+    """Return test file -> the tests in it that the step names."""
+    groups: dict[str, list[str]] = {}
     for test in step.tests:
         path, _, name = test.partition("::")
-        found.setdefault(path, []).extend([name] if name else [])
-    return found
+        groups.setdefault(path, []).extend([name] if name else [])
+    return groups
 
 
-def _path(path: str, new: Collection[str]) -> Text:
-    return Text.assemble(clean(path), (" (new)", "green") if path in new else "")
-
-
-def _show_coverage(plan: Plan, *, screen: Screen, criteria: Sequence[str]) -> None:
-    """Each criterion with the steps that serve it."""
-    served: dict[str, list[int]] = {name: [] for name in criteria}
-    for step in plan.steps:
-        for name in step.criteria:
-            served.setdefault(name, []).append(step.number)
-    for name, numbers in served.items():
-        steps = "step" if len(numbers) == 1 else "steps"
-        told = f"{steps} {', '.join(str(number) for number in numbers)}" if numbers else "no step"
-        screen.line(Text.assemble((f"{clean(name)}: ", "bold"), (told, "" if numbers else "red")), indent=0, hang=2)
-
-
-_PHASE_STYLE = {"red": "bold red", "green": "bold green", "refactor": "bold blue"}
-
-WAITING = "waiting for the model"
-SAVING = "saving"
-ASKS_DEVELOPER = "AskDeveloper"
-"""The tool whose question is shown for itself, set off, once the turn is over."""
-COMMAND_WENT_WELL = "exit status 0"
-"""What Bash answers first, and nobody needs to see."""
-
-
-def reason_text(reason: str) -> Text:
-    """One reason of a gate: its code set off from its message."""
+def format_reason(reason: str) -> Text:
+    """Return a gate's reason with its code in red."""
     code, colon, message = clean(reason).partition(": ")
     return Text.assemble((code, "bold red"), colon, message)
 
@@ -217,7 +176,7 @@ class Renderer:
     """Prints events; its ``write`` is an ``Emit``."""
 
     def __init__(self, screen: Screen) -> None:
-        """Nothing is printed yet."""
+        """Print to ``screen``."""
         self._screen = screen
         self._header = ""
         self._steps = 0
@@ -226,211 +185,187 @@ class Renderer:
 
     def write(self, event: Event) -> None:
         """Print one event."""
+        screen = self._screen
         match event:
-            case TextDelta(text=text):
-                self._screen.stream(text)
-            case ThinkingDelta():
-                self._screen.say("the model is thinking")
-            case TurnEnded():
-                self._screen.end_prose()
-            case ToolCalled() | ToolReturned() | SuiteStarted() | SuiteFinished():
-                self._tool(event)
-            case GateJudged():
-                self._verdict(event)
-            case Committed(commit=commit, subject=subject):
-                self._screen.line(f"{self._screen.symbols['commit']} {commit[:8]}  {subject}", style="bold", hang=2)
-            case RolledBack() | Notice() | RetryScheduled() | Compacted():
-                self._remark(event)
-            case QuestionAsked(question=question, options=options):
-                self._question(question, options)
-            case SpecProposed() | SpecSaved() | PlanDrafted():
-                self._document(event)
-            case RunStarted() | RunFinished() | StepStarted() | StepFinished() | AttemptStarted():
-                self._progress(event)
-            case (StepReviewed() | TicketListed() | StepListed() | ClaimChecked() | HandoffsAudited()) | (
-                HandoffListed() | RunStanding() | RollbackPlanned() | NoteDamaged() | NoteRepaired() | NotesRepaired()
-            ):
-                pass  # shown by whoever was asked for it
+            case events.TextDelta(text=text):
+                screen.stream(text)
+            case events.ThinkingDelta():
+                screen.say("the model is thinking")
+            case events.TurnEnded():
+                screen.end_prose()
+            case events.ToolCalled() | events.ToolReturned():
+                self._show_tool(event)
+            case events.SuiteStarted() | events.SuiteFinished():
+                self._show_test_run(event)
+            case events.GateJudged():
+                self._show_verdict(event)
+            case events.Notice(text=text):
+                screen.note(text, indent=None)
+            case events.Committed() | events.RolledBack() | events.RetryScheduled() | events.Compacted():
+                self._show_remark(event)
+            case events.QuestionAsked() | events.SpecProposed() | events.SpecSaved() | events.PlanDrafted():
+                self._show_document(event)
+            case events.RunStarted() | events.RunFinished() | events.AttemptStarted():
+                self._show_run(event)
+            case events.StepStarted() | events.StepFinished():
+                self._show_step(event)
+            case _:
+                pass  # the command that asked for it shows it
 
-    def _tool(self, event: ToolCalled | ToolReturned | SuiteStarted | SuiteFinished) -> None:
-        """One line for a tool or a test run, and below it what came of it, if that is worth a line."""
+    def _show_tool(self, event: events.ToolCalled | events.ToolReturned) -> None:
+        screen = self._screen
         match event:
-            case ToolCalled(name=name, subject=subject):
+            case events.ToolCalled(name=name, subject=subject):
                 self._is_in_tool = True
                 if name == ASKS_DEVELOPER:
                     return
-                self._screen.line(self._cut(f"{self._screen.symbols['tool']} {name} {' '.join(subject.split())}"))
-                self._screen.say(f"{name} {' '.join(subject.split())}")
-            case ToolReturned(ok=ok, summary=summary):
+                call = f"{name} {' '.join(subject.split())}"
+                row = Text(clean(f"{screen.symbols['tool']} {call}").rstrip(), style="dim")
+                width = screen.console.width - screen.indent
+                if row.cell_len > width:
+                    row.truncate(width - 1)
+                    row.append(screen.symbols["cut"])
+                screen.line(row)
+                screen.say(call)
+            case events.ToolReturned(ok=ok, summary=summary):
                 self._is_in_tool = False
                 if not ok or (event.name == "Bash" and summary != COMMAND_WENT_WELL):
-                    style = "dim" if ok else "red"
-                    self._screen.line(summary, style=style, indent=self._screen.indent + 2, hang=2)
-                self._screen.say(WAITING)
-            case SuiteStarted(purpose=purpose, framework=framework):
-                self._screen.say(f"{framework}: {purpose}")
-            case SuiteFinished():
-                self._suite(event)
-                self._screen.say(WAITING)
+                    screen.line(summary, style="dim" if ok else "red", indent=screen.indent + 2, hang=2)
+                screen.say(WAITING)
 
-    def _cut(self, told: str) -> Text:
-        """``told`` as one row."""
-        row = Text(clean(told).rstrip(), style="dim")
-        width = self._screen.console.width - self._screen.indent
-        if row.cell_len > width:
-            row.truncate(width - 1)
-            row.append(self._screen.symbols["cut"])
-        return row
-
-    def _suite(self, event: SuiteFinished) -> None:
-        """The counts of a test run, below the tool that ran it or on a line of its own."""
+    def _show_test_run(self, event: events.SuiteStarted | events.SuiteFinished) -> None:
+        if isinstance(event, events.SuiteStarted):
+            self._screen.say(f"{event.framework}: {event.purpose}")
+            return
         errors = "error" if event.errors == 1 else "errors"
         counts = {"passed": event.passed, "failed": event.failed, errors: event.errors, "skipped": event.skipped}
-        told = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test was collected"
-        told = event.problem or f"{told} in {event.duration_s:.1f} s"
+        text = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test was collected"
+        text = event.problem or f"{text} in {event.duration_s:.1f} s"
         style = "dim" if event.problem is None else "red"
         if self._is_in_tool:
-            self._screen.line(told, style=style, indent=self._screen.indent + 2, hang=2)
+            self._screen.line(text, style=style, indent=self._screen.indent + 2, hang=2)
         else:
-            run = f"{event.framework}, {event.purpose}"
-            self._screen.line(f"{self._screen.symbols['tool']} {run}: {told}", style=style, hang=2)
+            head = f"{self._screen.symbols['tool']} {event.framework}, {event.purpose}"
+            self._screen.line(f"{head}: {text}", style=style, hang=2)
+        self._screen.say(WAITING)
 
-    def _verdict(self, event: GateJudged) -> None:
-        """A gate's answer, set off from everything around it, with its reasons."""
+    def _show_verdict(self, event: events.GateJudged) -> None:
         self._screen.say(SAVING)
         word, color = ("open", "green") if event.open else ("closed", "red")
         badge = f"{self._screen.symbols[word]} {event.phase.upper()} gate {word}"
         self._screen.line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"), hang=2)
         for reason in event.reasons:
-            self._screen.line(reason_text(reason), indent=self._screen.indent + 2, hang=2)
+            self._screen.line(format_reason(reason), indent=self._screen.indent + 2, hang=2)
 
-    def _remark(self, event: RolledBack | Notice | RetryScheduled | Compacted) -> None:
-        """Something to know besides the work itself."""
+    def _show_remark(
+        self, event: events.Committed | events.RolledBack | events.RetryScheduled | events.Compacted
+    ) -> None:
+        screen = self._screen
         match event:
-            case RolledBack(kept=kept, why=why):
-                told = f"Rolled back: {why}. What was there is kept in {kept}"
-                self._screen.line(f"{self._screen.symbols['back']} {told}", style="yellow", hang=2)
-            case Compacted(before_tokens=before, after_characters=after):
-                told = f"The conversation ({before:,} tokens) goes on from a summary of {after:,} characters."
-                self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
-            case Notice(text=text):
-                self._screen.line(f"{self._screen.symbols['note']} {text}", style="yellow", hang=2)
-            case RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
-                void = "; what was said of this answer does not count" if withdrawn else ""
-                told = f"{why}{void}; try {number} of {limit} in {wait:.0f} s"
-                self._screen.line(f"{self._screen.symbols['note']} {told}", style="yellow", hang=2)
-                self._screen.say(f"try {number} of {limit} in", for_s=wait)
+            case events.Committed(commit=commit, subject=subject):
+                screen.line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold", hang=2)
+            case events.RolledBack(kept=ref, why=why):
+                text = f"{screen.symbols['back']} Rolled back: {why}. The work is saved in {ref}"
+                screen.line(text, style="yellow", hang=2)
+            case events.Compacted(before_tokens=before, after_characters=after):
+                text = f"The conversation ({before:,} tokens) was replaced by a summary of {after:,} characters."
+                screen.note(text, indent=None)
+            case events.RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
+                void = "; the partial answer above is discarded" if withdrawn else ""
+                screen.note(f"{why}{void}; try {number} of {limit} in {wait:.0f} s", indent=None)
+                screen.say(f"try {number} of {limit} in", for_s=wait)
 
-    def _question(self, question: str, options: tuple[str, ...]) -> None:
-        """One question with the answers to choose from, set off."""
-        self._screen.gap()
-        self._screen.line(question, style="bold", hang=2)
-        for number, option in enumerate(options, start=1):
-            self._screen.line(Text.assemble((f"{number}", "bold cyan"), f"  {clean(option)}"), indent=2, hang=3)
-
-    def _document(self, event: SpecProposed | SpecSaved | PlanDrafted) -> None:
-        """What is to become, or became, of a spec or a plan."""
+    def _show_document(
+        self, event: events.QuestionAsked | events.SpecProposed | events.SpecSaved | events.PlanDrafted
+    ) -> None:
+        screen = self._screen
         match event:
-            case SpecProposed(diff=diff):
-                self._screen.show_diff(diff)
-            case SpecSaved(changed=changed, missing=missing):
+            case events.QuestionAsked(question=question, options=options):
+                screen.gap()
+                screen.line(question, style="bold", hang=2)
+                for number, option in enumerate(options, start=1):
+                    screen.line(Text.assemble((f"{number}", "bold cyan"), f"  {clean(option)}"), indent=2, hang=3)
+            case events.SpecProposed(diff=diff):
+                screen.show_diff(diff)
+            case events.SpecSaved(changed=changed, missing=missing):
                 keys = ", ".join(key.replace("_", " ") for key in changed) or "no change"
                 still = f"; still missing: {', '.join(missing)}" if missing else ""
-                self._screen.line(
-                    f"{self._screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green", hang=2
-                )
-            case PlanDrafted(number=number, problems=()):
-                self._screen.line(
-                    f"{self._screen.symbols['open']} Draft {number} accepted: plan.md saved", style="green", hang=2
-                )
-            case PlanDrafted(number=number, problems=problems):
-                badge = f"{self._screen.symbols['closed']} Draft {number} refused"
-                self._screen.line(Text(badge, style="bold reverse red"))
+                screen.line(f"{screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green", hang=2)
+            case events.PlanDrafted(number=number, problems=()):
+                text = f"{screen.symbols['open']} Draft {number} accepted: plan.md saved"
+                screen.line(text, style="green", hang=2)
+            case events.PlanDrafted(number=number, problems=problems):
+                screen.line(Text(f"{screen.symbols['closed']} Draft {number} refused", style="bold reverse red"))
                 for problem in problems:
-                    self._screen.line(problem, style="red", indent=self._screen.indent + 2, hang=2)
+                    screen.line(problem, style="red", indent=screen.indent + 2, hang=2)
 
-    def _progress(self, event: RunStarted | RunFinished | StepStarted | StepFinished | AttemptStarted) -> None:
-        """Where the run is."""
+    def _show_run(self, event: events.RunStarted | events.RunFinished | events.AttemptStarted) -> None:
+        screen = self._screen
         match event:
-            case RunStarted(workflow=workflow, model=model, sandbox=sandbox):
-                self._screen.indent, self._unit = 0, "Cycle" if workflow == "tdd" else "Step"
+            case events.RunStarted(workflow=workflow, model=model, sandbox=sandbox):
+                screen.indent, self._unit = 0, "Cycle" if workflow == "tdd" else "Step"
                 header = f"model {model}, sandbox {sandbox}"
                 if header != self._header:
                     self._header = header
-                    self._screen.line(header, style="dim")
-                self._screen.say("getting ready")
-            case RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=duration):
-                self._screen.indent = 0
+                    screen.line(header, style="dim")
+                screen.say("getting ready")
+            case events.RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=duration):
+                screen.indent = 0
                 if status != "in_progress":
-                    self._screen.gap()
+                    screen.gap()
                     style = "bold green" if status == "completed" else "bold red"
-                    self._screen.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=style)
-            case StepStarted(number=number, total=total, title=title):
-                self._screen.indent, self._steps = 0, total
-                self._screen.gap()
-                self._screen.line(f"{self._unit} {number}/{total}  {title}", style="bold", hang=2)
-                self._screen.indent = 2
-            case StepFinished():
-                self._end_step(event)
-            case AttemptStarted(phase=phase, number=number, limit=limit):
-                self._screen.indent = 2
-                self._screen.line(f"{phase.upper()} attempt {number} of {limit}", style=_PHASE_STYLE.get(phase, "bold"))
-                self._screen.indent = 4
-                self._screen.say(WAITING)
+                    screen.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=style)
+            case events.AttemptStarted(phase=phase, number=number, limit=limit):
+                screen.indent = 2
+                screen.line(f"{phase.upper()} attempt {number} of {limit}", style=_PHASE_STYLE.get(phase, "bold"))
+                screen.indent = 4
+                screen.say(WAITING)
 
-    def _end_step(self, event: StepFinished) -> None:
-        """How a step ended, and why if it is not completed."""
-        symbol, style = {
-            "completed": (self._screen.symbols["open"], "bold green"),
-            "failed": (self._screen.symbols["closed"], "bold red"),
-        }.get(event.status, (self._screen.symbols["note"], "yellow"))
-        number = f"{event.number}/{self._steps}" if self._steps else str(event.number)
-        told = f": {event.error}" if event.error else ""
-        self._screen.line(f"{symbol} {self._unit} {number} {event.status}{told}", style=style, indent=0, hang=2)
-        self._screen.indent = 0
-
-
-_STYLE = {
-    Status.COMPLETED: "green",
-    Status.FAILED: "bold red",
-    Status.SKIPPED: "yellow",
-    Status.IN_PROGRESS: "bold cyan",
-    Status.PENDING: "dim",
-}
-_SYMBOL = {
-    Status.COMPLETED: "open",
-    Status.FAILED: "closed",
-    Status.SKIPPED: "note",
-    Status.IN_PROGRESS: "tool",
-    Status.PENDING: "todo",
-}
-
-
-_WIDTH_FOR_COMMITS = 76
+    def _show_step(self, event: events.StepStarted | events.StepFinished) -> None:
+        screen = self._screen
+        screen.indent = 0
+        match event:
+            case events.StepStarted(number=number, total=total, title=title):
+                self._steps = total
+                screen.gap()
+                screen.line(f"{self._unit} {number}/{total}  {title}", style="bold", hang=2)
+                screen.indent = 2
+            case events.StepFinished(status=status):
+                looks = {"completed": ("open", "bold green"), "failed": ("closed", "bold red")}
+                symbol, style = looks.get(status, ("note", "yellow"))
+                place = f"{event.number}/{self._steps}" if self._steps else str(event.number)
+                why = f": {event.error}" if event.error else ""
+                text = f"{screen.symbols[symbol]} {self._unit} {place} {status}{why}"
+                screen.line(text, style=style, hang=2)
 
 
 def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[str], str] = str) -> None:
-    """Every ticket with how far it is; one whose files are not valid is named so and stops nothing.
-
-    ``typed`` says a command of the shell as it is typed where this is read.
-    """
+    """Show all tickets with their progress. ``typed`` turns a shell command into what the reader types here."""
     if not tickets:
-        screen.line(typed("There are no tickets yet. Make one with: cdd new SLUG"), indent=0)
+        screen.line(typed("No tickets yet. Create one: cdd new SLUG"), indent=0)
         return
-    table = _table("ticket", "title", "spec", "plan", "steps done")
-    for ticket in map(ticket_listed, tickets):
+    table = _create_table("ticket", "title", "spec", "plan", "steps done")
+    for ticket in map(summarize_ticket, tickets):
         if ticket.problem:
-            told = typed(f"not valid; cdd status {ticket.ticket} tells more")
-            table.add_row(ticket.ticket, Text(told, style="bold red"))
-        else:
-            table.add_row(*_cells(ticket))
+            problem = typed(f"not valid; details: cdd status {ticket.ticket}")
+            table.add_row(ticket.ticket, Text(problem, style="bold red"))
+            continue
+        missing = len(ticket.missing)
+        steps = f"{ticket.completed} of {ticket.steps}" if ticket.status else ""
+        table.add_row(
+            ticket.ticket,
+            clean(ticket.title),
+            Text(f"{missing} missing", style="yellow") if missing else Text("complete", style="green"),
+            Text("yes", style="green") if ticket.has_plan else Text("no", style="dim"),
+            f"{steps}, one failed" if ticket.failed else steps,
+        )
     screen.show(table)
 
 
 def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] = str) -> None:
-    """One ticket: what its spec lacks, or its steps, and what to type next; raises ``DocumentError``.
+    """Show the progress of a ticket and the next command. Raises ``DocumentError`` for invalid files.
 
-    ``typed`` is that of ``show_tickets``.
+    ``typed`` turns a shell command into what the reader types here.
     """
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
@@ -439,79 +374,74 @@ def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] =
     if missing:
         screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)
         screen.line(typed(f"next   cdd spec {ticket.slug}"), indent=2)
-    elif state is not None:
+        return
+    if state is not None:
         show_steps(state, screen=screen)
-    elif ticket.plan_path.exists():
+        return
+    screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
+    if ticket.plan_path.exists():
         plan = plan_markdown.load(ticket.plan_path)
-        screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
-        screen.line(f"plan   {len(plan.steps)} steps, none of them run", indent=2)
+        screen.line(f"plan   {len(plan.steps)} steps, not started", indent=2)
         show_plan(plan, screen=screen, criteria=wanted.criterion_ids)
         screen.line(typed(f"next   cdd exec {ticket.slug}"), indent=2)
     else:
-        screen.line(f"spec   complete, {len(wanted.acceptance_criteria)} criteria", indent=2)
-        screen.line("plan   not made", indent=2)
+        screen.line("plan   none yet", indent=2)
         screen.line(typed(f"next   cdd plan {ticket.slug}"), indent=2)
 
 
 def show_steps(state: RunState, *, screen: Screen) -> None:
-    """The steps of a run with phases, gates and commits, why one failed or was skipped, and what it all took."""
+    """Show the steps of a run with their phases, gates, commits and errors, and what the run used."""
     phases = dict.fromkeys(attempt.phase for step in state.step_executions.values() for attempt in step.attempts)
-    table = _table("step", "title", "status", *phases)
+    table = _create_table("step", "title", "status", *phases)
     for number, step in state.step_executions.items():
-        status = f"{screen.symbols[_SYMBOL[step.status]]} {step.status.replace('_', ' ')}"
-        gates = [_gate(step, phase, screen=screen) for phase in phases]
-        table.add_row(str(number), clean(step.title), Text(status, style=_STYLE[step.status], no_wrap=True), *gates)
+        symbol, style = _STATUS_LOOK[step.status]
+        status = Text(f"{screen.symbols[symbol]} {step.status.replace('_', ' ')}", style=style, no_wrap=True)
+        gates = [_draw_gate(step, phase, screen=screen) for phase in phases]
+        table.add_row(str(number), clean(step.title), status, *gates)
     screen.show(table)
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
-            told = f"Step {number} {step.status}: {step.error}"
-            screen.line(told, style=_STYLE[step.status], indent=0, hang=2)
+            text = f"Step {number} {step.status}: {step.error}"
+            screen.line(text, style=_STATUS_LOOK[step.status][1], indent=0, hang=2)
     if state.model is not None:
-        screen.line(_took(state), style="dim", indent=0, hang=2)
+        used = state.usage
+        parts = (
+            state.status.replace("_", " "),
+            f"model {state.model}",
+            f"sandbox {state.sandbox}" if state.sandbox else "",
+            f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
+            format_cost(used),
+        )
+        screen.line("; ".join(part for part in parts if part), style="dim", indent=0, hang=2)
 
 
-def _cells(ticket: TicketListed) -> tuple[str | Text, ...]:
-    """The row of one ticket."""
-    missing = len(ticket.missing)
-    steps = f"{ticket.completed} of {ticket.steps}" if ticket.status else ""
-    return (
-        ticket.ticket,
-        clean(ticket.title),
-        Text(f"{missing} missing", style="yellow") if missing else Text("complete", style="green"),
-        Text("yes", style="green") if ticket.has_plan else Text("no", style="dim"),
-        f"{steps}, one failed" if ticket.failed else steps,
-    )
-
-
-def _gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
-    """How many attempts ``phase`` took, whether its gate opened, and, where there is room, the commit it led to."""
+def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
+    """Return the number of attempts at a phase, the last verdict and, on a wide screen, the commit."""
     attempts = [attempt for attempt in step.attempts if attempt.phase == phase]
     if not attempts:
         return Text()
     verdict = attempts[-1].verdict
-    style = "green" if verdict == "open" else "red"
-    told = Text(f"{len(attempts)}{screen.symbols[verdict]}", style=style, no_wrap=True)
+    text = Text(
+        f"{len(attempts)}{screen.symbols[verdict]}", style="green" if verdict == "open" else "red", no_wrap=True
+    )
+    # Phases can share a commit; only the first of them shows it.
     commits = list(step.commits.values())
     is_own = phase in step.commits and commits.index(step.commits[phase]) == list(step.commits).index(phase)
-    if is_own and screen.console.width >= _WIDTH_FOR_COMMITS:
-        told.append(f" {step.commits[phase][:7]}", style="default")
-    return told
+    if is_own and screen.console.width >= _MIN_WIDTH_FOR_COMMITS:
+        text.append(f" {step.commits[phase][:7]}", style="default")
+    return text
 
 
-def _took(state: RunState) -> str:
-    """Model, sandbox, tokens and cost of a run."""
-    used = state.usage
-    parts = [
-        f"model {state.model}",
-        f"sandbox {state.sandbox}" if state.sandbox else "",
-        f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
-        cost(used),
-    ]
-    return f"{state.status.replace('_', ' ')}; " + "; ".join(part for part in parts if part)
+def format_cost(used: UsageTotals) -> str:
+    """Return the cost as text, such as ``0.42 USD``; empty if nothing was used."""
+    if used.cost_usd is not None:
+        return f"{used.cost_usd:.2f} USD"
+    if not used.tokens:
+        return ""
+    return f"at least {used.known_usd:.2f} USD" if used.known_usd else "cost unknown"
 
 
-def _table(*headings: str) -> Table:
-    """An empty table in the house's form."""
+def _create_table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading, overflow="fold")

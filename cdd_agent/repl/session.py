@@ -1,8 +1,7 @@
-"""The chat prompt: reads a line, hands it to a command or to the agent that listens, and never ends by an error.
+"""The chat prompt: reads lines and passes each to a command or to the active agent. No error ends it.
 
-What nobody expected: a defect of ours leaves its traceback in a file to report, and never on the screen.
-
-Neither the file nor the sentence on the screen holds a key.
+An error of the system, such as a full disk, is shown with a fix. For a defect of cdd, the screen shows one sentence and
+the traceback goes to a file. Neither contains an API key.
 """
 
 import errno
@@ -17,80 +16,85 @@ from pathlib import Path
 
 from cdd_agent import __version__
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode
-from cdd_agent.model.secret import hidden
-from cdd_agent.repl.actions import ACTIONS, speak, stopped
-from cdd_agent.repl.commands import at_prompt, parse
+from cdd_agent.model.secret import redact_keys
+from cdd_agent.repl.actions import ACTIONS, report_stop, send
+from cdd_agent.repl.commands import as_prompt_command, parse_command
 from cdd_agent.repl.render import WAITING
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import Crew, Sitting
-from cdd_agent.repl.status_line import Place, Read
+from cdd_agent.repl.state import Agents, SessionState
+from cdd_agent.repl.terminal import PromptStatus, ReadLine
 from cdd_agent.untrusted.text import clean
 
-_NOWHERE = Path(os.devnull)
-_OTHERWISE = "then the same command again: what was saved before is whole"
-_WAYS_OUT = {
-    errno.ENOSPC: "make room on that disk (df -h shows which is full)",
-    errno.EDQUOT: "remove some files of yours, or ask for a larger quota (quota -s shows it)",
-    errno.EACCES: "look at whose it is with ls -ld, and grant access",
-    errno.EPERM: "look at whose it is with ls -ld, and grant access",
-    errno.EROFS: "that disk can only be read: mount it to be written, or move the project",
+LEAVES_WITHIN_S = 2.0
+"""A second Ctrl-C at the prompt within this time ends the session."""
+
+_NO_REPORT = Path(os.devnull)
+_NOT_A_FILE = "check it with ls -l, and replace it by an ordinary file, or remove it"
+_ACCESS = "check the owner with ls -ld, and grant access"
+_FIXES = {
+    errno.ENOSPC: "free space on that disk (df -h shows how much is left)",
+    errno.EDQUOT: "remove some of your files, or ask for a larger quota (quota -s shows it)",
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: "mount that disk for writing, or move the project",
     errno.EMFILE: "too many files are open: ulimit -n 4096",
-    errno.ENFILE: "the machine has too many files open: end some programs",
-    errno.EIO: "the disk or the terminal reports a fault (dmesg shows it): mend that, or move the project",
-    errno.ELOOP: "look at it with ls -l, and put an ordinary file in its place, or nothing",
-    errno.EISDIR: "look at it with ls -l, and put an ordinary file in its place, or nothing",
-    errno.ENOTDIR: "look at it with ls -l, and put a folder in its place, or nothing",
-    errno.ENXIO: "look at it with ls -l, and put an ordinary file in its place, or nothing",
-    errno.EFBIG: "look at it with ls -l, or raise the limit: ulimit -f unlimited",
-    errno.ENAMETOOLONG: "give it a shorter name",
-    errno.ENOLCK: "locks do not work on that disk: move the project to a local one",
+    errno.ENFILE: "too many files are open on this machine: end some programs",
+    errno.EIO: "the disk or the terminal reports a fault (see dmesg): repair it, or move the project",
+    errno.ELOOP: _NOT_A_FILE,
+    errno.EISDIR: _NOT_A_FILE,
+    errno.ENXIO: _NOT_A_FILE,
+    errno.ENOTDIR: "check it with ls -l, and replace it by a folder, or remove it",
+    errno.EFBIG: "check it with ls -l, or raise the limit: ulimit -f unlimited",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ENOLCK: "that disk does not support locks: move the project to a local one",
     errno.ENOMEM: "end some programs to free memory",
 }
-"""What the system refused -> what to do about it."""
+"""Error number -> what the user can do."""
 
 
-def keep(error: BaseException) -> Path:
-    """Write the traceback of ``error`` to a new file and return where it is: nowhere, if there is no room for it."""
+def save_crash_report(error: BaseException) -> Path:
+    """Write the traceback to a new file and return its path, or the null device if that fails."""
     try:
         handle, name = tempfile.mkstemp(prefix="cdd-crash-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as report:
             report.write(f"cdd {__version__}, Python {platform.python_version()}, {platform.platform()}\n\n")
-            report.write(hidden(clean("".join(traceback.format_exception(error)))))
+            report.write(redact_keys(clean("".join(traceback.format_exception(error)))))
     except OSError:
-        return _NOWHERE
+        return _NO_REPORT
     return Path(name)
 
 
-def explain(error: BaseException, report: Path) -> tuple[str, str]:
-    """What happened and what to do about it, in two sentences."""
-    ask = "there was no room to keep what to report" if report == _NOWHERE else f"please report the file {report}"
+def describe_crash(error: BaseException, report: Path) -> tuple[str, str]:
+    """Return the sentence and the hint for a defect of cdd."""
+    request = "the report could not be written" if report == _NO_REPORT else f"please report the file {report}"
     return (
-        hidden(clean(f"cdd met a defect of its own: {type(error).__name__}: {error}")),
-        f"what was saved stays, and the same command goes on from there; {ask}",
+        redact_keys(clean(f"cdd has a bug: {type(error).__name__}: {error}")),
+        f"your work is saved; run the same command again to continue; {request}",
     )
 
 
-def of_the_system(error: BaseException) -> EnvironmentMissing | None:
-    """``error`` as one of the environment, if a disk is full or access is denied, say: that is no defect of ours."""
+def as_environment_error(error: BaseException) -> EnvironmentMissing | None:
+    """Return the error as one of the environment, such as a full disk, or None if it is a defect of cdd."""
     if isinstance(error, shutil.Error):
-        error = _first(error)
-    if not isinstance(error, OSError) or error.errno not in _WAYS_OUT:
+        error = _first_copy_error(error)
+    if not isinstance(error, OSError) or error.errno not in _FIXES:
         return None
-    where = clean(f": {_culprit(error)}") if error.filename else ""
-    return EnvironmentMissing(f"{error.strerror}{where}.", hint=f"{_WAYS_OUT[error.errno]}, {_OTHERWISE}")
+    where = clean(f": {_failing_path(error)}") if error.filename else ""
+    hint = f"{_FIXES[error.errno]}, then run the same command again; your work is saved"
+    return EnvironmentMissing(f"{error.strerror}{where}.", hint=hint)
 
 
-def _culprit(error: OSError) -> str:
-    """What the error is about: of a path below something that is no folder, that."""
-    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else _NOWHERE
+def _failing_path(error: OSError) -> str:
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else _NO_REPORT
     if error.errno != errno.ENOTDIR:
         return str(error.filename)
-    found = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
-    return str(error.filename if found.is_dir() else found)
+    # The error names the whole path, but only one part of it is not a folder.
+    existing = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    return str(error.filename if existing.is_dir() else existing)
 
 
-def _first(error: shutil.Error) -> OSError:
-    """The first of the errors that copying a folder has gathered; it keeps only their words."""
+def _first_copy_error(error: shutil.Error) -> OSError:
+    # copytree collects errors as text, without their numbers.
     match error.args:
         case ([(_, target, str() as why), *_],) if found := re.match(r"\[Errno (\d+)\]", why):
             number = int(found[1])
@@ -98,49 +102,43 @@ def _first(error: shutil.Error) -> OSError:
     return error
 
 
-LEAVES_WITHIN_S = 2.0
-"""A second Ctrl-C at the prompt within this time leaves."""
-
-
 class Session:
-    """One sitting at the prompt."""
+    """One session at the prompt."""
 
-    def __init__(self, crew: Crew, *, screen: Screen, read: Read, somebody_types: bool = True) -> None:
-        """Nothing is asked before ``run``; lines that nobody types are a script, and what fails in it counts."""
-        self._sitting = Sitting(crew, screen=screen)
+    def __init__(self, agents: Agents, *, screen: Screen, read: ReadLine, somebody_types: bool = True) -> None:
+        """Prepare a session. Without ``somebody_types`` the lines are a script, whose errors set the exit code."""
+        self._state = SessionState(agents, screen=screen)
         self._screen = screen
         self._read = read
         self._somebody_types = somebody_types
 
     @property
-    def place(self) -> Place:
+    def prompt_status(self) -> PromptStatus:
         """Where the user is now."""
-        return self._sitting.place
+        return self._state.prompt_status
 
     def run(self, *, first: str = "") -> ExitCode:
-        """Handle ``first``, then line after line, until the user leaves.
+        """Handle ``first``, then line after line until the user leaves.
 
-        The exit code is that of ``first`` if it opened no conversation, or of the last line of a script that failed.
+        The exit code is that of ``first`` if it opened no conversation, or that of the last failing line of a script.
         """
         code, last_stop = ExitCode.DONE, -LEAVES_WITHIN_S
         if first:
             code = self.handle(first)
-            if code != ExitCode.DONE and self._sitting.agent is None:
+            if code != ExitCode.DONE and self._state.agent is None:
                 return code
-        while not self._sitting.is_over:
+        while not self._state.is_over:
             if self._somebody_types:
                 self._screen.gap()
                 code = ExitCode.DONE
             try:
-                line = self._read(self.place)
+                line = self._read(self.prompt_status)
             except KeyboardInterrupt:
-                if not self._somebody_types:
-                    return ExitCode.INTERRUPTED
-                if time.monotonic() - last_stop < LEAVES_WITHIN_S:
+                if not self._somebody_types or time.monotonic() - last_stop < LEAVES_WITHIN_S:
                     return ExitCode.INTERRUPTED
                 last_stop = time.monotonic()
-                told = "Ctrl-C again, Ctrl-D or /exit leaves; /help shows what to type."
-                self._screen.line(told, style="dim", indent=0)
+                text = "Press Ctrl-C again or Ctrl-D to leave, or type /exit. /help lists the commands."
+                self._screen.line(text, style="dim", indent=0)
             except EOFError:
                 break
             else:
@@ -148,34 +146,32 @@ class Session:
         return code
 
     def handle(self, line: str) -> ExitCode:
-        """Carry out one line; whatever goes wrong becomes a message, and Ctrl-C ends only this line."""
+        """Carry out one line. Errors become messages, and Ctrl-C ends only this line."""
         words = line.strip()
         try:
             with self._screen.working(WAITING):
                 if words.startswith("/"):
-                    command, argument = parse(words)
-                    ACTIONS[command.name](self._sitting, argument)
+                    command, argument = parse_command(words)
+                    ACTIONS[command.name](self._state, argument)
                 else:
-                    speak(self._sitting, words)
+                    send(self._state, words)
         except CddError as error:
-            return _tell(error, screen=self._screen)
+            return self._report(error)
         except KeyboardInterrupt:
-            self._sitting.is_over = not self._somebody_types
-            stopped(self._sitting, words)
+            self._state.is_over = not self._somebody_types
+            report_stop(self._state, words)
             return ExitCode.INTERRUPTED
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 (a defect in one command must not end the session)
-            outside = of_the_system(error)
+            outside = as_environment_error(error)
             if outside is not None:
-                return _tell(outside, screen=self._screen)
-            happened, hint = explain(error, keep(error))
+                return self._report(outside)
+            happened, hint = describe_crash(error, save_crash_report(error))
             self._screen.error(happened, hint=hint)
             return ExitCode.INTERNAL
         return ExitCode.DONE
 
-
-def _tell(error: CddError, *, screen: Screen) -> ExitCode:
-    """Say what went wrong; its exit code."""
-    screen.error(error.happened, hint=at_prompt(error.hint))
-    return error.exit_code
+    def _report(self, error: CddError) -> ExitCode:
+        self._screen.error(error.happened, hint=as_prompt_command(error.hint))
+        return error.exit_code

@@ -1,9 +1,7 @@
-"""The state of one sitting at the prompt: who listens, on which ticket, and who listened before.
-
-Whom the prompt gets its agents from.
-"""
+"""The state of a session at the prompt: the agents, the ticket, and the progress of the work."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -11,13 +9,26 @@ from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.doctor import Check
 from cdd_agent.errors import UsageError
+from cdd_agent.events import (
+    AnswerLost,
+    AttemptStarted,
+    Compacted,
+    Event,
+    GateJudged,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    TurnEnded,
+)
+from cdd_agent.model import prices
 from cdd_agent.repl import executor_view
-from cdd_agent.repl.progress import Standing
+from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, all_tickets, find
-from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.work.state import UsageTotals
+from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
@@ -28,29 +39,90 @@ from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 
 Agent: TypeAlias = Socrates | Planner | Executor | Review
 
+AGENT_COMMANDS = {"socrates": "spec", "planner": "plan", "executor": "exec", "review": "review"}
+"""Agent -> the command that opens it."""
 
-class Workshop(Protocol):
-    """Whoever does work at a word that nobody has to listen for."""
+
+class ProgressTracker:
+    """Follows the events of a session for the prompt and the toolbar. Its ``write`` is an ``Emit``."""
+
+    def __init__(self, *, model: str = "") -> None:
+        """Show ``model`` until an event names another one."""
+        self.model = model
+        self.phase = ""
+        self.gate = ""
+        self.tokens = 0
+        """Tokens of the last request and its answer."""
+        self.used = UsageTotals()
+        """What all agents of the session have used."""
+
+    def write(self, event: Event) -> None:
+        """Update the progress after an event."""
+        match event:
+            case TurnEnded() | AnswerLost():
+                used = UsageTotals(
+                    input_tokens=event.input_tokens,
+                    output_tokens=event.output_tokens,
+                    cache_read_tokens=event.cache_read_tokens,
+                    cache_write_tokens=event.cache_write_tokens,
+                    calls=1,
+                    cost_usd=event.cost_usd,
+                    known_usd=event.cost_usd or 0.0,
+                )
+                self.used += used
+                self.tokens = used.tokens
+                self.model = event.model or self.model
+            case Compacted():
+                self.tokens = 0
+            case RunStarted(model=model):
+                self.model = model
+            case StepStarted() | StepFinished(status="completed" | "skipped"):
+                self.phase = self.gate = ""  # the toolbar shows the next step now
+            case AttemptStarted(phase=phase):
+                self.phase, self.gate, self.tokens = phase, "", 0
+            case GateJudged(phase=phase, open=is_open):
+                self.phase, self.gate = phase, "open" if is_open else "closed"
+            case _:
+                pass
+
+    def fill(self, status: PromptStatus, *, tokens: int | None = None) -> PromptStatus:
+        """Return ``status`` with phase, model, context and cost. ``tokens`` overrides those of the last request."""
+        is_in_exec = status.agent == "exec"
+        return replace(
+            status,
+            phase=self.phase if is_in_exec else "",
+            gate=self.gate if is_in_exec else "",
+            model=self.model,
+            context_percent=compute_context_percent(self.model, tokens=self.tokens if tokens is None else tokens),
+            cost=format_cost(self.used),
+        )
+
+
+def compute_context_percent(model: str, *, tokens: int) -> int | None:
+    """Return how much of the model's context ``tokens`` fill, or None if that is nothing or unknown."""
+    size = prices.find_context_window(model)
+    return min(100, tokens * 100 // size) if size and tokens else None
+
+
+class Workflows(Protocol):
+    """Creates the workflows that run without a conversation."""
 
     def green(self, wanted: Wanted) -> Green:
-        """GREEN on its own, for tests that fail."""
+        """Return a run of GREEN for failing tests."""
         ...
 
     def orchestrator(self, feature: Feature) -> Orchestrator:
-        """The orchestrator on a feature."""
+        """Return the orchestrator of a feature."""
         ...
 
 
-class Crew(Protocol):
-    """Whoever makes the agents; events go to the screen and to the ticket's journal."""
+class Agents(Protocol):
+    """Creates the agents of a project and sends their events to the screen and the ticket's journal."""
 
-    workshop: Workshop
-    """What has no conversation."""
-
-    standing: Standing
-    """What the events have told so far."""
+    workflows: Workflows
+    progress: ProgressTracker
     transcript: Transcript
-    """Keeps what is said in this sitting."""
+    """Records the conversations of this session."""
 
     @property
     def root(self) -> Path:
@@ -58,173 +130,164 @@ class Crew(Protocol):
         ...
 
     def socrates(self, ticket: Ticket) -> Socrates:
-        """Socrates on a ticket."""
+        """Return Socrates on a ticket."""
         ...
 
     def planner(self, ticket: Ticket) -> Planner:
-        """The Planner on a ticket."""
+        """Return the Planner on a ticket."""
         ...
 
     def executor(self, ticket: Ticket) -> Executor:
-        """The Executor on a ticket."""
+        """Return the Executor on a ticket."""
         ...
 
     def review(self, ticket: Ticket) -> Review:
-        """The completed steps of a ticket, to be looked at."""
+        """Return a review of the completed steps of a ticket."""
         ...
 
     @property
     def model_name(self) -> str:
-        """Who answers."""
+        """The model that answers."""
         ...
 
     def use_model(self, name: str) -> None:
-        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
+        """Use another model for all agents created later. Raises ``UsageError`` while a recording is played."""
         ...
 
-    def desk(self, ticket: Ticket, *, command: str) -> Desk:
-        """Gives conversations to Socrates (``spec``) and the Planner (``plan``)."""
+    def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
+        """Return what gives conversations to Socrates (``spec``) or the Planner (``plan``)."""
         ...
 
     def follow(self, ticket: Ticket) -> None:
-        """Write the events from now on to the journal of ``ticket``."""
+        """Write the following events to the journal of ``ticket``."""
         ...
 
     def auditor(self) -> Auditor:
-        """Whoever audits handoff notes."""
+        """Return the auditor of handoff notes."""
         ...
 
-    def checks(self) -> Iterable[Check]:
-        """What the doctor finds, looked at while it is asked for."""
+    def run_checks(self) -> Iterable[Check]:
+        """Run the checks of the doctor one by one."""
         ...
 
 
-NAMES = {"socrates": "spec", "planner": "plan", "executor": "exec", "review": "review"}
-"""Agent -> the command that opens it."""
+class SessionState:
+    """The state that the commands at the prompt read and change."""
 
-
-class Sitting:
-    """What the commands at the prompt work on and change."""
-
-    def __init__(self, crew: Crew, *, screen: Screen) -> None:
-        """Nobody listens yet."""
-        self.crew = crew
+    def __init__(self, agents: Agents, *, screen: Screen) -> None:
+        """Start without an active agent."""
+        self.agents = agents
         self.screen = screen
         self.slug = ""
-        """The ticket in work, if any."""
+        """The current ticket, if any."""
         self.is_over = False
-        self._agent: Agent | None = None
+        self.agent: Agent | None = None
+        """The agent that gets plain words."""
         self._alive: dict[tuple[str, str], Socrates | Planner] = {}
         """Agents with a conversation, by name and ticket."""
-        self._before: list[tuple[str, str]] = []
-        """Agents that listened before, by name and ticket; the last one last."""
+        self._previous: list[tuple[str, str]] = []
+        """Name and ticket of the agents that were active before, latest last."""
 
     @property
-    def agent(self) -> Agent | None:
-        """Who listens."""
-        return self._agent
-
-    @property
-    def place(self) -> Place:
+    def prompt_status(self) -> PromptStatus:
         """Where the user is now."""
-        standing = self.crew.standing
-        match self._agent:
+        progress = self.agents.progress
+        match self.agent:
             case Executor() as executor:
-                step = executor_view.step_in_work(executor)
-                return standing.fill(Place(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
+                step = executor_view.format_current_step(executor)
+                return progress.fill(PromptStatus(agent="exec", ticket=self.slug, step=step, sandbox=executor.sandbox))
             case Planner() | Socrates() as agent:
-                return standing.fill(
-                    Place(agent=NAMES[name_of(agent)], ticket=self.slug), tokens=agent.conversation.tokens
-                )
+                status = PromptStatus(agent=AGENT_COMMANDS[agent_name(agent)], ticket=self.slug)
+                return progress.fill(status, tokens=agent.conversation.tokens)
             case Review() as review:
-                return standing.fill(Place(agent="review", ticket=self.slug, step=review.place), tokens=0)
+                return progress.fill(PromptStatus(agent="review", ticket=self.slug, step=review.position), tokens=0)
             case None:
-                return standing.fill(Place(ticket=self.slug), tokens=0)
+                return progress.fill(PromptStatus(ticket=self.slug), tokens=0)
 
-    def ticket(self, argument: str) -> Ticket:
-        """The ticket that a command names, else the one in work, else the only one there is."""
-        tickets = all_tickets(self.crew.root)
+    def find_ticket(self, argument: str) -> Ticket:
+        """Return the ticket that a command names, else the current one, else the only one of the project."""
+        tickets = all_tickets(self.agents.root)
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)
-            hint = f"name one of: {known}" if known else "make one first: /new SLUG"
-            raise UsageError("No ticket is in work.", hint=hint)
-        return find(self.crew.root, slug)
+            hint = f"name one of: {known}" if known else "create one: /new SLUG"
+            raise UsageError("No ticket is selected.", hint=hint)
+        return find(self.agents.root, slug)
 
-    def alive(self, name: str, *, slug: str) -> Socrates | Planner | None:
-        """The agent of this name that has a conversation about this ticket, if any."""
+    def find_agent(self, name: str, *, slug: str) -> Socrates | Planner | None:
+        """Return the agent of this name that already talks about this ticket, if any."""
         return self._alive.get((name, slug))
 
-    def keep(self, agent: Socrates | Planner) -> None:
-        """Have ``agent`` go on in its conversation when it is opened the next time."""
-        self._alive[name_of(agent), agent.ticket.slug] = agent
+    def remember(self, agent: Socrates | Planner) -> None:
+        """Continue this agent's conversation when it is opened again."""
+        self._alive[agent_name(agent), agent.ticket.slug] = agent
 
-    def listen(self, agent: Agent, *, goes_back: bool = False) -> None:
-        """Let ``agent`` listen, and remember who did before, unless it is gone back to."""
-        here = (name_of(agent), agent.ticket.slug)
-        if self._agent is not None and not goes_back:
-            self._before.append((name_of(self._agent), self._agent.ticket.slug))
-        self._before = [earlier for earlier in self._before if earlier != here]
-        self._agent = agent
+    def switch_to(self, agent: Agent, *, goes_back: bool = False) -> None:
+        """Make ``agent`` the active one. Unless the user ``goes_back``, /back returns to the one before."""
+        here = (agent_name(agent), agent.ticket.slug)
+        if self.agent is not None and not goes_back:
+            self._previous.append((agent_name(self.agent), self.agent.ticket.slug))
+        self._previous = [previous for previous in self._previous if previous != here]
+        self.agent = agent
         self.slug = agent.ticket.slug
         if isinstance(agent, Socrates | Planner):
-            self.keep(agent)
-        self.crew.follow(agent.ticket)
-        self.crew.transcript.turn_to(here[0], ticket=here[1])
+            self.remember(agent)
+        self.agents.follow(agent.ticket)
+        self.agents.transcript.switch_agent(here[0], ticket=here[1])
 
-    def leave(self, *, for_good: bool = False) -> None:
-        """Let nobody listen; who did can be gone back to, unless it is left ``for_good``."""
-        if self._agent is not None and not for_good:
-            here = (name_of(self._agent), self._agent.ticket.slug)
-            self._before = [*(earlier for earlier in self._before if earlier != here), here]
-        self._agent = None
+    def leave_agent(self, *, for_good: bool = False) -> None:
+        """Deactivate the agent. Unless it is left ``for_good``, /back returns to it."""
+        if self.agent is not None and not for_good:
+            here = (agent_name(self.agent), self.agent.ticket.slug)
+            self._previous = [*(previous for previous in self._previous if previous != here), here]
+        self.agent = None
 
-    def take_earlier(self) -> tuple[str, str] | None:
-        """Name and ticket of the agent that listened before, which is forgotten with that; None if there is none."""
-        return self._before.pop() if self._before else None
+    def pop_previous(self) -> tuple[str, str] | None:
+        """Remove and return name and ticket of the agent that was active before, or None."""
+        return self._previous.pop() if self._previous else None
 
-    def work_on(self, ticket: Ticket) -> None:
-        """Take ``ticket`` into work; nobody listens yet."""
-        self.leave()
+    def select_ticket(self, ticket: Ticket) -> None:
+        """Make ``ticket`` the current one, without an active agent."""
+        self.leave_agent()
         self.slug = ticket.slug
 
-    def replace_agents(self) -> None:
-        """Make all agents anew, after what they are made from has changed; conversations go on.
+    def rebuild_agents(self) -> None:
+        """Create all agents again, with their conversations, after the model has changed.
 
-        One that cannot be made any more, as its ticket is gone, is left for good, and that is told.
+        An agent whose ticket no longer exists is dropped, and a note says so.
         """
-        here = self._agent
+        here = self.agent
         for (name, slug), agent in list(self._alive.items()):
             try:
-                new = made(name, agent.ticket, crew=self.crew)
+                new = create_agent(name, agent.ticket, agents=self.agents)
             except UsageError as error:
                 del self._alive[name, slug]
-                self._before = [earlier for earlier in self._before if earlier != (name, slug)]
-                tell_left_out(name, slug, error=error, screen=self.screen)
+                self._previous = [previous for previous in self._previous if previous != (name, slug)]
+                report_dropped(name, slug, error=error, screen=self.screen)
                 continue
-            desk = self.crew.desk(agent.ticket, command=NAMES[name])
-            new.conversation = desk.for_another_model(agent.conversation, name, ticket=slug)
+            dialog = self.agents.dialog(agent.ticket, command=AGENT_COMMANDS[name])
+            new.conversation = dialog.drop_thoughts(agent.conversation, name, ticket=slug)
             self._alive[name, slug] = new
         match here:
             case Executor() as executor:
-                self.leave(for_good=True)
-                self._agent = self.crew.executor(executor.ticket)
+                self.leave_agent(for_good=True)
+                self.agent = self.agents.executor(executor.ticket)
             case Socrates() | Planner() as agent:
-                self._agent = self._alive.get((name_of(agent), agent.ticket.slug))
-                self.crew.follow(agent.ticket)
+                self.agent = self._alive.get((agent_name(agent), agent.ticket.slug))
+                self.agents.follow(agent.ticket)
 
 
-def made(name: str, ticket: Ticket, *, crew: Crew) -> Socrates | Planner:
-    """Socrates or the Planner, by name; raises ``UsageError`` where the ticket does not let it."""
-    return crew.socrates(ticket) if name == "socrates" else crew.planner(ticket)
+def create_agent(name: str, ticket: Ticket, *, agents: Agents) -> Socrates | Planner:
+    """Return Socrates or the Planner. Raises ``UsageError`` if the ticket does not allow it."""
+    return agents.socrates(ticket) if name == "socrates" else agents.planner(ticket)
 
 
-def tell_left_out(name: str, slug: str, *, error: UsageError, screen: Screen) -> None:
-    """Say that a conversation cannot be gone on with, and why."""
-    told = f"The conversation /{NAMES[name]} {slug} is left out: {error.happened}"
-    screen.line(f"{screen.symbols['note']} {told}", style="yellow", indent=0, hang=2)
+def report_dropped(name: str, slug: str, *, error: UsageError, screen: Screen) -> None:
+    """Say that a conversation cannot be continued, and why."""
+    text = f"The conversation /{AGENT_COMMANDS[name]} {slug} cannot be continued: {error.happened}"
+    screen.note(text)
 
 
-def name_of(agent: Agent) -> str:
-    """``socrates``, ``planner``, ``executor`` or ``review``."""
+def agent_name(agent: Agent) -> str:
+    """Return ``socrates``, ``planner``, ``executor`` or ``review``."""
     return {Socrates: "socrates", Planner: "planner", Executor: "executor", Review: "review"}[type(agent)]

@@ -1,246 +1,438 @@
-"""/tdd: a feature test by test, and what lies behind its run.
+"""The commands /tdd, /green and /audit, and what they show: history, status, rollbacks, repairs and audits."""
 
-GREEN on its own: code for tests that fail already.
-
-What an audit found: a table of handoffs and claims for each ticket, and below it what does not hold.
-"""
-
+import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
 
-from cdd_agent.audit.handoffs import CLAIMS, Audited, Claim
+from cdd_agent.audit.handoffs import CLAIMS, AuditedHandoff
 from cdd_agent.clock import SystemClock
-from cdd_agent.errors import UsageError
+from cdd_agent.errors import AlreadyAtWork, UsageError
+from cdd_agent.events import HandoffListed, Notice, RunStanding
 from cdd_agent.git import notes_repair
-from cdd_agent.history.rollback import Site, finish, go, look, look_undo, settle, site_of
-from cdd_agent.repl import dialogs
-from cdd_agent.repl.dialogs import show_artifact
-from cdd_agent.repl.question import may_go_back
+from cdd_agent.git.notes_history import Damage, merge_fetched
+from cdd_agent.git.notes_repair import Repair, RepairResult
+from cdd_agent.history.rollback import RollbackPlan, Rollbacks
+from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
+from cdd_agent.repl.question import ask_to_roll_back
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import Sitting
 from cdd_agent.tdd.recovery import alone
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import clean
-from cdd_agent.workflows.green.request import wanted_below
-from cdd_agent.workflows.orchestration.feature import Feature, to_begin, to_resume
+from cdd_agent.workflows.green.artifact import GreenArtifact
+from cdd_agent.workflows.green.request import resolve_targets
+from cdd_agent.workflows.orchestration.feature import Feature, begin_feature, find_resumable
 
+if TYPE_CHECKING:
+    from cdd_agent.repl.state import SessionState
+
+Typed: TypeAlias = Callable[[str], str]
+"""Turns a shell command into what the reader types here."""
+
+MOST_ROWS = 20
+"""How many rows of the history are shown by default."""
+MOST_FAILING = 5
+"""How many failing tests are named."""
+_MOST_TABLE_ROWS = 200
+_MOST_FILES = 30
 _ALLOW_DIRTY = "--allow-dirty"
+_ANEW = "--anew"
+_SHORT = 10
+_SHORT_IN_AUDIT = 8
+_HEADINGS: Mapping[str, int] = {"cycle": 5, "phase": 8, "result": 6, "retries": 7, "commit": 10}
+"""Headings of the history -> widths of the columns."""
+_STYLES = {"PASS": "green", "FAIL": "cyan", "CLOSED": "bold red"}
+_SIGNS = {"created": "+", "deleted": "-", "modified": "~"}
+_CLAIM_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
+_SCOPES = {
+    "all": "all tests",
+    "target_files": "only the files of the requested tests",
+    "targets": "only the requested tests",
+}
+_OUTCOMES = {
+    "green": "the tests pass",
+    "partial": "some of the tests pass and no other broke; the changes are kept",
+    "failed": "the tests fail; all changes were undone",
+    "blocked": "the model gave up; all changes were undone",
+}
 
 
-def tdd(sitting: Sitting, argument: str) -> None:
-    """Do what the first word says; alone: where the run stands."""
+def run_tdd_command(session: "SessionState", argument: str) -> None:
+    """Run the /tdd subcommand that the first word names; without one, show the status."""
     word, _, rest = argument.partition(" ")
     action = WORDS.get(word or "status")
     if action is None:
         near = get_close_matches(word, WORDS, n=1)
         hint = f"did you mean: /tdd {near[0]}" if near else f"/tdd {' | '.join(WORDS)}"
-        raise UsageError(f"/tdd does not know {word!r:.50}.", hint=hint)
-    action(sitting, rest.strip())
+        raise UsageError(f"Unknown command /tdd {word:.50}.", hint=hint)
+    action(session, rest.strip())
 
 
-def run(sitting: Sitting, argument: str) -> None:
-    """Begin a feature; whoever listens goes on listening."""
-    text, allows_dirty = _without_option(argument)
+def run_feature(session: "SessionState", argument: str) -> None:
+    """Build a new feature. The active agent stays active."""
+    text, allows_dirty = _split_allow_dirty(argument)
     if text.startswith("--"):
         raise UsageError(
-            f"{text.split()[0]!r:.50} is no option of /tdd run.",
-            hint="say what is wanted: /tdd run a calculator that adds and subtracts; besides: --allow-dirty",
+            f"/tdd run has no option {text.split()[0]!r:.50}.",
+            hint="describe the feature: /tdd run a calculator that adds numbers; the only option is --allow-dirty",
         )
-    site = _site(sitting)
-    settle(site)
-    _carry_out(sitting, to_begin(site.root, site.repository, text=text), allows_dirty=allows_dirty)
+    rollbacks = _rollbacks(session)
+    rollbacks.finish_interrupted()
+    _orchestrate(session, begin_feature(rollbacks.root, rollbacks.repository, text=text), allows_dirty=allows_dirty)
 
 
-def tdd_resume(sitting: Sitting, argument: str) -> None:
-    """Go on from the phase after the last one that landed."""
-    rest, allows_dirty = _without_option(argument)
+def resume_feature(session: "SessionState", argument: str) -> None:
+    """Continue the feature with its next phase."""
+    rest, allows_dirty = _split_allow_dirty(argument)
     if rest:
-        raise UsageError(f"{rest!r:.50} means nothing here.", hint="/tdd resume, or /tdd resume --allow-dirty")
-    site = _site(sitting)
-    settle(site)
-    _carry_out(sitting, to_resume(site.root, site.repository), allows_dirty=allows_dirty)
+        raise UsageError(f"Unexpected argument {rest!r:.50}.", hint="/tdd resume, or /tdd resume --allow-dirty")
+    rollbacks = _rollbacks(session)
+    rollbacks.finish_interrupted()
+    _orchestrate(session, find_resumable(rollbacks.root, rollbacks.repository), allows_dirty=allows_dirty)
 
 
-def tdd_status(sitting: Sitting, _argument: str) -> None:
-    """Where the run stands."""
-    stands, damages = dialogs.told_standing(dialogs.settled(_site(sitting)))
-    dialogs.show_standing(stands, screen=sitting.screen, typed=_typed)
-    dialogs.show_damages(damages, screen=sitting.screen, typed=_typed)
+def show_feature_status(session: "SessionState", _argument: str) -> None:
+    """Show the progress of the run."""
+    status, damages = find_run_status(finish_pending_rollback(_rollbacks(session)))
+    show_run_status(status, screen=session.screen, typed=_as_typed)
+    show_damages(damages, screen=session.screen, typed=_as_typed)
 
 
-def history(sitting: Sitting, argument: str) -> None:
-    """The phases of the run, newest first: twenty of them, or as many as are asked for."""
+def show_phases(session: "SessionState", argument: str) -> None:
+    """Show the phases of the run, newest first: 20 of them or as many as the argument says."""
     number = argument.removeprefix("-n").strip()
     if number and not (number.isascii() and number.isdigit() and len(number) < 10):
-        raise UsageError(f"{argument!r:.50} is no number of rows.", hint="/tdd history -n 50; with 0 all are shown")
-    rows, left_out, damages = dialogs.told_history(
-        dialogs.settled(_site(sitting)), most=int(number) if number else dialogs.MOST_ROWS
-    )
-    dialogs.show_history(rows, left_out=left_out, screen=sitting.screen)
-    dialogs.show_damages(damages, screen=sitting.screen, typed=_typed)
+        raise UsageError(f"{argument!r:.50} is not a number of rows.", hint="/tdd history -n 50; -n 0 shows all")
+    rollbacks = finish_pending_rollback(_rollbacks(session))
+    rows, hidden, damages = list_history(rollbacks, most=int(number) if number else MOST_ROWS)
+    show_history(rows, hidden=hidden, screen=session.screen)
+    show_damages(damages, screen=session.screen, typed=_as_typed)
 
 
-def rollback(sitting: Sitting, argument: str) -> None:
-    """Go back to a commit of the run, or undo that, after a look at what it means."""
+def roll_back(session: "SessionState", argument: str) -> None:
+    """Show the effects of a rollback, or of its undo, and apply it if the user agrees."""
     if not argument:
-        raise UsageError("Which commit? None was named.", hint="/tdd history shows them; /tdd rollback COMMIT")
-    site = _site(sitting)
-    with alone(site.repository):
-        finish(site)
-        way = look_undo(site) if argument == "--undo" else look(site, argument)
-        dialogs.show_way(way, screen=sitting.screen)
-        if not may_go_back(screen=sitting.screen):
-            sitting.screen.line("Nothing was changed.", indent=0)
+        raise UsageError("Which commit? None was named.", hint="/tdd history lists them; /tdd rollback COMMIT")
+    rollbacks = _rollbacks(session)
+    with alone(rollbacks.repository):
+        rollbacks.finish()
+        plan = rollbacks.plan_undo() if argument == "--undo" else rollbacks.plan(argument)
+        show_rollback(plan, screen=session.screen)
+        if not ask_to_roll_back(screen=session.screen):
+            session.screen.line("Nothing was changed.", indent=0)
             return
-        go(site, way)
-    dialogs.say_done(way, screen=sitting.screen, typed=_typed)
+        rollbacks.apply(plan)
+    report_rollback(plan, screen=session.screen, typed=_as_typed)
 
 
-def repair_notes(sitting: Sitting, argument: str) -> None:
-    """Say what is wrong with the notes and can be mended; or mend it."""
+def repair_notes(session: "SessionState", argument: str) -> None:
+    """Show the problems of the handoff notes, or repair them."""
     option, _, ref = argument.partition(" ")
     if argument not in ("", "--apply") and (option != "--merge" or not ref):
         raise UsageError(
-            f"{argument!r:.50} means nothing here.",
+            f"Unexpected argument {argument!r:.50}.",
             hint="/tdd repair-notes, /tdd repair-notes --apply, or /tdd repair-notes --merge REF",
         )
-    site = dialogs.settled(_site(sitting))
-    repository = site.repository
+    rollbacks = finish_pending_rollback(_rollbacks(session))
+    repository = rollbacks.repository
     if ref:
-        dialogs.take_in(ref.strip(), site=site)
-    if option == "--apply":
-        applied = notes_repair.apply(repository, now=SystemClock().now())
-        dialogs.show_repairs(applied.repairs, applied=applied, screen=sitting.screen, typed=_typed)
-    else:
-        dialogs.show_repairs(notes_repair.plan(repository), applied=None, screen=sitting.screen, typed=_typed)
+        merge_notes(ref.strip(), rollbacks=rollbacks)
+    result = notes_repair.apply_repairs(repository, now=SystemClock().now()) if option == "--apply" else None
+    repairs = notes_repair.plan_repairs(repository) if result is None else result.repairs
+    show_repairs(repairs, applied=result, screen=session.screen, typed=_as_typed)
 
 
-WORDS: Mapping[str, Callable[[Sitting, str], None]] = {
-    "run": run,
-    "resume": tdd_resume,
-    "status": tdd_status,
-    "history": history,
-    "rollback": rollback,
+WORDS: "Mapping[str, Callable[[SessionState, str], None]]" = {
+    "run": run_feature,
+    "resume": resume_feature,
+    "status": show_feature_status,
+    "history": show_phases,
+    "rollback": roll_back,
     "repair-notes": repair_notes,
 }
-"""Those of ``TDD_WORDS``, and what they do."""
+"""The words in ``TDD_WORDS`` -> their functions."""
 
 
-def _carry_out(sitting: Sitting, feature: Feature, *, allows_dirty: bool) -> None:
-    """Run the cycles that are left, the events going to the run's journal too."""
-    sitting.crew.follow(Ticket(slug=feature.slug, folder=feature.folder))
-    orchestrator = sitting.crew.workshop.orchestrator(feature)
+def _orchestrate(session: "SessionState", feature: Feature, *, allows_dirty: bool) -> None:
+    session.agents.follow(Ticket(slug=feature.slug, folder=feature.folder))
+    orchestrator = session.agents.workflows.orchestrator(feature)
     orchestrator.allows_dirty = orchestrator.allows_dirty or allows_dirty
     orchestrator.run()
 
 
-def _without_option(argument: str) -> tuple[str, bool]:
-    """What is said besides ``--allow-dirty``, and whether that is said; only at the beginning or the end."""
+def _split_allow_dirty(argument: str) -> tuple[str, bool]:
+    """Return the text without ``--allow-dirty`` at its beginning or end, and whether the option is there."""
     words = argument.split()
     if _ALLOW_DIRTY not in words[:1] + words[-1:]:
         return argument, False
     return argument.removeprefix(_ALLOW_DIRTY).removesuffix(_ALLOW_DIRTY).strip(), True
 
 
-def _typed(command: str) -> str:
-    """``/tdd resume`` for ``cdd tdd resume``."""
+def _as_typed(command: str) -> str:
     return command.replace("cdd tdd ", "/tdd ")
 
 
-def _site(sitting: Sitting) -> Site:
-    return site_of(sitting.crew.root, emit=Renderer(sitting.screen).write)
+def _rollbacks(session: "SessionState") -> Rollbacks:
+    return Rollbacks.of_project(session.agents.root, emit=Renderer(session.screen).write)
 
 
-_ANEW = "--anew"
-
-
-def green(sitting: Sitting, argument: str) -> None:
-    """Make the tests that are named pass, or go on with that; whoever listens goes on listening."""
+def run_green(session: "SessionState", argument: str) -> None:
+    """Write the code for the named tests, or continue. The active agent stays active."""
     try:
         words = shlex.split(argument)
     except ValueError as error:
-        raise UsageError(
-            f"The tests cannot be read: {error}.", hint="quote what has spaces: /green 'tests/a b.py'"
-        ) from error
-    named = [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)]
-    wanted = wanted_below(sitting.crew.root, named)
-    sitting.crew.follow(wanted.run_of(wanted.project or sitting.crew.root))
-    run = sitting.crew.workshop.green(wanted)
+        hint = "quote names with spaces: /green 'tests/a b.py'"
+        raise UsageError(f"Cannot parse the names of the tests: {error}.", hint=hint) from error
+    wanted = resolve_targets(session.agents.root, [word for word in words if word not in (_ANEW, _ALLOW_DIRTY)])
+    session.agents.follow(wanted.find_run(wanted.project or session.agents.root))
+    run = session.agents.workflows.green(wanted)
     run.allows_dirty = run.allows_dirty or _ALLOW_DIRTY in words
     artifact = run.run(anew=_ANEW in words)
-    show_artifact(artifact, screen=sitting.screen)
-    artifact.require_green(wanted.ways.go_on)
+    show_artifact(artifact, screen=session.screen)
+    artifact.require_green(wanted.commands.resume)
 
 
-_LOOK = {True: ("open", "green"), False: ("closed", "bold red"), None: ("note", "yellow")}
-_SHORT = 8
+def run_audit(session: "SessionState", argument: str) -> None:
+    """Check the handoff notes of a range against the history and against new test runs."""
+    session.screen.say("reading notes")
+    show_audit(session.agents.auditor().run(argument or "HEAD"), screen=session.screen)
 
 
-def audit(sitting: Sitting, argument: str) -> None:
-    """Hold the handoff notes of a range against history and tests."""
-    sitting.screen.say("reading notes")
-    show_audit(sitting.crew.auditor().run(argument or "HEAD"), screen=sitting.screen)
+def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
+    """Show the outcome of a GREEN run, its files, the last test run, and the failing tests."""
+    results, files = artifact.test_results, artifact.implementation_files
+    screen.gap()
+    symbol, style = ("open", "bold green") if artifact.outcome == "green" else ("closed", "bold red")
+    times = "1 iteration" if artifact.iterations == 1 else f"{artifact.iterations} iterations"
+    text = f"{screen.symbols[symbol]} {_OUTCOMES[artifact.outcome]}, after {times}"
+    screen.line(text, style=style, indent=0, hang=2)
+    counts = {"passed": results.passed, "failed": results.failed, "errors": results.errors, "skipped": results.skipped}
+    counted = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test ran"
+    failing = [detail for detail in results.test_details if detail.status in ("failed", "error")]
+    rows = [
+        ("created", ", ".join(files.created)),
+        ("edited", ", ".join(files.edited)),
+        ("deleted", ", ".join(files.deleted)),
+        ("added", ", ".join(f"{part.type} {part.name}" for part in artifact.components)),
+        ("commit", artifact.commit[:8] if artifact.commit else ""),
+        ("tests", f"{counted} (the last run: {_SCOPES[artifact.scope]})"),
+        *(("", f"{detail.name}: {detail.kind}") for detail in failing[:MOST_FAILING]),
+        ("", f"and {len(failing) - MOST_FAILING} more" if len(failing) > MOST_FAILING else ""),
+    ]
+    screen.fields((word, text) for word, text in rows if text)
 
 
-def show_audit(audited: Sequence[Audited], *, screen: Screen) -> None:
-    """Every handoff with its claims, what does not hold or cannot be told, and what it all comes to."""
+def list_history(rollbacks: Rollbacks, *, most: int) -> tuple[tuple[HandoffListed, ...], int, tuple[Damage, ...]]:
+    """Return the newest handoffs, how many more there are, and the damaged notes. ``most`` 0 returns all."""
+    notes = read_reachable_notes(rollbacks.repository)
+    rows = list_handoffs(notes.entries, most=most or None)
+    return rows, sum(len(entry.handoffs) for entry in notes.entries) - len(rows), notes.damages
+
+
+def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) -> None:
+    """Show the phases of each run, newest first. ``hidden`` is the number of phases that are not in ``rows``."""
+    # A table of thousands of rows takes rich several seconds.
+    draw = _draw_lines if len(rows) > _MOST_TABLE_ROWS else _draw_table
+    for ticket, handoffs in groupby(rows, key=lambda row: row.ticket):
+        screen.line(Text(clean(ticket), style="bold"), indent=0, hang=2)
+        screen.show(draw(tuple(handoffs)), wrap=draw is _draw_table)
+    if hidden:
+        screen.line(f"{hidden} older phases are not shown; -n 0 shows all.", style="dim", indent=0, hang=2)
+
+
+def _draw_table(rows: Sequence[HandoffListed]) -> Table:
+    table = _create_table(*_HEADINGS)
+    table.add_column("test", overflow="fold")
+    if any(row.error for row in rows):
+        table.add_column("error", overflow="fold")
+    for row in rows:
+        table.add_row(*_draw_cells(row))
+    return table
+
+
+def _draw_lines(rows: Sequence[HandoffListed]) -> Text:
+    lines = ["  ".join(f"{heading:<{width}}" for heading, width in _HEADINGS.items()) + "  test"]
+    for row in rows:
+        cells = [each if isinstance(each, str) else each.plain for each in _draw_cells(row)]
+        columns = (f"{cell:<{width}}" for cell, width in zip(cells, _HEADINGS.values(), strict=False))
+        lines.append("  ".join((*columns, *cells[len(_HEADINGS) :])).rstrip())
+    return Text("\n".join(lines))
+
+
+def _draw_cells(row: HandoffListed) -> tuple[str | Text, ...]:
+    origin = " (reconstructed from the commit)" if row.reconstructed else ""
+    return (
+        str(row.cycle),
+        row.phase,
+        Text(row.result, style=_STYLES.get(row.result, "dim")),
+        str(row.retries or ""),
+        row.commit[:_SHORT],
+        clean(row.description) + origin,
+        Text(clean(row.error.partition("\n")[0]), style="red"),
+    )
+
+
+def _create_table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def find_run_status(rollbacks: Rollbacks) -> tuple[RunStanding, tuple[Damage, ...]]:
+    """Return the status of the run and the damaged notes."""
+    return find_status(rollbacks.repository, rollbacks.root, locks=rollbacks.runs.parent / "locks")
+
+
+def show_run_status(status: RunStanding, *, screen: Screen, typed: Typed = str) -> None:
+    """Show the progress of a run and the next command."""
+    last = status.last
+    rows = [("run", status.run)]
+    if last is None:
+        rows += [("cycle", "1, PLAN: no phase is finished yet"), ("error", status.details)]
+    else:
+        total = len(status.completed) + len(status.pending)
+        more = f"; and {len(status.pending) - 3} more" if len(status.pending) > 3 else ""
+        tries = f" after {last.retries + 1} attempts" if last.retries else ""
+        rows += [
+            ("cycle", f"{last.cycle}, {last.phase}: {last.description}"),
+            ("commit", last.commit[:_SHORT]),
+            ("tests", f"{len(status.completed)} of {total} are done" if total else "the list is unknown"),
+            ("open", "; ".join(status.pending[:3]) + more),
+            ("error", f"{last.phase} failed{tries}: {status.details or last.error}" if last.error else ""),
+        ]
+    phase = "PLAN" if last is None else last.following
+    following = f"   (continues with {phase})" if not status.at_work and phase != "COMPLETE" else ""
+    rows += [("at work", status.at_work), ("next", typed(f"{status.next}{following}"))]
+    for name, text in rows:
+        if text:
+            style = "bold red" if name == "error" else ""
+            screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(text), style)), indent=0, hang=9)
+
+
+def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = str) -> None:
+    """Show the damaged notes, which the history lacks, and the command that repairs them."""
+    for damage in damages[:3]:
+        screen.note(str(damage.what))
+    if damages:
+        count = f"{len(damages)} notes have problems. " if len(damages) > 3 else ""
+        screen.line(f"{count}Show the repairs: {typed('cdd tdd repair-notes')}", indent=0, hang=2)
+
+
+def finish_pending_rollback(rollbacks: Rollbacks) -> Rollbacks:
+    """Finish an interrupted rollback, unless another cdd process is at work, and return ``rollbacks``."""
+    with contextlib.suppress(AlreadyAtWork):
+        rollbacks.finish_interrupted()
+    return rollbacks
+
+
+def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
+    """Show the effects of a rollback: commits, files, and the next phase."""
+
+    def show_rest(count: int) -> None:
+        if count > _MOST_FILES:
+            screen.line(f"and {count - _MOST_FILES} more", indent=2)
+
+    record = plan.record
+    screen.line(f"{record.branch}: {record.source[:_SHORT]} -> {record.target[:_SHORT]}", style="bold", indent=0)
+    for heading, style, commits in (
+        ("Removed commits", "red", plan.removed),
+        ("Restored commits", "green", plan.returning),
+    ):
+        if commits:
+            screen.line(f"{heading}, {len(commits)}:", indent=0)
+        for commit, subject in commits[:_MOST_FILES]:
+            screen.line(Text.assemble((commit[:_SHORT], style), f" {clean(subject)}"), indent=2, hang=11)
+        show_rest(len(commits))
+    if plan.changes:
+        screen.line(f"Changed files, {len(plan.changes)}:", indent=0)
+    for change in plan.changes[:_MOST_FILES]:
+        screen.line(f"{_SIGNS[change.kind]} {change.path}", indent=2, hang=2)
+    show_rest(len(plan.changes))
+    if record.uncommitted:
+        screen.line("Uncommitted files of the run, which are saved first:", indent=0, hang=2)
+        for path in record.uncommitted[:_MOST_FILES]:
+            screen.line(path, indent=2, hang=2)
+        show_rest(len(record.uncommitted))
+    if plan.pushed:
+        text = f"Another repository may already have {plan.pushed} of those commits: the next push will need --force."
+        screen.line(text, style="yellow", indent=0, hang=2)
+    if plan.next_phase and plan.next_phase != "COMPLETE":
+        screen.line(f"The run then continues with {plan.next_phase}.", indent=0)
+    text = f"Everything is saved under {record.ref}. Your own changes and files stay."
+    screen.line(text, indent=0, hang=2)
+
+
+def report_rollback(plan: RollbackPlan, *, screen: Screen, typed: Typed = str) -> None:
+    """Show the result of a rollback and the next commands."""
+    screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold", indent=0)
+    if plan.next_phase and plan.next_phase != "COMPLETE":
+        screen.line(f"Continue with {plan.next_phase}: {typed('cdd tdd resume')}", indent=0, hang=2)
+    screen.line(f"Undo the rollback: {typed('cdd tdd rollback --undo')}", indent=0, hang=2)
+
+
+def show_repairs(
+    repairs: Sequence[Repair], *, applied: RepairResult | None, screen: Screen, typed: Typed = str
+) -> None:
+    """Show the problems of the notes and their repairs; if they were ``applied``, also how to undo them."""
+    for each in repairs:
+        symbol, style = ("tool", "") if each.mends else ("note", "yellow")
+        screen.line(f"{screen.symbols[symbol]} {each}", style=style, indent=0, hang=2)
+    if applied is not None and applied.undo is not None:
+        screen.line("The notes are repaired. To undo that:", style="bold", indent=0, hang=2)
+        screen.show(Text(f"  {applied.undo}"), wrap=False)
+    elif applied is not None and repairs:
+        screen.line("The notes are unchanged.", indent=0)
+    elif not repairs:
+        screen.line("The notes have no problems.", indent=0)
+    elif any(each.mends for each in repairs):
+        text = f"Nothing was changed yet. Apply the repairs: {typed('cdd tdd repair-notes --apply')}"
+        screen.line(text, style="bold", indent=0, hang=2)
+
+
+def merge_notes(ref: str, *, rollbacks: Rollbacks) -> None:
+    """Merge the notes fetched into ``ref`` into the local ones and report how many changed."""
+    count = merge_fetched(rollbacks.repository, ref)
+    rollbacks.emit(Notice(text=f"Merged {ref}: the notes of {count} commit{'' if count == 1 else 's'} changed."))
+
+
+def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:
+    """Show a table of handoffs and claims for each ticket, then each claim that does not hold, then the totals."""
     for ticket, handoffs in groupby(audited, key=lambda each: each.ticket):
         screen.gap()
         screen.line(Text(clean(ticket) or "no ticket", style="bold"), indent=0, hang=2)
-        _show_table(tuple(handoffs), screen=screen)
+        table = _create_table("cycle", "phase", "commit", *CLAIMS)
+        for each in handoffs:
+            marks: dict[str, Text] = {}
+            for claim in each.claims:
+                symbol, style = _CLAIM_LOOK[claim.holds]
+                marks.setdefault(claim.name, Text(screen.symbols[symbol], style=style))
+            cells = (marks.get(name, Text()) for name in CLAIMS)
+            table.add_row(str(each.cycle or ""), each.phase, each.commit[:_SHORT_IN_AUDIT], *cells)
+        screen.show(table)
     screen.gap()
     for each in audited:
         for claim in each.claims:
             if not claim.holds:
-                _tell(each, claim, screen=screen)
-    _sum_up(audited, screen=screen)
-
-
-def _show_table(audited: Sequence[Audited], *, screen: Screen) -> None:
-    """The handoffs of one ticket with their claims."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("cycle", "phase", "commit", *CLAIMS):
-        table.add_column(heading, no_wrap=True)
-    for each in audited:
-        marks = (_mark(each, name, screen=screen) for name in CLAIMS)
-        table.add_row(str(each.cycle or ""), each.phase, each.commit[:_SHORT], *marks)
-    screen.show(table)
-
-
-def _mark(audited: Audited, name: str, *, screen: Screen) -> Text:
-    """Whether a claim holds; nothing where it is not made."""
-    claim = next((claim for claim in audited.claims if claim.name == name), None)
-    if claim is None:
-        return Text()
-    symbol, style = _LOOK[claim.holds]
-    return Text(screen.symbols[symbol], style=style)
-
-
-def _tell(audited: Audited, claim: Claim, *, screen: Screen) -> None:
-    """One claim that does not hold, or of which nothing can be told."""
-    symbol, style = _LOOK[claim.holds]
-    of = f"{audited.phase} of {audited.ticket}, cycle {audited.cycle}, " if audited.phase else ""
-    head = Text.assemble((f"{screen.symbols[symbol]} {clean(of)}{audited.commit[:_SHORT]}: {claim.name}: ", style))
-    screen.line(head + clean(claim.told), indent=0, hang=2)
-
-
-def _sum_up(audited: Sequence[Audited], *, screen: Screen) -> None:
-    """How many claims hold."""
+                symbol, style = _CLAIM_LOOK[claim.holds]
+                step = f"{each.phase} of {each.ticket}, cycle {each.cycle}, " if each.phase else ""
+                head = f"{screen.symbols[symbol]} {clean(step)}{each.commit[:_SHORT_IN_AUDIT]}: {claim.name}: "
+                screen.line(Text.assemble((head, style)) + clean(claim.text), indent=0, hang=2)
     claims = [claim for each in audited for claim in each.claims]
     failed, unknown = (sum(claim.holds is holds for claim in claims) for holds in (False, None))
-    told = f"{_count(len(audited), 'handoff')}, {_count(len(claims), 'claim')}: "
+    text = f"{_count(len(audited), 'handoff')}, {_count(len(claims), 'claim')}: "
     if failed:
-        screen.line(told + f"{failed} not true.", style="bold red", indent=0, hang=2)
+        screen.line(f"{text}{failed} false.", style="bold red", indent=0, hang=2)
     elif unknown:
-        screen.line(told + f"{unknown} cannot be told, the rest true.", style="bold yellow", indent=0, hang=2)
+        screen.line(f"{text}{unknown} unknown, the rest true.", style="bold yellow", indent=0, hang=2)
     else:
-        screen.line(told + "all true.", style="bold green", indent=0, hang=2)
+        screen.line(f"{text}all true.", style="bold green", indent=0, hang=2)
 
 
 def _count(number: int, word: str) -> str:

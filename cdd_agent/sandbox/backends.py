@@ -1,19 +1,11 @@
-"""The rung of containers: one container a run, of an image without any file, with this machine's programs inside.
+"""The confining sandboxes: bubblewrap, containers and Landlock.
 
-No image is ever fetched: the empty one is made here, once. It counts only if a server answers and the self-test
-passes, which it cannot where the server is another machine.
+Bubblewrap and containers give a program its own root folder, which contains only what is mounted for the run. The
+container image is empty, created locally once and never pulled, so the machine's own programs are mounted too.
 
-What of the machine any program may read; what does not exist is left out.
-
-What a program finds where only what was mounted for it is there: on the rungs with a root folder of its own.
-
-The bubblewrap rung: namespaces of its own, in which only what the run needs is there at all.
-
-The Landlock rung: the kernel refuses what no rule allows, where no namespace can be had.
-
-A filter of system calls refuses the sockets that Landlock does not see. Neither stops sockets with a file, shared
-memory, nor a change of the mode, owner and times of a file outside; other processes are shown; and no folder can be
-excepted from one that may be written to: what stays as it is inside the project is looked after when a run has ended.
+Landlock works without namespaces: the kernel refuses what no rule allows, and a seccomp filter refuses sockets that
+Landlock does not cover. It does not stop socket files, shared memory, changes of mode, owner and times of outside
+files, or the view of other processes, and it cannot protect a folder inside a writable one; see ``warden.guard``.
 """
 
 import os
@@ -25,42 +17,34 @@ from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.sandbox.port import Access, Command, Limits, Result
-from cdd_agent.sandbox.supervised import Launch, bounds_of, carry_out, environment_for, program
+from cdd_agent.sandbox.supervised import Launch, build_environment, find_program, resolve_limits, run_launch
 from cdd_agent.sandbox.warden import kernel
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-CONFIGURATION = (
-    *(
-        "/etc/alternatives",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf",
-        "/etc/ld.so.conf.d",
-        "/etc/localtime",
-        "/etc/timezone",
-    ),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/protocols"),
-    *("/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/ca-certificates"),
-    *("/etc/pki/ca-trust", "/etc/mime.types", "/etc/magic", "/etc/fonts", "/etc/os-release", "/etc/debian_version"),
-    *("/etc/locale.alias", "/etc/terminfo", "/etc/papersize", "/etc/gai.conf", "/etc/ethertypes", "/etc/rpc"),
+_ETC = (
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "passwd", "group"),
+    *("nsswitch.conf", "hosts", "host.conf", "protocols", "services", "ssl/certs", "ssl/openssl.cnf"),
+    *("pki/tls/certs", "ca-certificates", "pki/ca-trust", "mime.types", "magic", "fonts", "os-release"),
+    *("debian_version", "locale.alias", "terminfo", "papersize", "gai.conf", "ethertypes", "rpc"),
 )
-"""What programs look up in ``/etc`` and may: no passwords, no keys."""
+CONFIGURATION = tuple(f"/etc/{name}" for name in _ETC)
+"""Files that programs may read in ``/etc``: no password hashes, no keys."""
 PROCESSORS = ("/sys/devices/system/cpu",)
-"""Where numerical libraries look for processors."""
-
+"""Where numerical libraries count processors."""
 
 HOME = "/home/sandbox"
-"""Empty, and gone with the run."""
+"""Empty, and removed after the run."""
 _MOST_FOLDERS = 120
-"""So many folders on the way to what is read-only are kept from being moved, those nearest to the top."""
+"""Number of folders above read-only paths that are mounted, nearest to the root first."""
 
 
-def confined(access: Access) -> tuple[str, ...]:
-    """What a program in namespaces of its own has not, in words."""
+def describe_confinement(access: Access) -> tuple[str, ...]:
+    """Return what namespaces deny a program, for display."""
     return ("no files outside the project", *(() if access.network else ("no network",)), "no other processes")
 
 
-def existing(access: Access) -> Access:
-    """What is there to be bound: a link is not, since it could be replaced, only what it leads to."""
+def drop_missing(access: Access) -> Access:
+    """Return ``access`` without paths that do not exist and cannot be mounted."""
     return Access(
         read_write=tuple(path for path in access.read_write if path.exists()),
         read_only=tuple(path for path in access.read_only if path.exists()),
@@ -68,33 +52,35 @@ def existing(access: Access) -> Access:
     )
 
 
-def binds(access: Access) -> list[tuple[Path, bool]]:
-    """Each path that is to be there, and whether it may be written to; the longer ones last, as the last decides.
-
-    With them the writable folders on the way to what is read-only: a folder that is mounted cannot be moved away, nor
-    another be put in its place.
-    """
-    readable = [path for path in access.read_only if not _is_there_anyway(path)]
-    readable += [path.resolve() for path in readable if not _is_there_anyway(path.resolve())]
-    found = dict.fromkeys(access.read_write, True) | dict.fromkeys(readable, False)
-    on_the_way = sorted({folder for path in readable for folder in _on_the_way(path, found) or ()}, key=_depth)
-    found |= dict.fromkeys([folder for folder in on_the_way if not folder.is_symlink()][:_MOST_FOLDERS], True)
-    return sorted(found.items(), key=lambda bind: _depth(bind[0]))
-
-
-def held(access: Access) -> frozenset[Path]:
-    """The read-only paths in writable folders that no program can change, move away or replace."""
-    found = dict.fromkeys(access.read_write, True) | dict.fromkeys(access.read_only, False)
-    there = dict(binds(access))
-    ways = {path: _on_the_way(path, found) for path in access.read_only}
-    return frozenset(path for path, way in ways.items() if way is not None and there.keys() >= set(way))
+def list_binds(access: Access) -> list[tuple[Path, bool]]:
+    """Return the paths to mount, each with whether it is writable; shorter paths first, since later mounts win."""
+    readable = [path for path in access.read_only if not _is_in_usr(path)]
+    # A program could replace a link in a writable folder, so its target is mounted too.
+    readable += [path.resolve() for path in readable if not _is_in_usr(path.resolve())]
+    binds = dict.fromkeys(access.read_write, True) | dict.fromkeys(readable, False)
+    # A mounted folder cannot be moved away or replaced, so mount all folders between a read-only path and the writable
+    # folder around it.
+    between = {folder for path in readable for folder in _list_folders_between(path, binds) or ()}
+    folders = [folder for folder in sorted(between, key=_depth) if not folder.is_symlink()]
+    binds |= dict.fromkeys(folders[:_MOST_FOLDERS], True)
+    return sorted(binds.items(), key=lambda bind: _depth(bind[0]))
 
 
-def _on_the_way(path: Path, found: Mapping[Path, bool]) -> tuple[Path, ...] | None:
-    """The folders between a read-only path and the writable one that it is in; None if it is in none."""
+def find_immovable(access: Access) -> frozenset[Path]:
+    """Return the read-only paths in writable folders that no program can change, move away or replace."""
+    writable = dict.fromkeys(access.read_write, True) | dict.fromkeys(access.read_only, False)
+    mounted = dict(list_binds(access))
+    folders = {path: _list_folders_between(path, writable) for path in access.read_only}
+    return frozenset(
+        path for path, between in folders.items() if between is not None and mounted.keys() >= set(between)
+    )
+
+
+def _list_folders_between(path: Path, writable: Mapping[Path, bool]) -> tuple[Path, ...] | None:
+    """Return the folders between a read-only path and the writable folder around it; None if there is none."""
     for number, folder in enumerate(path.parents):
-        if folder in found:
-            return tuple(path.parents)[:number] if found[folder] else None
+        if folder in writable:
+            return tuple(path.parents)[:number] if writable[folder] else None
     return None
 
 
@@ -102,54 +88,57 @@ def _depth(path: Path) -> int:
     return len(path.parts)
 
 
-def _is_there_anyway(path: Path) -> bool:
-    return path == Path("/usr") or path.is_relative_to("/usr")
+def _is_in_usr(path: Path) -> bool:  # always mounted
+    return path.is_relative_to("/usr")
+
+
+def _build_isolated_environment(command: Command) -> dict[str, str]:
+    environment = build_environment(command) | {"HOME": HOME}
+    environment.pop("TMPDIR", None)  # the user's folder for temporary files is not mounted
+    return environment | dict(command.variables)
 
 
 _ROOT_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Links into ``/usr``, or, on older systems, folders."""
+"""Links into ``/usr``, or folders on older systems."""
 _STORES = ("/nix/store", "/gnu/store", "/run/current-system")
 _NETWORK = ("/etc/resolv.conf", "/run/systemd/resolve")
 _IN_MEMORY = (("/tmp", 4), ("/run", 32), (HOME, 8), ("/dev/shm", 8))
-"""Folders that are only in memory, and which part of the machine's each may take."""
+"""Folders in memory, and the divisor of the machine's memory that limits the size of each."""
 _HELP_TIMEOUT_S = 10
 
 
 class BubblewrapSandbox:
-    """Runs programs by way of one ``bwrap``."""
+    """Runs programs with ``bwrap``."""
 
     level = "bwrap"
 
     def __init__(self, bwrap: Path) -> None:
-        """Asks the program which of the newer options it knows; raises ``OSError`` if it cannot be started."""
+        """Find out which newer options ``bwrap`` knows; raises ``OSError`` if it cannot be started."""
         self.bwrap = bwrap
-        told = subprocess.run(
+        process = subprocess.run(
             [str(bwrap), "--help"], env={}, capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=False
         )
-        knows = told.stdout + told.stderr
-        self._newer = ("--disable-userns",) if "--disable-userns" in knows else ()
-        self._bounds_memory = "--size " in knows
+        usage = process.stdout + process.stderr
+        self._newer = ("--disable-userns",) if "--disable-userns" in usage else ()
+        self._limits_memory = "--size " in usage
 
     def run(self, command: Command) -> Result:
-        """Run the program; what is mounted for it is gone with its last process."""
-        environment = environment_for(command) | {"HOME": HOME}
-        environment.pop("TMPDIR", None)
-        environment |= command.variables
-        access = existing(command.access)
-        argv = (program(command, environment), *command.argv[1:])
+        """Run the program in new namespaces; their mounts disappear with its last process."""
+        environment = _build_isolated_environment(command)
+        access = drop_missing(command.access)
+        argv = (find_program(command, environment), *command.argv[1:])
         launch = Launch(
             level=self.level,
             argv=(*self._options(access), "--chdir", str(command.cwd), "--", *argv),
             environment=environment,
             rules={"paths": None, "network": True},
-            confined=confined(access),
-            is_told_as_by_a_shell=True,
-            bound=held(access),
+            confinement=describe_confinement(access),
+            reports_like_shell=True,
+            immovable=find_immovable(access),
         )
-        return carry_out(command, launch)
+        return run_launch(command, launch)
 
     def _options(self, access: Access) -> Iterator[str]:
-        """``bwrap`` with everything that does not depend on the program."""
         yield str(self.bwrap)
         for name in ("user", "pid", "ipc", "uts"):
             yield f"--unshare-{name}"
@@ -168,57 +157,63 @@ class BubblewrapSandbox:
                 yield from ("--ro-bind", path, path)
         yield from ("--proc", "/proc", "--dev", "/dev")
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        for folder, part in _IN_MEMORY:
-            size = ("--size", str(machine // part)) if self._bounds_memory else ()
+        for folder, divisor in _IN_MEMORY:
+            size = ("--size", str(machine // divisor)) if self._limits_memory else ()
             yield from (*size, "--tmpfs", folder)
-        for bound, is_writable in binds(access):
-            yield from ("--bind" if is_writable else "--ro-bind", str(bound), str(bound))
+        for path_to_bind, is_writable in list_binds(access):
+            yield from ("--bind" if is_writable else "--ro-bind", str(path_to_bind), str(path_to_bind))
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
 
 IMAGE = "cdd-sandbox:empty"
 _TIMEOUT_S = 20.0
 _EMPTY_ARCHIVE = bytes(10_240)
-"""An archive in tar's format without any file."""
-_VARIABLES = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST")
-"""What the client needs to find its server; the program gets none of it."""
+"""A tar archive without files."""
+_CLIENT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "XDG_RUNTIME_DIR",
+    "CONTAINER_HOST",
+)
+"""Passed to the client, which needs them to find its server, and not to the program."""
 
 
 class ContainerSandbox:
-    """Runs programs by way of ``docker`` or ``podman``."""
+    """Runs programs with ``docker`` or ``podman``."""
 
     level = "docker"
 
     def __init__(self, client: Path) -> None:
-        """Asks the server for its version, and makes the empty image if it has none; raises ``EnvironmentMissing``."""
+        """Create the empty image if there is none; raises ``EnvironmentMissing`` without a working server."""
         self.client = client
         self._is_podman = client.name.startswith("podman")
-        version = self._asked("version", "--format", "{{.Server.Version}}")
+        version = self._query("version", "--format", "{{.Server.Version}}")
         if version is None:
-            raise EnvironmentMissing(f"{client} has no server that answers.", hint="start it, or use another level")
-        if self._asked("image", "inspect", IMAGE) is None and self._asked("import", "-", IMAGE) is None:
-            raise EnvironmentMissing(f"{client} cannot make the image {IMAGE}.", hint="use another level")
+            raise EnvironmentMissing(f"The server of {client} does not answer.", hint="start it, or use another level")
+        if self._query("image", "inspect", IMAGE) is None and self._query("import", "-", IMAGE) is None:
+            raise EnvironmentMissing(f"{client} cannot create the image {IMAGE}.", hint="use another level")
 
     def run(self, command: Command) -> Result:
-        """Run the program; its container is removed with its end, and killed when its time is up."""
-        environment = environment_for(command) | {"HOME": HOME}
-        environment.pop("TMPDIR", None)
-        environment |= command.variables
-        access, name = existing(command.access), f"cdd-{secrets.token_hex(8)}"
-        argv = (*self._options(access, name), *_limits(bounds_of(command)), "--workdir", str(command.cwd))
+        """Run the program in a new container, which is killed at the time limit and always removed."""
+        environment = _build_isolated_environment(command)
+        access, name = drop_missing(command.access), f"cdd-{secrets.token_hex(8)}"
+        argv = (*self._options(access, name), *_limit_options(resolve_limits(command)), "--workdir", str(command.cwd))
         for key, value in environment.items():
             argv += ("--env", f"{key}={value}")
         launch = Launch(
             level=self.level,
-            argv=(*argv, IMAGE, program(command, environment), *command.argv[1:]),
+            argv=(*argv, IMAGE, find_program(command, environment), *command.argv[1:]),
             environment=_client_environment(),
-            confined=confined(access),
-            is_told_as_by_a_shell=True,
-            bound=held(access),
-            is_limited_elsewhere=True,
-            ending=(str(self.client), "kill", name),
+            confinement=describe_confinement(access),
+            reports_like_shell=True,
+            immovable=find_immovable(access),
+            applies_limits=True,
+            kill_command=(str(self.client), "kill", name),
         )
-        return carry_out(command, launch)
+        return run_launch(command, launch)
 
     def _options(self, access: Access, name: str) -> Iterator[str]:
         yield from (str(self.client), "run", "--rm", "--name", name, "--pull", "never")
@@ -231,11 +226,11 @@ class ContainerSandbox:
         for path in (*PROGRAMS, *CONFIGURATION):
             if os.path.exists(path):
                 yield from ("--volume", f"{path}:{path}:ro")
-        for bound, is_writable in binds(access):
+        for bound, is_writable in list_binds(access):
             yield from ("--volume", f"{bound}:{bound}{'' if is_writable else ':ro'}")
 
-    def _asked(self, *arguments: str) -> str | None:
-        """What the client prints; None if it fails, or says nothing."""
+    def _query(self, *arguments: str) -> str | None:
+        """Return the output of the client; None if it fails or prints nothing."""
         try:
             result = subprocess.run(
                 [str(self.client), *arguments],
@@ -250,12 +245,12 @@ class ContainerSandbox:
         return (result.stdout.decode("utf-8", "replace").strip() or None) if result.returncode == 0 else None
 
 
-def _limits(limits: Limits) -> Iterator[str]:
-    """The limits as the engine takes them; memory and processes are those of the whole container."""
+def _limit_options(limits: Limits) -> Iterator[str]:
     yield from ("--ulimit", "core=0")
     for name, most in (("cpu", limits.cpu_s), ("fsize", limits.file_bytes), ("nofile", limits.open_files)):
         if most is not None:
             yield from ("--ulimit", f"{name}={most}")
+    # These two are limits of the whole container.
     if limits.memory_bytes is not None:
         yield from ("--memory", f"{limits.memory_bytes}b")
     if limits.processes is not None:
@@ -263,23 +258,22 @@ def _limits(limits: Limits) -> Iterator[str]:
 
 
 def _client_environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return {name: os.environ[name] for name in _CLIENT_VARIABLES if name in os.environ}
 
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
-"""No terminal: those of the user could be read. ``/dev/shm`` is the machine's; semaphores between processes need it."""
+"""No terminal, since a program could read the user's. Semaphores between processes need the machine's ``/dev/shm``."""
 
-_SOCKETS_ARE_REFUSED = kernel.is_available()
+_CAN_REFUSE_SOCKETS = kernel.is_available()
 NOT_STOPPED = ", ".join(
     (
         "not stopped: socket files",
         "shared memory (/dev/shm)",
         "chmod, chown and touch of your files outside",
-        *(() if _SOCKETS_ARE_REFUSED else ("UDP and MPTCP, listening on a port that the kernel picks, kernel keys",)),
+        *(() if _CAN_REFUSE_SOCKETS else ("UDP and MPTCP, listening on a port that the kernel picks, kernel keys",)),
     )
 )
-"""What the level does not say."""
-_NO_NETWORK = "no network" if _SOCKETS_ARE_REFUSED else "no plain TCP"
+"""The gaps of Landlock, for display."""
 
 
 class LandlockSandbox:
@@ -288,24 +282,25 @@ class LandlockSandbox:
     level = "landlock"
 
     def run(self, command: Command) -> Result:
-        """Run the program with a home and a folder for temporary files that are gone afterwards."""
+        """Run the program with a temporary home and a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="cdd-run-", ignore_cleanup_errors=True) as folder:
             home, temporary = Path(folder) / "home", Path(folder) / "tmp"
             home.mkdir()
             temporary.mkdir()
-            environment = environment_for(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
+            environment = build_environment(command, HOME=str(home), TMPDIR=str(temporary), GIT_CONFIG_NOSYSTEM="1")
             access = command.access
             read = (*PROGRAMS, *CONFIGURATION, *PROCESSORS, "/proc", *map(str, access.read_only))
             write = (*_DEVICES, folder, *map(str, access.read_write))
+            no_network = "no network" if _CAN_REFUSE_SOCKETS else "no plain TCP"
             launch = Launch(
                 level=self.level,
-                argv=(program(command, environment), *command.argv[1:]),
+                argv=(find_program(command, environment), *command.argv[1:]),
                 environment=environment,
                 rules={"paths": {"read": list(read), "write": list(write)}, "network": access.network},
-                confined=(
+                confinement=(
                     "no files outside the project",
-                    *(() if access.network else (_NO_NETWORK,)),
+                    *(() if access.network else (no_network,)),
                     NOT_STOPPED,
                 ),
             )
-            return carry_out(command, launch)
+            return run_launch(command, launch)

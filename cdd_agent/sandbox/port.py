@@ -1,6 +1,6 @@
-"""The sandbox port: one way to run a program that a model wrote or asked for.
+"""The sandbox port: run a program that a model wrote or asked for.
 
-Ending a child process together with everything it started.
+Also ends a child process together with everything that it started.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one program, with all it starts, may use up; None: no limit of ours.
+    """Resource limits of one program and everything that it starts; None means unlimited.
 
-    Where none at all is given, those of ``limits.standard`` are in force.
+    A command without any limits gets ``supervised.make_default_limits``.
     """
 
     memory_bytes: int | None = None
-    """Address space of each process."""
+    """Data segment of each process."""
     cpu_s: int | None = None
     """Processor time of each process."""
     file_bytes: int | None = None
@@ -30,38 +30,38 @@ class Limits:
     open_files: int | None = None
     """Of each process."""
     processes: int | None = None
-    """Of this user together; the kernel does not hold root to it."""
+    """Of this user together; the kernel does not apply it to root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a program may reach beyond the system's own programs, by absolute paths."""
+    """The absolute paths that a program may use besides the system's own programs."""
 
     read_write: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
-    """What it needs to read, and what stays as it is inside ``read_write``: the longer of two paths decides, and of
-    equal ones this. What does not exist is left out."""
-    kept: tuple[Path, ...] = ()
-    """What stays as it is inside ``read_write`` and is looked after on every rung: a path that is missing there must
-    not come to be. What happened to it nevertheless is undone when the run has ended, and remarked."""
+    """Also used for exceptions inside ``read_write``: the longest path decides, and ``read_only`` if both are equal.
+    Paths that do not exist are ignored."""
+    protected: tuple[Path, ...] = ()
+    """Paths inside ``read_write`` that are restored after the run at every level if they changed, with a remark. Paths
+    that do not exist must not appear either."""
     aside: Path | None = None
-    """Folder for what came to be at a ``kept`` path; None: it is removed."""
+    """Folder for files that appeared at a ``protected`` path; without it they are removed."""
     network: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program to run, and within what bounds."""
+    """A program to run, and its bounds."""
 
     argv: tuple[str, ...]
     cwd: Path
     access: Access
     timeout_s: float
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Added to the few that pass from this process."""
+    """Added to the few variables that are passed on from this process."""
     limits: Limits = Limits()
     output_cap: int = 64_000
-    """In bytes; what is longer keeps its head and its tail."""
+    """In bytes; longer output keeps its head and tail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,56 +69,55 @@ class Result:
     """How a program ended."""
 
     exit_status: int
-    """The program's own; negative: minus the signal that ended it."""
+    """The program's own, or minus the number of the signal that ended it."""
     head: str
-    """Standard output and error as they came, or as they began where they are longer than the cap."""
+    """Standard output and error, interleaved; only the beginning if they are longer than the cap."""
     dropped_bytes: int
-    """Of what came between ``head`` and ``tail``."""
+    """Size of the output between ``head`` and ``tail``."""
     timed_out: bool
     duration_s: float
     level: str
     tail: str = ""
-    """How they ended; empty if nothing is dropped."""
+    """The end of the output; empty if nothing is dropped."""
     limits: tuple[str, ...] = ()
-    """The bounds that were in force, in words."""
+    """The bounds in force, for display."""
     survivors: int = 0
-    """Processes of it that could not be ended."""
+    """Number of its processes that could not be ended."""
     remarks: tuple[str, ...] = ()
-    """What a person should know of the run: a protected file that was changed and is put back."""
+    """Messages for the user, such as the restoration of a protected file."""
 
     @property
     def output(self) -> str:
-        """Head and tail, with a line between them that says how much is missing."""
-        return joined(self.head, self.tail, dropped_bytes=self.dropped_bytes)
+        """The output, with a line for a dropped middle part."""
+        return join_output(self.head, self.tail, dropped_bytes=self.dropped_bytes)
 
 
-def joined(head: str, tail: str, *, dropped_bytes: int) -> str:
-    """Head and tail of an output, with a line between them that says how much is missing."""
+def join_output(head: str, tail: str, *, dropped_bytes: int) -> str:
+    """Join the head and tail of an output, with a line for the dropped part."""
     return f"{head}\n[... {dropped_bytes} bytes dropped ...]\n{tail}" if dropped_bytes else head + tail
 
 
 class Sandbox(Protocol):
-    """Whatever runs programs for us."""
+    """Runs programs, with more or less confinement."""
 
     level: str
-    """``none``, or what confines the programs: shown in the prompt, the reports and the state."""
+    """``none``, or the kind of confinement; shown in the prompt, reports and state."""
 
     def run(self, command: Command) -> Result:
-        """Run the program to its end, or end it and all that it started when its time is up.
+        """Run the program until it ends or times out, then end everything that it started.
 
-        Raises ``OSError`` if the program cannot be started, and ``EnvironmentMissing`` if it is not known how it ended:
-        what watches over it was killed, or something answered in its place. ``KeyboardInterrupt`` ends it and passes
-        through.
+        Raises ``OSError`` if the program cannot be started, and ``EnvironmentMissing`` if its end is unknown because
+        the supervising process was killed or its answer was forged. ``KeyboardInterrupt`` ends the program too.
         """
         ...
 
 
 GRACE_S = 1.0
-"""From the polite signal to the one that cannot be caught, and for the kernel to carry that one out."""
+"""Time between SIGTERM and SIGKILL, and for the kernel to carry out the latter."""
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process group that ``process`` leads, the leader and whatever it left behind, and reap the leader."""
+    """End the process group that ``process`` leads, including what the leader left behind, and reap the leader."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -127,6 +126,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         deadline = time.monotonic() + GRACE_S
+        # The group exists until the last process in it has been reaped.
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.005)

@@ -1,1 +1,1 @@
-"""What a command line would do, and whether the user must be asked before it runs."""
+"""Judge the effect of a command line, and ask the user before it runs if necessary."""

@@ -1,6 +1,7 @@
-"""Programs that only read, as long as none of a few options makes them do more. Pure.
+"""The effect of git and of programs that read files, such as grep, sed and awk.
 
-git: what only looks, what changes its folder, and what throws work away. Pure.
+Some options make them write files or run programs. Only options and scripts that are known to be harmless count as
+reading.
 """
 
 import re
@@ -8,47 +9,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from cdd_agent.shell.words import READ, Finding, Setting, Word, joined, of_value, other, reads, writes
+from cdd_agent.shell.words import (
+    READ,
+    CommandContext,
+    Effect,
+    Word,
+    combine,
+    judge_read,
+    judge_write,
+    other_effect,
+    word_from_value,
+)
 
-Loses: TypeAlias = Callable[[Sequence[str], Setting], str]
-"""What the arguments of a subcommand would lose, as a clause; empty: nothing that is known. ``?`` is unknown."""
+Judge: TypeAlias = Callable[[Sequence[Word], CommandContext], Effect]
+"""Returns the effect of a command, given its words with the program's name first."""
+
+LossCheck: TypeAlias = Callable[[Sequence[str], CommandContext], str]
+"""Returns the loss that the arguments of a git subcommand would cause: a clause, or empty.
+
+An unknown argument is ``?``.
+"""
 
 _UNKNOWN = "?"
-_LOOKS = frozenset(
-    [
-        "status",
-        "log",
-        "diff",
-        "show",
-        "rev-parse",
-        "ls-files",
-        "ls-tree",
-        "cat-file",
-        "blame",
-        "annotate",
-        "describe",
-        "shortlog",
-        "grep",
-        "merge-base",
-        "name-rev",
-        "rev-list",
-        "for-each-ref",
-        "show-ref",
-        "diff-tree",
-        "diff-index",
-        "diff-files",
-        "whatchanged",
-        "count-objects",
-        "check-ignore",
-        "check-attr",
-        "cherry",
-        "range-diff",
-        "version",
-        "show-branch",
-        "verify-commit",
-    ]
-)
-_BAD_WHILE_LOOKING = (
+_QUERIES = """
+    status log diff show rev-parse ls-files ls-tree cat-file blame annotate describe shortlog grep merge-base name-rev
+    rev-list for-each-ref show-ref diff-tree diff-index diff-files whatchanged count-objects check-ignore check-attr
+    cherry range-diff version show-branch verify-commit
+"""
+_UNSAFE_IN_QUERIES = (
     "--output",
     "--ext-diff",
     "--textconv",
@@ -72,83 +60,78 @@ _LISTS: Mapping[str, frozenset[str]] = {
     "submodule": frozenset(["status", "summary"]),
     "bisect": frozenset(["log"]),
 }
-"""Subcommand -> the words with one of which at its beginning it only lists."""
-_LIST_BARE = frozenset({"branch", "tag", "remote", "reflog", "notes", "submodule"})
-"""Those that list without any word, too."""
+"""Subcommand -> the first words that make it only list."""
+_LIST_WITHOUT_ARGUMENTS = frozenset({"branch", "tag", "remote", "reflog", "notes", "submodule"})
 _SETTING_NAME = re.compile(r"[A-Za-z][\w-]*\.(?:[\w./-]+\.)?[A-Za-z][\w-]*")
 _CONFIG_OPTIONS = re.compile(
     r"--(?:get|get-all|get-regexp|list|global|local|system|worktree|show-origin|show-scope|name-only|null|bool|int)|-[lz]"
 )
+_MAX_FOLDER_OPTIONS = 20
+_OPTIONS_WITH_VALUE = frozenset(
+    {"-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--super-prefix"}
+)
+_GLUED_PATH = re.compile(r"-[fX].")
 
 
-_MOST_FOLDERS = 20
-"""Options before a subcommand, of which each may go to another folder."""
-_TAKE = frozenset({"-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--super-prefix"})
+def judge_git(words: Sequence[Word], context: CommandContext) -> Effect:
+    """Return the effect of a git command.
 
-
-def judge_git(words: Sequence[Word], setting: Setting) -> Finding:
-    """git with its subcommand; what it runs by itself is told by the repository's configuration, not by its text."""
+    The programs that git starts by itself depend on the repository's configuration and are not considered.
+    """
     arguments = list(words[1:])
-    before: list[Finding] = []
+    before: list[Effect] = []
     while arguments and (arguments[0].value or "-").startswith("-"):
         option = arguments.pop(0).value
         if option == "-C" and arguments:
             folder = arguments.pop(0)
-            before.append(reads(folder, setting))
-            places = setting.places(folder.value) if folder.value is not None and folder.is_exact else None
-            is_told = places is not None and len(before) < _MOST_FOLDERS
-            setting = replace(setting, folders=frozenset(places or ()) if is_told else None)
+            before.append(judge_read(folder, context))
+            context = context.move_to(folder)
+            if len(before) >= _MAX_FOLDER_OPTIONS:
+                context = replace(context, folders=None)
         elif option not in ("--no-pager", "--no-optional-locks", "--version", "--literal-pathspecs"):
-            if option in _TAKE and arguments:
+            if option in _OPTIONS_WITH_VALUE and arguments:
                 arguments.pop(0)
-            before.append(other("git is told to work another way than usual"))
+            before.append(other_effect("an option changes how git works"))
     if not arguments:
-        return joined(before) if before or len(words) > 1 else other()
+        return combine(before) if before or len(words) > 1 else other_effect()
     name, rest = arguments[0].value or _UNKNOWN, arguments[1:]
     values = [_UNKNOWN if word.value is None or word.is_pattern else word.value for word in rest]
-    return joined((*before, _judge(name, rest, values=values, setting=setting)))
+    if name in _QUERIES.split():
+        effect = _judge_query(name, rest, values=values, context=context)
+    elif _only_lists(name, values):
+        effect = READ
+    else:
+        loses = _LOSSES[name](values, context) if name in _LOSSES else ""
+        effect = other_effect(f"git {name} changes more than the files of the project", loses=loses)
+    return combine((*before, effect))
 
 
-def _judge(name: str, rest: Sequence[Word], *, values: list[str], setting: Setting) -> Finding:
-    """One subcommand with its arguments."""
-    if name in _LOOKS:
-        return _looks(name, rest, values=values, setting=setting)
-    if _lists(name, values):
-        return READ
-    loses = _LOSERS[name](values, setting) if name in _LOSERS else ""
-    return other(f"git {name} changes more than the files of the project", loses=loses)
-
-
-def _looks(name: str, rest: Sequence[Word], *, values: list[str], setting: Setting) -> Finding:
-    """A subcommand that only looks, unless an option makes it do more."""
+def _judge_query(name: str, rest: Sequence[Word], *, values: list[str], context: CommandContext) -> Effect:
     options = [value for value in _before_dashes(values) if value.startswith(("-", _UNKNOWN))]
-    is_bad = any(map(_may_do_more, options))
     runs_pager = name == "grep" and any(option[:1] == "-" != option[1:2] and "O" in option for option in options)
-    if is_bad or runs_pager or _UNKNOWN in options:
-        return other(f"this option of git {name} is not known to be harmless")
-    skipped = name in ("grep", "log", "rev-parse", "describe")
-    paths = [word for word in rest if word.value is not None and word.value.startswith(("/", "..", "~"))]
-    ranges = [word for word in paths if not (skipped and not (word.value or "").startswith(("/", "../")))]
-    glued = [of_value(option[2:]) for option in options if _GLUED_PATH.match(option) and name in ("grep", "ls-files")]
-    return joined(reads(word, setting) for word in (*ranges, *glued))
+    if runs_pager or _UNKNOWN in options or any(map(_is_unsafe_in_query, options)):
+        return other_effect(f"an option of git {name} is not known to be harmless")
+    # In these commands `..` and `~` may be part of a revision, such as `..main`, not of a path.
+    takes_revisions = name in ("grep", "log", "rev-parse", "describe")
+    starts = ("/", "../") if takes_revisions else ("/", "..", "~")
+    paths = [word for word in rest if word.value is not None and word.value.startswith(starts)]
+    if name in ("grep", "ls-files"):
+        paths += [word_from_value(option[2:]) for option in options if _GLUED_PATH.match(option)]
+    return combine(judge_read(word, context) for word in paths)
 
 
-_GLUED_PATH = re.compile(r"-[fX].")
-
-
-def _may_do_more(option: str) -> bool:
-    """Whether an option is, or may be short for, one that makes a subcommand do more than look."""
+def _is_unsafe_in_query(option: str) -> bool:
+    # git accepts every unambiguous abbreviation of a long option.
     name = option.partition("=")[0]
-    return len(name) > 2 and any(bad.startswith(name) for bad in _BAD_WHILE_LOOKING)
+    return len(name) > 2 and any(unsafe.startswith(name) for unsafe in _UNSAFE_IN_QUERIES)
 
 
-def _lists(name: str, values: list[str]) -> bool:
-    """Whether a subcommand that can do both is told to list."""
+def _only_lists(name: str, values: list[str]) -> bool:
     if name not in _LISTS:
         return False
     if not values:
-        return name in _LIST_BARE
-    if _UNKNOWN in values or any(map(_may_do_more, values)):
+        return name in _LIST_WITHOUT_ARGUMENTS
+    if _UNKNOWN in values or any(map(_is_unsafe_in_query, values)):
         return False
     match name:
         case "config":
@@ -162,18 +145,17 @@ def _lists(name: str, values: list[str]) -> bool:
             return values[0] in _LISTS[name] or values[0].startswith("-")
         case "stash" | "worktree" | "notes" | "submodule" | "bisect":
             return values[0] in _LISTS[name]
-    asks = {"--list", "-l", "--contains", "--merged", "--no-merged", "--points-at"}
+    filters = {"--list", "-l", "--contains", "--merged", "--no-merged", "--points-at"}
     rest = [value for value in values if value not in _LISTS[name]]
-    return not rest or (values[0] in asks and not any(value.startswith(("-", _UNKNOWN)) for value in rest))
+    return not rest or (values[0] in filters and not any(value.startswith(("-", _UNKNOWN)) for value in rest))
 
 
 def _before_dashes(values: Sequence[str]) -> list[str]:
-    """What stands before ``--``."""
     return list(values[: values.index("--")] if "--" in values else values)
 
 
-def _has(values: Sequence[str], letters: str, *words: str) -> bool:
-    """Whether one of the options is given, its letter in any cluster, its word in any shortened form."""
+def _has_option(values: Sequence[str], letters: str, *words: str) -> bool:
+    # Letters count in any cluster and words in any abbreviation; an unknown argument may be any option.
     for value in values:
         if value == _UNKNOWN:
             return True
@@ -184,284 +166,203 @@ def _has(values: Sequence[str], letters: str, *words: str) -> bool:
     return False
 
 
-def _always(what: str) -> Loses:
-    return lambda values, setting: what
+def _always(loss: str) -> LossCheck:
+    return lambda values, context: loss
 
 
-def _with(what: str, letters: str, *words: str) -> Loses:
-    """Loses if one of these options is given, or may be."""
-    return lambda values, setting: what if _has(values, letters, *words) else ""
+def _with_option(loss: str, letters: str, *words: str) -> LossCheck:
+    return lambda values, context: loss if _has_option(values, letters, *words) else ""
 
 
-def _first(what: str, *names: str) -> Loses:
-    """Loses if the first word that is no option is one of these, or may be."""
+def _with_verb(loss: str, *names: str) -> LossCheck:
+    def check(values: Sequence[str], context: CommandContext) -> str:
+        verb = next((value for value in values if not value.startswith("-")), "")
+        return loss if verb in (*names, _UNKNOWN) else ""
 
-    def loses(values: Sequence[str], setting: Setting) -> str:
-        first = next((value for value in values if not value.startswith("-")), "")
-        return what if first in (*names, _UNKNOWN) else ""
-
-    return loses
+    return check
 
 
-def _checkout(values: Sequence[str], setting: Setting) -> str:
-    """A checkout that makes a branch, or goes to one, loses nothing; one that names files does."""
-    what = "changes to files would be overwritten"
-    if _has(values, "fBp", "--force", "--ours", "--theirs", "--patch", "--merge", "--pathspec-from-file"):
-        return what
+def _check_checkout(values: Sequence[str], context: CommandContext) -> str:
+    # Creating or switching to a branch loses nothing; naming files overwrites them.
+    loss = "changes to files would be overwritten"
+    if _has_option(values, "fBp", "--force", "--ours", "--theirs", "--patch", "--merge", "--pathspec-from-file"):
+        return loss
     names = [value for value in values if not value.startswith("-")]
     if "--" in values or (len(names) > 1 and "-b" not in values and "--orphan" not in values):
-        return what
-    is_file = any(setting.ground.look(place) for name in names for place in setting.places(name) or ())
+        return loss
+    is_file = any(context.project.look(path) for name in names for path in context.resolve(name) or ())
     is_pattern = any(name.startswith(":") or set(name) & set("*?[") for name in names)
-    return what if "-b" not in values and (is_file or is_pattern or setting.folders is None) else ""
+    return loss if "-b" not in values and (is_file or is_pattern or context.folders is None) else ""
 
 
-def _clean(values: Sequence[str], setting: Setting) -> str:
-    """A clean that only says what it would do loses nothing."""
-    tries = any(
+def _check_clean(values: Sequence[str], context: CommandContext) -> str:
+    # After `-e`, `-n` is a pattern, not a dry run.
+    is_dry_run = any(
         value in ("-n", "--dry-run") and (at == 0 or values[at - 1] not in ("-e", "--exclude"))
         for at, value in enumerate(_before_dashes(values))
     )
-    return "" if tries else "files that git does not know would be deleted"
+    return "" if is_dry_run else "untracked files would be deleted"
 
 
-def _push(values: Sequence[str], setting: Setting) -> str:
-    """A push that deletes, or replaces what is there."""
+def _check_push(values: Sequence[str], context: CommandContext) -> str:
     replaces = any(value.startswith(("+", ":")) for value in values)
     options = ("--force", "--force-with-lease", "--force-if-includes", "--delete", "--mirror", "--prune")
-    return "commits on the server could be lost" if replaces or _has(values, "fd", *options) else ""
+    return "commits on the server could be lost" if replaces or _has_option(values, "fd", *options) else ""
 
 
-_WORK = "changes that are not committed would be lost"
+_WORK = "uncommitted changes would be lost"
 _COMMITS = "commits could be lost"
-_UNFINISHED = _with("what is in progress would be thrown away", "", "--abort", "--quit", "--skip")
+_UNFINISHED = _with_option("the operation in progress would be discarded", "", "--abort", "--quit", "--skip")
 
-_LOSERS: Mapping[str, Loses] = {
+_LOSSES: Mapping[str, LossCheck] = {
     "reset": _always(_WORK),
     "restore": _always(_WORK),
-    "checkout": _checkout,
+    "checkout": _check_checkout,
     "checkout-index": _always(_WORK),
     "read-tree": _always(_WORK),
-    "clean": _clean,
-    "stash": _always("changes would be taken away from the files, or thrown away"),
-    "switch": _with(_WORK, "fC", "--force", "--discard-changes", "--force-create", "--merge"),
+    "clean": _check_clean,
+    "stash": _always("uncommitted changes would be removed from the files or discarded"),
+    "switch": _with_option(_WORK, "fC", "--force", "--discard-changes", "--force-create", "--merge"),
     "rm": _always("files would be removed"),
-    "mv": _with("what lies there would be replaced", "f", "--force"),
-    "push": _push,
-    "branch": _with(_COMMITS, "dDMCf", "--delete", "--force"),
-    "tag": _with("tags would be lost", "df", "--delete", "--force"),
+    "mv": _with_option("an existing file would be replaced", "f", "--force"),
+    "push": _check_push,
+    "branch": _with_option(_COMMITS, "dDMCf", "--delete", "--force"),
+    "tag": _with_option("tags would be lost", "df", "--delete", "--force"),
     "update-ref": _always(_COMMITS),
-    "symbolic-ref": _with(_COMMITS, "d", "--delete"),
-    "reflog": _first("the way back to commits would be lost", "expire", "delete"),
-    "gc": _with("the way back to commits would be lost", "", "--prune", "--aggressive"),
-    "prune": _always("the way back to commits would be lost"),
+    "symbolic-ref": _with_option(_COMMITS, "d", "--delete"),
+    "reflog": _with_verb("unreachable commits would be lost", "expire", "delete"),
+    "gc": _with_option("unreachable commits would be lost", "", "--prune", "--aggressive"),
+    "prune": _always("unreachable commits would be lost"),
     "filter-branch": _always(_COMMITS),
     "filter-repo": _always(_COMMITS),
     "replace": _always(_COMMITS),
-    "worktree": _first("a work tree would be removed", "remove", "prune"),
-    "submodule": _first(_WORK, "deinit", "update", "foreach"),
-    "remote": _first("what is known of the server would be lost", "remove", "rm", "prune"),
-    "notes": _first("notes would be lost", "remove", "prune", "merge"),
-    "bisect": _first("changes could be lost", "reset", "run"),
-    "commit": _with("the commit before it would be replaced", "", "--amend"),
-    "rebase": lambda values, setting: _COMMITS if values[:1] != ["--continue"] else "",
+    "worktree": _with_verb("a work tree would be removed", "remove", "prune"),
+    "submodule": _with_verb(_WORK, "deinit", "update", "foreach"),
+    "remote": _with_verb("information about the server would be lost", "remove", "rm", "prune"),
+    "notes": _with_verb("notes would be lost", "remove", "prune", "merge"),
+    "bisect": _with_verb("changes could be lost", "reset", "run"),
+    "commit": _with_option("the previous commit would be replaced", "", "--amend"),
+    "rebase": lambda values, context: _COMMITS if values[:1] != ["--continue"] else "",
     "merge": _UNFINISHED,
     "cherry-pick": _UNFINISHED,
     "revert": _UNFINISHED,
     "am": _UNFINISHED,
-    "pull": _with(_COMMITS, "rf", "--rebase", "--force"),
-    "fetch": _with(_COMMITS, "pf", "--prune", "--force"),
-    "apply": _with(_WORK, "R", "--reverse"),
+    "pull": _with_option(_COMMITS, "rf", "--rebase", "--force"),
+    "fetch": _with_option(_COMMITS, "pf", "--prune", "--force"),
+    "apply": _with_option(_WORK, "R", "--reverse"),
 }
 
 
-Judge: TypeAlias = Callable[[Sequence[Word], Setting], Finding]
-"""Judges the words of a command, its name first."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is known about the options of a program."""
+class OptionSpec:
+    """The known options of a program."""
 
     bad: str = ""
-    """Letters that make it do more than read."""
+    """Letters of options that make it do more than read."""
     bad_long: tuple[str, ...] = ()
-    """The same in words, each counting in any shortened form too."""
+    """The long options that do so; any abbreviation counts."""
     text: str = ""
-    """Letters that are followed by a value that is no path."""
+    """Letters of options whose value is not a path."""
     file: str = ""
-    """Letters that are followed by a path."""
+    """Letters of options whose value is a path."""
     skipped: int = 0
-    """Positional words at the beginning that are no paths: a pattern, a filter."""
+    """Number of leading arguments that are not paths, such as a pattern."""
     instead: str = ""
-    """Letters whose value stands in place of the skipped words."""
+    """Letters of options that replace the skipped arguments."""
     instead_long: tuple[str, ...] = ()
-    """The same in words."""
+    """The long options that do so."""
     takes_paths: bool = True
 
 
 @dataclass(slots=True)
 class Arguments:
-    """The arguments of a command, taken apart."""
+    """The parsed arguments of a command."""
 
     positional: list[Word] = field(default_factory=list)
     letters: set[str] = field(default_factory=set)
     long: list[str] = field(default_factory=list)
     files: list[Word] = field(default_factory=list)
-    """Values of options that are paths, or may be."""
-    unknown: list[Word] = field(default_factory=list)
-    """Words that may turn out to be options."""
+    """Values of options that are, or may be, paths."""
+    unclear: list[Word] = field(default_factory=list)
+    """Words that may expand to options."""
 
-    def is_bad(self, known: Options) -> bool:
-        """Whether any of them makes the program do more than read, or may turn out to."""
-        is_restricted = bool(known.bad or known.bad_long)
+    def is_bad(self, spec: OptionSpec) -> bool:
+        """Return whether an option makes the program do more than read, or may."""
+        is_restricted = bool(spec.bad or spec.bad_long)
         return (
-            not self.letters.isdisjoint(known.bad)
-            or any(_may_mean(given, meant) for given in self.long for meant in known.bad_long)
-            or (is_restricted and bool(self.unknown))
+            not self.letters.isdisjoint(spec.bad)
+            or any(_may_abbreviate(option, bad) for option in self.long for bad in spec.bad_long)
+            or (is_restricted and bool(self.unclear))
         )
 
 
-def _may_mean(given: str, meant: str) -> bool:
-    """Whether an option in words is that one, or a shortened form of it."""
-    name = given.partition("=")[0]
-    return meant.startswith(name) or (not meant.startswith("--") and name == meant)
+def _may_abbreviate(option: str, full: str) -> bool:
+    name = option.partition("=")[0]
+    return full.startswith(name) or (not full.startswith("--") and name == full)
 
 
-def taken_apart(words: Sequence[Word], known: Options = Options()) -> Arguments:
-    """The arguments after the name."""
-    found = Arguments()
+def parse_arguments(words: Sequence[Word], spec: OptionSpec = OptionSpec()) -> Arguments:
+    """Parse the arguments that follow the program's name."""
+    parsed = Arguments()
     rest = iter(words[1:])
     for word in rest:
         value = word.value
         if value is None or (word.is_pattern and value[0] in "*?["):
-            found.positional.append(word)
+            parsed.positional.append(word)
             if not word.is_inside:
-                found.unknown.append(word)
+                parsed.unclear.append(word)
         elif value == "--":
-            found.positional.extend(rest)
+            parsed.positional.extend(rest)
         elif value.startswith("--"):
-            found.long.append(value)
+            parsed.long.append(value)
             if "=" in value:
-                found.files.append(of_value(value.partition("=")[2]))
+                parsed.files.append(word_from_value(value.partition("=")[2]))
         elif value.startswith("-") and len(value) > 1:
-            _letters(value[1:], rest, found=found, known=known)
+            _parse_letters(value[1:], rest, parsed=parsed, spec=spec)
         else:
-            found.positional.append(word)
-    return found
+            parsed.positional.append(word)
+    return parsed
 
 
-def _letters(cluster: str, rest: Iterator[Word], *, found: Arguments, known: Options) -> None:
-    """Take a cluster of letters apart; the last may be followed by its value, glued to it or as the next word."""
+def _parse_letters(cluster: str, rest: Iterator[Word], *, parsed: Arguments, spec: OptionSpec) -> None:
+    """Parse a cluster of letters; the value of the last letter is glued to it or is the next word."""
     for at, letter in enumerate(cluster):
-        found.letters.add(letter)
-        if letter in known.text + known.file:
+        parsed.letters.add(letter)
+        if letter in spec.text + spec.file:
             glued = cluster[at + 1 :]
-            value = of_value(glued) if glued else next(rest, None)
+            value = word_from_value(glued) if glued else next(rest, None)
             if value is not None and not value.is_single:
-                found.positional.append(value)
-                found.unknown.append(value)
-            elif value is not None and letter in known.file:
-                found.files.append(value)
+                parsed.positional.append(value)
+                parsed.unclear.append(value)
+            elif value is not None and letter in spec.file:
+                parsed.files.append(value)
             return
     if "/" in cluster or ".." in cluster:
-        found.files.append(of_value(cluster[1:]))
+        parsed.files.append(word_from_value(cluster[1:]))
 
 
-_ANY = Options()
-_NO_PATHS = Options(takes_paths=False)
-_GREP = Options(text="ABCmedD", file="f", skipped=1, instead="ef", instead_long=("--regexp", "--file"))
+_FILE_READERS = """
+    cat nl tac rev cut paste comm cmp fold expand unexpand fmt od hexdump md5sum sha1sum sha224sum sha256sum sha384sum
+    sha512sum b2sum cksum sum stat ls dir vdir df basename dirname realpath readlink strings column join wc du diff look
+"""
+_PRINTERS = """
+    echo : true false pwd expr seq sleep uname whoami id groups nproc uptime arch tty which type printenv locale cal
+    free lscpu break continue return exit shift times numfmt tr
+"""
+_GREP = OptionSpec(text="ABCmedD", file="f", skipped=1, instead="ef", instead_long=("--regexp", "--file"))
 
-READERS: Mapping[str, Options] = {
-    **dict.fromkeys(
-        [
-            "cat",
-            "nl",
-            "tac",
-            "rev",
-            "cut",
-            "paste",
-            "comm",
-            "cmp",
-            "fold",
-            "expand",
-            "unexpand",
-            "fmt",
-            "od",
-            "hexdump",
-            "md5sum",
-            "sha1sum",
-            "sha224sum",
-            "sha256sum",
-            "sha384sum",
-            "sha512sum",
-            "b2sum",
-            "cksum",
-            "sum",
-            "stat",
-            "ls",
-            "dir",
-            "vdir",
-            "df",
-            "basename",
-            "dirname",
-            "realpath",
-            "readlink",
-            "strings",
-            "column",
-            "join",
-            "wc",
-            "du",
-            "diff",
-            "look",
-        ],
-        _ANY,
-    ),
-    **dict.fromkeys(
-        [
-            "echo",
-            ":",
-            "true",
-            "false",
-            "pwd",
-            "expr",
-            "seq",
-            "sleep",
-            "uname",
-            "whoami",
-            "id",
-            "groups",
-            "nproc",
-            "uptime",
-            "arch",
-            "tty",
-            "which",
-            "type",
-            "printenv",
-            "locale",
-            "cal",
-            "free",
-            "lscpu",
-            "break",
-            "continue",
-            "return",
-            "exit",
-            "shift",
-            "times",
-            "numfmt",
-            "tr",
-        ],
-        _NO_PATHS,
-    ),
-    "wait": Options(bad="p", takes_paths=False),
+READERS: Mapping[str, OptionSpec] = {
+    **dict.fromkeys(_FILE_READERS.split(), OptionSpec()),
+    **dict.fromkeys(_PRINTERS.split(), OptionSpec(takes_paths=False)),
+    "wait": OptionSpec(bad="p", takes_paths=False),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
-    **dict.fromkeys(("head", "tail"), Options(text="nc")),
-    "date": Options(bad="sf", bad_long=("--set", "--file"), text="dI", takes_paths=False),
-    "file": Options(bad="CmzZ", bad_long=("--compile", "--magic-file", "--uncompress", "--uncompress-noreport")),
-    "jq": Options(
+    **dict.fromkeys(("head", "tail"), OptionSpec(text="nc")),
+    "date": OptionSpec(bad="sf", bad_long=("--set", "--file"), text="dI", takes_paths=False),
+    "file": OptionSpec(bad="CmzZ", bad_long=("--compile", "--magic-file", "--uncompress", "--uncompress-noreport")),
+    "jq": OptionSpec(
         bad="L", bad_long=("--library-path",), file="f", skipped=1, instead="f", instead_long=("--from-file",)
     ),
-    "rg": Options(
+    "rg": OptionSpec(
         bad="z",
         bad_long=("--pre", "--pre-glob", "--hostname-bin", "--search-zip"),
         text="ABCEegjmMrtTd",
@@ -470,34 +371,33 @@ READERS: Mapping[str, Options] = {
         instead="ef",
         instead_long=("--regexp", "--file", "--files", "--type-list"),
     ),
-    "sort": Options(
+    "sort": OptionSpec(
         bad="oT", bad_long=("--output", "--compress-program", "--temporary-directory", "--files0-from"), text="kSt"
     ),
     **dict.fromkeys(
         ("fd", "fdfind"),
-        Options(
+        OptionSpec(
             bad="xX",
             bad_long=("--exec", "--exec-batch", "--search-path", "--base-directory"),
             text="dteEgj",
             skipped=1,
         ),
     ),
-    "tree": Options(bad="oR", text="LPI", bad_long=("--output",)),
+    "tree": OptionSpec(bad="oR", text="LPI", bad_long=("--output",)),
 }
 
 
-def judge_reader(words: Sequence[Word], setting: Setting, *, name: str) -> Finding:
-    """One of ``READERS``."""
-    known = READERS[name]
-    found = taken_apart(words, known)
-    if found.is_bad(known):
-        return other(f"this option of {name} is not known to be harmless")
-    if not known.takes_paths:
+def judge_reader(words: Sequence[Word], context: CommandContext, *, name: str) -> Effect:
+    """Return the effect of one of ``READERS``."""
+    spec = READERS[name]
+    parsed = parse_arguments(words, spec)
+    if parsed.is_bad(spec):
+        return other_effect(f"an option of {name} is not known to be harmless")
+    if not spec.takes_paths:
         return READ
-    is_given = any(_may_mean(given, meant) for given in found.long for meant in known.instead_long)
-    skipped = 0 if is_given or not found.letters.isdisjoint(known.instead) else known.skipped
-    paths = [*found.files, *found.positional[skipped:]]
-    return joined(reads(path, setting) for path in paths)
+    is_replaced = any(_may_abbreviate(option, full) for option in parsed.long for full in spec.instead_long)
+    skipped = 0 if is_replaced or not parsed.letters.isdisjoint(spec.instead) else spec.skipped
+    return combine(judge_read(path, context) for path in (*parsed.files, *parsed.positional[skipped:]))
 
 
 _PRINTS = re.compile(
@@ -506,16 +406,16 @@ _PRINTS = re.compile(
     r"|/[\w .^$*\"'(),=-]*/s/(?:[^/\\\n]|\\[^\n])*/(?:[^/\\\n]|\\[^\n])*/[gpiI0-9]*"
     r"|/[\w .^$*\"'(),=-]*/d"
 )
-"""A command of sed's that runs no program and writes no file."""
-_HIDES = re.compile(r"\[\^?\]?[^\]]*[/|,#@]")
-"""A bracket that may hold the mark between the parts of a substitution, where it would be no mark."""
+"""A sed command that only prints and changes text."""
+_HIDDEN_SEPARATOR = re.compile(r"\[\^?\]?[^\]]*[/|,#@]")
+"""A bracket that may contain the separator of a substitution, where it is an ordinary character."""
 _SED_LETTERS = re.compile(r"-[nErsuz]+")
 _SED_IN_PLACE = re.compile(r"-[nErsuz]*i[.\w~]*|--i[a-z-]*(?:=[.\w~]*)?")
 _SED_SCRIPT_FOLLOWS = re.compile(r"-[nErsuz]*e")
 
 
-def judge_sed(words: Sequence[Word], setting: Setting) -> Finding:
-    """sed, whose scripts can run programs and write files; ``-i`` writes in place."""
+def judge_sed(words: Sequence[Word], context: CommandContext) -> Effect:
+    """Return the effect of sed; its scripts can run programs and write files, and ``-i`` writes in place."""
     scripts: list[Word] = []
     positional: list[Word] = []
     in_place = is_unclear = False
@@ -534,63 +434,61 @@ def judge_sed(words: Sequence[Word], setting: Setting) -> Finding:
             is_unclear, in_place = True, in_place or "i" in value
     if not scripts:
         scripts, positional = positional[:1], positional[1:]
-    is_unclear = is_unclear or not all(word.is_inside or word.is_exact or _starts_known(word) for word in positional)
+    is_unclear = is_unclear or any(map(_may_be_option, positional))
     harmless = all(script.value is not None and _is_harmless_script(script.value) for script in scripts)
-    paths = writes_in_place(positional, setting) if in_place else joined(reads(path, setting) for path in positional)
+    if in_place:
+        paths = _judge_in_place(positional, context)
+    else:
+        paths = combine(judge_read(path, context) for path in positional)
     if is_unclear or not scripts or not harmless:
-        return joined((other("what this script of sed does cannot be told"), paths))
+        return combine((other_effect("the effect of this sed script is not clear"), paths))
     return paths
 
 
-def _starts_known(word: Word) -> bool:
-    """Whether no option can come of a pattern."""
-    return word.value is not None and word.value[0] not in "*?["
+def _may_be_option(word: Word) -> bool:
+    return not (word.is_inside or word.is_exact) and (word.value is None or word.value[0] in "*?[")
 
 
 def _is_harmless_script(text: str) -> bool:
-    """Whether each command of a script of sed's is known to do nothing but print and change text.
-
-    What ends a command is not clear where a bracket may hide it.
-    """
-    if _PRINTS.fullmatch(text) and not _HIDES.search(text):
+    if _PRINTS.fullmatch(text) and not _HIDDEN_SEPARATOR.search(text):
         return True
+    # In a bracket, `;` does not end a command.
     return "[" not in text and all(_PRINTS.fullmatch(part.strip()) for part in re.split(r"[;\n]", text))
 
 
-def writes_in_place(files: Sequence[Word], setting: Setting) -> Finding:
-    """Files changed where they are; many at once could lose work."""
+def _judge_in_place(files: Sequence[Word], context: CommandContext) -> Effect:
     are_many = len(files) > 1 or any(not file.is_exact for file in files)
-    found = joined(writes(file, setting, truncates=False) for file in files)
-    loses = Finding(kind="write", loses="many files would be changed at once" if are_many else "")
-    return joined((loses, found))
+    loss = Effect(kind="write", loses="many files would be changed at once" if are_many else "")
+    return combine((loss, *(judge_write(file, context) for file in files)))
 
 
-_AWK = Options(text="Fv")
-_ACTS = re.compile(r"[|>@]|system|getline|ARGV")
+_AWK_ACTS = re.compile(r"[|>@]|system|getline|ARGV")
+_AWK_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
-def judge_awk(words: Sequence[Word], setting: Setting) -> Finding:
-    """awk, whose programs can run programs and write files."""
-    found = taken_apart(words, _AWK)
-    program = found.positional[0].value if found.positional and found.positional[0] not in found.unknown else None
-    if not found.letters <= {"F", "v"} or found.long or program is None or _acts(program):
-        return other("what this program of awk does cannot be told")
-    assignments = re.compile(r"[A-Za-z_]\w*=")
-    return joined(reads(path, setting) for path in found.positional[1:] if not assignments.match(path.value or ""))
+def judge_awk(words: Sequence[Word], context: CommandContext) -> Effect:
+    """Return the effect of awk; its programs can run programs and write files."""
+    parsed = parse_arguments(words, OptionSpec(text="Fv"))
+    first = next(iter(parsed.positional), None)
+    program = first.value if first is not None and first not in parsed.unclear else None
+    if not parsed.letters <= {"F", "v"} or parsed.long or program is None or _may_act(program):
+        return other_effect("the effect of this awk program is not clear")
+    paths = (path for path in parsed.positional[1:] if not _AWK_ASSIGNMENT.match(path.value or ""))
+    return combine(judge_read(path, context) for path in paths)
 
 
-def _acts(program: str) -> bool:
-    """Whether a program of awk's may do more than print; before its first block nothing is printed, only compared."""
+def _may_act(program: str) -> bool:
+    # Before the first block, `>` compares; inside a block it can write a file.
     pattern, brace, blocks = program.partition("{")
-    return _ACTS.search(pattern.replace(">", "") + brace + blocks) is not None
+    return _AWK_ACTS.search(pattern.replace(">", "") + brace + blocks) is not None
 
 
-def judge_uniq(words: Sequence[Word], setting: Setting) -> Finding:
-    """uniq, which writes its second file; xxd is like it."""
-    found = taken_apart(words, Options(text="fsw" if words[0].value == "uniq" else "lsocg"))
-    if found.unknown or len(found.positional) > 1 or "r" in found.letters:
-        return other("it would write its second file")
-    return joined(reads(path, setting) for path in found.positional)
+def judge_uniq(words: Sequence[Word], context: CommandContext) -> Effect:
+    """Return the effect of uniq and xxd, which write to their second file."""
+    parsed = parse_arguments(words, OptionSpec(text="fsw" if words[0].value == "uniq" else "lsocg"))
+    if parsed.unclear or len(parsed.positional) > 1 or "r" in parsed.letters:
+        return other_effect("it may write to its second file")
+    return combine(judge_read(path, context) for path in parsed.positional)
 
 
 SPECIAL_READERS: Mapping[str, Judge] = {

@@ -1,4 +1,4 @@
-"""One simple command of a syntax tree: its words, its variables, and where its input comes from and its output goes."""
+"""Split a simple command of a syntax tree into words, assignments and redirections, and judge their effect."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,49 +8,36 @@ from typing import TYPE_CHECKING
 from cdd_agent.shell.programs import judge_words
 from cdd_agent.shell.words import (
     READ,
-    Finding,
+    CommandContext,
+    Effect,
     Folders,
-    Setting,
     Word,
-    expanded,
-    joined,
-    literal,
-    of_value,
-    other,
-    reads,
-    unknown,
-    writes,
+    combine,
+    expand_braces,
+    judge_read,
+    judge_write,
+    other_effect,
+    parse_word,
+    unknown_word,
+    word_from_value,
 )
-from cdd_agent.shell.wrappers import assigns
+from cdd_agent.shell.wrappers import judge_variable
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-WORDS = frozenset(
-    [
-        "word",
-        "string",
-        "raw_string",
-        "ansi_c_string",
-        "translated_string",
-        "number",
-        "concatenation",
-        "simple_expansion",
-        "expansion",
-        "command_substitution",
-        "process_substitution",
-        "arithmetic_expansion",
-        "extglob_pattern",
-        "brace_expression",
-        "regex",
-        "array",
-        "variable_name",
-        "special_variable_name",
-        "test_operator",
-    ]
+_WORDS = """
+    word string raw_string ansi_c_string translated_string number concatenation simple_expansion expansion
+    command_substitution process_substitution arithmetic_expansion extglob_pattern brace_expression regex array
+    variable_name special_variable_name test_operator
+"""
+WORD_TYPES = frozenset(_WORDS.split())
+"""The types of nodes that are words."""
+_SUBSHELLS = frozenset({"command_substitution", "process_substitution"})
+_CONTAINERS = frozenset(
+    {"command", "command_name", "declaration_command", "unset_command", "test_command"}
+    | {"binary_expression", "unary_expression", "parenthesized_expression", "postfix_expression"}
 )
-_SHELLS_OF_THEIR_OWN = frozenset({"command_substitution", "process_substitution"})
-_EXPRESSIONS = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "postfix_expression"})
 _PLAIN_EXPANSION = re.compile(
     r"\$\{#?\w+\}|\$\{\w+(?::?[-+?][\w./ -]*|[%#]{1,2}[\w.*?/-]*|//?[\w.-]*/[\w.-]*|\^{1,2}|,{1,2}|:\d+(?::\d+)?)\}"
 )
@@ -59,196 +46,184 @@ _COMPARES_NUMBERS = re.compile(r"-(?:eq|ne|lt|le|gt|ge)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simple:
-    """A simple command, or what stands in the place of one, judged."""
+class SimpleCommand:
+    """A simple command, or a construct such as a function definition, and its effect."""
 
     text: str
-    """In canonical spelling."""
-    finding: Finding
+    """The canonical spelling."""
+    effect: Effect
     folders: Folders
     is_exact: bool
-    """Whether its text and folder say all that decides what it does."""
+    """Whether its text and folder determine its effect."""
     start: int
-    """In bytes; ``end`` is one behind."""
+    """The range in the line, in bytes; ``end`` is exclusive."""
     end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirect:
-    """Where input comes from, or output goes."""
+    """A redirection of input or output."""
 
     operator: str
     target: Word | None
-    """None: another stream, or text that is given with it."""
+    """The file; None for a stream or a here-document."""
 
 
 @dataclass(slots=True)
-class Pieces:
-    """What a simple command is made of, in the order of its text."""
+class CommandParts:
+    """The parts of a simple command, in source order."""
 
     words: list[Word] = field(default_factory=list)
     assignments: list["Node"] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
-    """Canonical."""
+    """The canonical spelling of each part."""
     is_opaque: bool = False
-    """Whether an expansion in it can run something."""
+    """Whether an expansion can run a command."""
 
 
-def text_of(node: "Node") -> str:
-    """The source of a node."""
+def node_text(node: "Node") -> str:
+    """Return the source text of a node."""
     return (node.text or b"").decode("utf-8", "surrogateescape").strip(" \t\n")
 
 
-def take_apart(nodes: Sequence["Node"]) -> Pieces:
-    """The pieces of the command that these nodes are, one after the other."""
-    found = Pieces()
+def split_command(nodes: Sequence["Node"]) -> CommandParts:
+    """Split the command that consists of these nodes."""
+    parts = CommandParts()
     for node in sorted(nodes, key=lambda node: node.start_byte):
-        _take(node, found)
-    return found
+        _add_node(node, parts)
+    return parts
 
 
-def _take(node: "Node", found: Pieces) -> None:
-    if node.type == "command_name" or node.type in (
-        "command",
-        "declaration_command",
-        "unset_command",
-        "test_command",
-        *_EXPRESSIONS,
-    ):
+def _add_node(node: "Node", parts: CommandParts) -> None:
+    if node.type in _CONTAINERS:
         for child in node.children:
-            _take(child, found)
+            _add_node(child, parts)
     elif node.type == "variable_assignment":
-        found.assignments.append(node)
-        found.shown.append(text_of(node))
-        if found.words:
-            found.words.append(literal(text_of(node)))
+        parts.assignments.append(node)
+        parts.shown.append(node_text(node))
+        if parts.words:
+            parts.words.append(parse_word(node_text(node)))
     elif node.type == "file_redirect":
-        _redirect(node, found)
+        _add_redirect(node, parts)
     elif node.type in ("heredoc_redirect", "herestring_redirect"):
-        found.redirects.append(Redirect(operator="<<", target=None))
-        found.shown.append(text_of(node))
+        parts.redirects.append(Redirect(operator="<<", target=None))
+        parts.shown.append(node_text(node))
         for child in node.children:
-            if node.type == "heredoc_redirect" and (child.type in WORDS or child.type == "file_redirect"):
-                _take(child, found)
-            found.is_opaque = found.is_opaque or is_opaque(child)
-    elif node.type in WORDS:
-        found.is_opaque = found.is_opaque or is_opaque(node)
-        words = words_of(node)
-        found.words += words
-        found.shown += [word.canonical for word in words]
-    elif not node.is_named and text_of(node):
-        found.words.append(of_value(text_of(node)))
-        found.shown.append(text_of(node))
+            if node.type == "heredoc_redirect" and (child.type in WORD_TYPES or child.type == "file_redirect"):
+                _add_node(child, parts)
+            parts.is_opaque = parts.is_opaque or _is_opaque(child)
+    elif node.type in WORD_TYPES:
+        parts.is_opaque = parts.is_opaque or _is_opaque(node)
+        words = _parse_words(node)
+        parts.words += words
+        parts.shown += [word.canonical for word in words]
+    elif not node.is_named and node_text(node):
+        parts.words.append(word_from_value(node_text(node)))
+        parts.shown.append(node_text(node))
 
 
-def _redirect(node: "Node", found: Pieces) -> None:
-    """A redirection; the words behind its target are the command's."""
-    operator = next((text_of(child) for child in node.children if not child.is_named), "")
-    targets = [child for child in node.children if child.type in WORDS]
-    number = "".join(text_of(child) for child in node.children if child.type == "file_descriptor")
+def _add_redirect(node: "Node", parts: CommandParts) -> None:
+    operator = next((node_text(child) for child in node.children if not child.is_named), "")
+    targets = [child for child in node.children if child.type in WORD_TYPES]
+    number = "".join(node_text(child) for child in node.children if child.type == "file_descriptor")
     target = None
     if targets:
-        first = text_of(targets[0])
+        first = node_text(targets[0])
         is_stream = operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", first)
-        target = None if is_stream else _only(words_of(targets[0]), first)
-        found.is_opaque = found.is_opaque or is_opaque(targets[0])
-        found.shown.append(f"{number}{operator}{first if target is None else target.canonical}")
+        words = _parse_words(targets[0])
+        target = None if is_stream else words[0] if len(words) == 1 else unknown_word(first)
+        parts.is_opaque = parts.is_opaque or _is_opaque(targets[0])
+        parts.shown.append(f"{number}{operator}{first if target is None else target.canonical}")
     else:
-        found.shown.append(f"{number}{operator}")
-    found.redirects.append(Redirect(operator=operator, target=target))
+        parts.shown.append(f"{number}{operator}")
+    parts.redirects.append(Redirect(operator=operator, target=target))
+    # The parser attaches words behind the target to the redirection; they belong to the command.
     for more in targets[1:]:
-        _take(more, found)
+        _add_node(more, parts)
 
 
-def _only(words: Sequence[Word], text: str) -> Word:
-    return words[0] if len(words) == 1 else unknown(text)
+def _parse_words(node: "Node") -> tuple[Word, ...]:
+    text = node_text(node)
+    if node.type in _SUBSHELLS:
+        return (unknown_word(text, is_inside=node.type == "process_substitution"),)
+    return expand_braces(text)
 
 
-def words_of(node: "Node") -> tuple[Word, ...]:
-    """What a node stands for as words."""
-    text = text_of(node)
-    if node.type in ("process_substitution", "command_substitution"):
-        return (unknown(text, is_inside=node.type == "process_substitution"),)
-    return expanded(text)
-
-
-def is_opaque(node: "Node") -> bool:
-    """Whether an expansion in a node can do more than put a value in its place, commands in it left aside."""
+def _is_opaque(node: "Node") -> bool:
+    """Return whether an expansion can do more than insert a value; commands in it are judged separately."""
     waiting = [node]
     while waiting:
         here = waiting.pop()
-        if here.type in _SHELLS_OF_THEIR_OWN:
+        if here.type in _SUBSHELLS:
             continue
         if here.type == "subscript":
             return True
-        if here.type == "expansion" and not _PLAIN_EXPANSION.fullmatch(text_of(here)):
+        if here.type == "expansion" and not _PLAIN_EXPANSION.fullmatch(node_text(here)):
             return True
-        if here.type == "arithmetic_expansion" and not is_plain_arithmetic(text_of(here)):
+        if here.type == "arithmetic_expansion" and not is_plain_arithmetic(node_text(here)):
             return True
         waiting += here.children
     return False
 
 
 def is_plain_arithmetic(text: str) -> bool:
-    """Whether nothing but numbers is reckoned with: names can hold what runs commands."""
+    """Return whether an arithmetic expression contains only numbers."""
+    # bash evaluates the value of a name as an expression, and a subscript in it can run commands.
     return bool(_PLAIN_ARITHMETIC.fullmatch(text))
 
 
-def judge_pieces(pieces: Pieces, setting: Setting, *, functions: frozenset[str]) -> Finding:
-    """What a simple command does, its variables and redirections with it."""
-    findings = [_redirected(redirect, setting) for redirect in pieces.redirects]
-    if pieces.is_opaque:
-        findings.append(other("an expansion in it can run commands"))
-    name = pieces.words[0].value if pieces.words else None
-    is_declaration = name in ("export", "declare", "typeset", "local", "readonly")
-    if not is_declaration:
-        lasts = not pieces.words
-        findings += [assigned(node, setting, lasts=lasts) for node in pieces.assignments]
+def judge_parts(parts: CommandParts, context: CommandContext, *, functions: frozenset[str]) -> Effect:
+    """Return the effect of a simple command with its assignments and redirections."""
+    effects = [_judge_redirect(redirect, context) for redirect in parts.redirects]
+    if parts.is_opaque:
+        effects.append(other_effect("an expansion in it can run commands"))
+    name = parts.words[0].value if parts.words else None
+    if name not in ("export", "declare", "typeset", "local", "readonly"):
+        effects += [_judge_assignment(node, context, lasts=not parts.words) for node in parts.assignments]
     if name in functions:
-        findings.append(other(f"{name} is a function of this line"))
+        effects.append(other_effect(f"{name} is a function of this line"))
     if name == "[[":
-        findings.append(_judge_condition(pieces.words))
-    elif pieces.words:
-        findings.append(judge_words(pieces.words, setting))
-    return joined(findings)
+        effects.append(_judge_condition(parts.words))
+    elif parts.words:
+        effects.append(judge_words(parts.words, context))
+    return combine(effects)
 
 
-def _redirected(redirect: Redirect, setting: Setting) -> Finding:
+def _judge_redirect(redirect: Redirect, context: CommandContext) -> Effect:
     if redirect.target is None:
         return READ
     if redirect.operator == "<":
-        return reads(redirect.target, setting)
-    truncates = redirect.operator not in (">>", "&>>", "<>")
-    return writes(redirect.target, setting, truncates=truncates)
+        return judge_read(redirect.target, context)
+    return judge_write(redirect.target, context, truncates=redirect.operator not in (">>", "&>>", "<>"))
 
 
-def assigned(node: "Node", setting: Setting, *, lasts: bool) -> Finding:
-    """What an assignment does; one to an element of an array can run what stands in its brackets."""
-    names = [text_of(child) for child in node.children if child.type == "variable_name"]
-    values = [child for child in node.children if child.type in WORDS and child.type != "variable_name"]
+def _judge_assignment(node: "Node", context: CommandContext, *, lasts: bool) -> Effect:
+    names = [node_text(child) for child in node.children if child.type == "variable_name"]
+    values = [child for child in node.children if child.type in WORD_TYPES and child.type != "variable_name"]
+    # A subscript is evaluated and can run commands.
     if not names or any(child.type == "subscript" for child in node.children):
-        return other("an element of an array is set")
-    value = literal(text_of(values[0])).value if values else ""
-    found = assigns(names[0], value, setting=setting, lasts=lasts)
-    opaque = any(is_opaque(child) for child in values)
-    return joined((found, other("an expansion in it can run commands"))) if opaque else found
+        return other_effect("it sets an element of an array")
+    value = parse_word(node_text(values[0])).value if values else ""
+    effect = judge_variable(names[0], value, context=context, lasts=lasts)
+    is_opaque = any(map(_is_opaque, values))
+    return combine((effect, other_effect("an expansion in it can run commands"))) if is_opaque else effect
 
 
-def _judge_condition(words: Sequence[Word]) -> Finding:
-    """``[[``: numbers compared there are reckoned, and names can hold what runs commands."""
+def _judge_condition(words: Sequence[Word]) -> Effect:
+    # `[[` evaluates the operands of numeric comparisons, and the value of a name can run commands.
     for at, word in enumerate(words):
         if word.text in ("-v", "-R"):
-            return other("a name that is looked up can run commands")
+            return other_effect("testing a name can run commands")
         if _COMPARES_NUMBERS.fullmatch(word.text):
             sides = (words[at - 1].text, *(after.text for after in words[at + 1 : at + 2]))
             if not all(re.fullmatch(r"-?\d+|\$[#?]|\$\{#\w+\}", side) for side in sides):
-                return other("arithmetic can run commands")
+                return other_effect("arithmetic can run commands")
     return READ
 
 
-def all_nodes(root: "Node") -> Iterator["Node"]:
-    """Every node, in no order."""
+def iter_nodes(root: "Node") -> Iterator["Node"]:
+    """Yield every node of the tree, in no particular order."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

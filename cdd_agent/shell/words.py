@@ -1,14 +1,10 @@
-"""Words of a command line: what bash makes of their quotes and backslashes, where that can be told. Pure.
+r"""The words of a command line, and the effect of reading or writing a path that a word names.
 
-The parser finds where commands begin and end; what a word means is worked out here, so that two readings have to
-agree before a command counts as harmless.
+A word is parsed here independently of the syntax tree, and both readings have to agree before a command counts as
+harmless. Everything is pure except ``Project.look``, which inspects the file system.
 
->>> literal("r''m").value, literal(r"\rm").value, literal("$x").value
+>>> parse_word("r''m").value, parse_word(r"\rm").value, parse_word("$x").value
 ('rm', 'rm', None)
-
-The classes of commands, from the harmless to the one that is refused, and what is found about one command. Pure.
-
-Paths in commands: whether they lie in the project, and whether a command may write there. Pure but for one look.
 """
 
 import posixpath
@@ -17,61 +13,53 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import product
 from typing import Literal, TypeAlias, get_args
 
-from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, is_secret, private_part, protected_by
+from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, explain_protection, find_private_part, is_secret
 
 CommandClass: TypeAlias = Literal["read", "tests", "write", "other", "outside"]
-"""What a command does: reads the project, runs its tests, writes in it, anything else, changes what is not its own."""
+"""``read``, ``tests`` and ``write`` stay in the project, ``outside`` changes something else, ``other`` is unknown."""
 
 CLASSES: tuple[CommandClass, ...] = get_args(CommandClass)
-"""From the harmless one to the strictest."""
-
-UNTOLD = "what it does cannot be told from its text"
+"""From harmless to strictest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What is known about a command before it runs."""
+class Effect:
+    """The known effect of a command, before it runs."""
 
     kind: CommandClass
     why: str = ""
-    """Of a class that is not harmless, as a clause."""
+    """Why the command is not harmless: a clause, or empty."""
     loses: str = ""
-    """What would be lost, as a clause; empty: nothing that is known."""
+    """The loss it would cause: a clause, or empty if none is known."""
     lines: tuple[str, ...] = ()
-    """Command lines that it runs in its turn, to be judged by themselves."""
+    """Command lines that it runs, to be judged separately."""
     moves: bool = False
-    """Whether it may leave the shell in another folder."""
+    """Whether it may change the shell's folder."""
     taints: bool = False
-    """Whether it may change what the commands after it mean."""
+    """Whether it may change the meaning of later commands."""
 
 
-def other(why: str = UNTOLD, *, loses: str = "") -> Finding:
-    """What nobody knows to be harmless."""
-    return Finding(kind="other", why=why, loses=loses)
+def other_effect(why: str = "its effect is not clear from its text", *, loses: str = "") -> Effect:
+    """Return the effect of a command that is not known to be harmless."""
+    return Effect(kind="other", why=why, loses=loses)
 
 
-READ = Finding(kind="read")
+READ = Effect(kind="read")
 
 
-def strictness(kind: CommandClass) -> int:
-    """The place of a class in the order."""
-    return CLASSES.index(kind)
-
-
-def joined(findings: Iterable[Finding]) -> Finding:
-    """All findings about one command as one: the strictest class, and all else that any of them says."""
+def combine(effects: Iterable[Effect]) -> Effect:
+    """Return the strictest effect, with the losses, inner lines and flags of all."""
     result = READ
-    for found in findings:
-        stricter = found if strictness(found.kind) > strictness(result.kind) else result
+    for effect in effects:
+        stricter = effect if CLASSES.index(effect.kind) > CLASSES.index(result.kind) else result
         result = replace(
             stricter,
-            loses=result.loses or found.loses,
-            lines=result.lines + found.lines,
-            moves=result.moves or found.moves,
-            taints=result.taints or found.taints,
+            loses=result.loses or effect.loses,
+            lines=result.lines + effect.lines,
+            moves=result.moves or effect.moves,
+            taints=result.taints or effect.taints,
         )
     return result
 
@@ -90,52 +78,52 @@ class Word:
     """One word of a command."""
 
     text: str
-    """As it is written."""
+    """The source text."""
     value: str | None
-    """What the program is given, wildcards unexpanded; None: known only when it runs."""
+    """The argument that the program receives, with wildcards unexpanded; None if it is known only at run time."""
     is_pattern: bool = False
-    """Whether ``value`` holds wildcards, so that several words may take its place."""
+    """Whether ``value`` contains wildcards and may expand to several arguments."""
     is_home: bool = False
-    """Whether it names a home folder by a tilde."""
+    """Whether it names a home folder with a tilde."""
     is_inside: bool = False
-    """Whether it stands for paths inside the project, though nobody knows yet for which."""
+    """Whether it expands to paths inside the project that are not known yet."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the program is given ``value`` and nothing else."""
+        """Whether the program receives exactly ``value``."""
         return self.value is not None and not self.is_pattern
 
     @property
     def is_single(self) -> bool:
-        """Whether the program is given one word for it, and neither none nor several."""
+        """Whether the program receives exactly one argument for it."""
         return self.is_exact or (_QUOTED.fullmatch(self.text) is not None and "@" not in self.text)
 
     @property
     def canonical(self) -> str:
-        """The same for all spellings of a word that is known, as written for any other."""
+        """One spelling for all equal known words; the source text of any other word."""
         return shlex.quote(self.value) if self.value is not None and not self.is_pattern else self.text
 
 
-def of_value(value: str) -> Word:
-    """A word that is known."""
+def word_from_value(value: str) -> Word:
+    """Return a word whose value is known."""
     return Word(text=shlex.quote(value), value=value)
 
 
-def unknown(text: str, *, is_inside: bool = False) -> Word:
-    """A word that is known only when it runs."""
+def unknown_word(text: str, *, is_inside: bool = False) -> Word:
+    """Return a word whose value is known only at run time."""
     return Word(text=text, value=None, is_inside=is_inside)
 
 
-def expanded(text: str) -> tuple[Word, ...]:
-    """The words that ``text`` stands for: several where braces list alternatives."""
-    found = _BRACES.fullmatch(text)
-    if found is None or ".." in found[2]:
-        return (literal(text),)
-    return tuple(literal("".join(parts)) for parts in product((found[1],), found[2].split(","), (found[3],)))
+def expand_braces(text: str) -> tuple[Word, ...]:
+    """Return the words that ``text`` expands to: several if it has one group of alternatives in braces."""
+    braces = _BRACES.fullmatch(text)
+    if braces is None or ".." in braces[2]:
+        return (parse_word(text),)
+    return tuple(parse_word(f"{braces[1]}{alternative}{braces[3]}") for alternative in braces[2].split(","))
 
 
-def literal(text: str) -> Word:
-    """One word, its quotes and backslashes undone."""
+def parse_word(text: str) -> Word:
+    """Parse one word: remove its quotes and backslashes as bash does."""
     if text == "[":
         return Word(text=text, value=text)
     value: list[str] = []
@@ -143,9 +131,9 @@ def literal(text: str) -> Word:
     while at < len(text):
         letter = text[at]
         if letter == "'":
-            piece, at = _single_quoted(text, at)
+            piece, at = _parse_single_quoted(text, at)
         elif letter == '"':
-            piece, at = _double_quoted(text, at)
+            piece, at = _parse_double_quoted(text, at)
         elif letter == "\\":
             piece, at = (text[at + 1 : at + 2].replace("\n", "") if at + 1 < len(text) else None), at + 2
         elif letter == "~" and (at == 0 or text[at - 1] in "=:"):
@@ -157,32 +145,32 @@ def literal(text: str) -> Word:
             or _opens_braces(text, at)
             or (letter == "$" and (_EXPANDS.match(text, at) or text[at + 1 : at + 2] in ("'", '"')))
         ):
-            return unknown(text)
+            return unknown_word(text)
         else:
             is_pattern = is_pattern or letter in _WILDCARDS
             piece, at = letter, at + 1
         if piece is None:
-            return unknown(text)
+            return unknown_word(text)
         value.append(piece)
     return Word(text=text, value="".join(value), is_pattern=is_pattern)
 
 
 def _opens_braces(text: str, at: int) -> bool:
-    """Whether a brace here may list alternatives; ``{}`` and a lone one stand for themselves."""
+    # bash takes `{}` and a lone brace literally.
     if text[at] != "{" or text[at : at + 2] == "{}":
         return False
     rest = text[at:]
     return "}" in rest and ("," in rest or ".." in rest)
 
 
-def _single_quoted(text: str, at: int) -> tuple[str | None, int]:
-    """What stands between the quotes that open at ``at``, and where they end; None if they do not."""
+def _parse_single_quoted(text: str, at: int) -> tuple[str | None, int]:
+    """Return the quoted text, or None if the quotes never close, and the offset behind the closing quote."""
     end = text.find("'", at + 1)
     return (None, len(text)) if end < 0 else (text[at + 1 : end], end + 1)
 
 
-def _double_quoted(text: str, at: int) -> tuple[str | None, int]:
-    """The same of double quotes; None also if something in them is expanded."""
+def _parse_double_quoted(text: str, at: int) -> tuple[str | None, int]:
+    """Do the same for double quotes; the text is None also if bash expands something in it."""
     value: list[str] = []
     at += 1
     while at < len(text):
@@ -201,134 +189,136 @@ def _double_quoted(text: str, at: int) -> tuple[str | None, int]:
 
 
 Kind: TypeAlias = Literal["", "file", "folder", "elsewhere"]
-"""What lies at a path; nothing, as far as anybody would miss it, if empty; ``elsewhere``: a link leads out with it."""
+"""The kind of a path: empty if nothing could be lost there, ``elsewhere`` if a link leads out of the project."""
 
 Folders: TypeAlias = frozenset[str] | None
-"""The absolute folders that a command may run in; None: any."""
+"""The absolute folders in which a command may run; None if it could be any folder."""
 
 STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/zero", "/dev/urandom"})
-"""What takes, or gives, anything and keeps nothing."""
+"""Devices that commands may read and write."""
 _OVERWRITES = "{} would be overwritten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """The project that commands are judged for."""
+class Project:
+    """The project in which commands would run."""
 
     root: str
-    """Its folder, absolute."""
+    """Its absolute folder."""
     look: Callable[[str], Kind]
-    """What lies at an absolute path in the project."""
+    """Returns the kind of an absolute path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """Where a command stands."""
+class CommandContext:
+    """The folders in which a command may run, and its input."""
 
-    ground: Ground
+    project: Project
     folders: Folders
     feeds_paths: bool = False
-    """Whether what comes before it in the pipe prints nothing but paths of the project."""
+    """Whether its standard input contains only paths of the project."""
 
-    def places(self, value: str) -> list[str] | None:
-        """The absolute paths that ``value`` may name; None: it cannot be told."""
+    def resolve(self, value: str) -> list[str] | None:
+        """Return the absolute paths that ``value`` may name; None if its folder is not known."""
         if value.startswith("/"):
-            return [_normal(value)]
+            return [_normalize(value)]
         if self.folders is None:
             return None
-        return [_normal(f"{folder}/{value}") for folder in self.folders]
+        return [_normalize(f"{folder}/{value}") for folder in self.folders]
 
     def is_outside(self, value: str) -> bool:
-        """Whether ``value`` may name something that is not the project's."""
-        root = self.ground.root
-        places = self.places(_climbing(value))
-        return places is None or any(place != root and not place.startswith(f"{root}/") for place in places)
+        """Return whether ``value`` may name a path outside the project."""
+        root = self.project.root
+        # A wildcard that matches `..` climbs out of its folder.
+        climbing = (
+            ".." if part.startswith(".") and _has_wildcard(part) and fnmatchcase("..", part) else part
+            for part in value.split("/")
+        )
+        paths = self.resolve("/".join(climbing))
+        return paths is None or any(path != root and not path.startswith(f"{root}/") for path in paths)
 
-    def is_led_out(self, value: str) -> bool:
-        """Whether a link in the project leads ``value`` out of it; the way is gone as it is written."""
+    def is_folder(self, word: Word) -> bool:
+        """Return whether ``word`` certainly names a folder of the project."""
+        paths = self.resolve(word.value) if word.value is not None else None
+        return bool(paths) and all(self.project.look(path) == "folder" for path in paths or ())
+
+    def is_linked_outside(self, value: str) -> bool:
+        """Return whether a link in the project leads ``value`` out of it."""
+        # The path is not normalized: `link/..` is the parent of the link's target.
         if value.startswith("/"):
-            return self.ground.look(value) == "elsewhere"
-        return any(self.ground.look(f"{folder}/{value}") == "elsewhere" for folder in self.folders or ())
+            return self.project.look(value) == "elsewhere"
+        return any(self.project.look(f"{folder}/{value}") == "elsewhere" for folder in self.folders or ())
+
+    def move_to(self, word: Word) -> "CommandContext":
+        """Return the context after the folder changes to ``word``."""
+        paths = self.resolve(word.value) if word.value is not None and word.is_exact else None
+        return replace(self, folders=None if paths is None else frozenset(paths))
 
 
-def reads(word: Word, setting: Setting) -> Finding:
-    """What it means that a command reads the path that ``word`` names."""
+def judge_read(word: Word, context: CommandContext) -> Effect:
+    """Return the effect of reading the path that ``word`` names."""
     if word.is_inside:
         return READ
     if word.value is None:
-        return other("which file it reads cannot be told from its text")
+        return other_effect("which file it reads is not clear from its text")
     value = word.value
     if value in STREAMS or value == "-":
         return READ
-    if setting.is_outside(value):
-        return other(f"{value} is not known to lie in the project")
-    if setting.is_led_out(value):
-        return other(f"{value} leads out of the project")
-    if word.is_pattern and any(part.startswith(".") for part in _wild(value)):
-        return other(f"{value} may name files of secrets")
-    inside = [place[len(setting.ground.root) + 1 :] for place in setting.places(value) or ()]
-    if any(is_secret(path) or private_part(path) is not None for path in inside):
-        return other(f"{value} is not for a model to read")
+    if context.is_outside(value):
+        return other_effect(f"{value} may be outside the project")
+    if context.is_linked_outside(value):
+        return other_effect(f"{value} leads out of the project")
+    if word.is_pattern and any(part.startswith(".") and _has_wildcard(part) for part in value.split("/")):
+        return other_effect(f"{value} may match files that hold secrets")
+    inside = [path[len(context.project.root) + 1 :] for path in context.resolve(value) or ()]
+    if any(is_secret(path) or find_private_part(path) is not None for path in inside):
+        return other_effect(f"the model may not read {value}")
     return READ
 
 
-def writes(word: Word, setting: Setting, *, truncates: bool, follows: bool = True) -> Finding:
-    """What it means that a command writes to the path that ``word`` names, or replaces what lies there.
+def judge_write(word: Word, context: CommandContext, *, truncates: bool = False, follows: bool = True) -> Effect:
+    """Return the effect of writing to the path that ``word`` names.
 
-    ``follows``: if a link lies there, what it leads to is written, and not the link.
+    Args:
+        word: the path.
+        context: the folders in which the command may run.
+        truncates: the old content is lost.
+        follows: if the path is a link, its target is written, not the link itself.
     """
     if word.value is None:
         kind: CommandClass = "outside" if word.is_home else "other"
-        loses = f"what {word.text} names would be overwritten" if truncates else ""
-        why = f"{word.text} is outside the project" if word.is_home else "where it writes cannot be told from its text"
-        return Finding(kind=kind, why=why, loses=loses)
+        loses = f"the files that {word.text} names would be overwritten" if truncates else ""
+        where = f"{word.text} is outside the project" if word.is_home else "where it writes is not clear from its text"
+        return Effect(kind=kind, why=where, loses=loses)
     value = word.value
     if value in STREAMS:
         return READ
-    if setting.places(value) is None and not value.startswith("/"):
+    if context.resolve(value) is None and not value.startswith("/"):
         climbs = ".." in value.split("/")
-        why = f"where {value} lies cannot be told from its text"
         loses = _OVERWRITES.format(value) if truncates else ""
-        return Finding(kind="outside", why=why, loses=loses) if climbs else other(why, loses=loses)
-    if setting.is_outside(value):
-        return Finding(kind="outside", why=f"{value} is outside the project")
-    if setting.is_led_out(value if follows or value.endswith("/") else posixpath.dirname(value) or "."):
-        return Finding(kind="outside", why=f"{value} leads out of the project")
-    kept = _why_kept(word, value, setting=setting)
-    if kept:
-        return Finding(kind="outside", why=f"{value} {kept}")
-    there = word.is_pattern or any(setting.ground.look(place) for place in setting.places(value) or ())
-    loses = _OVERWRITES.format(value) if truncates and there else ""
-    return other(f"{value} may name settings", loses=loses) if _hidden(word) else Finding(kind="write", loses=loses)
-
-
-def _why_kept(word: Word, value: str, *, setting: Setting) -> str:
-    """Why no command may write to a path of the project, as the end of a sentence; empty if one may."""
-    for place in setting.places(value) or ():
-        path = place[len(setting.ground.root) + 1 :]
-        why = "is private to git and cdd" if private_part(path) is not None else protected_by(path)
+        return Effect(kind="outside" if climbs else "other", why=f"the folder of {value} is not known", loses=loses)
+    if context.is_outside(value):
+        return Effect(kind="outside", why=f"{value} is outside the project")
+    if context.is_linked_outside(value if follows or value.endswith("/") else posixpath.dirname(value) or "."):
+        return Effect(kind="outside", why=f"{value} leads out of the project")
+    parts = value.split("/") if word.is_pattern else []
+    hidden = [part for part in parts if part.startswith(".") and _has_wildcard(part)]
+    for path in context.resolve(value) or ():
+        relative = path[len(context.project.root) + 1 :]
+        why = "is private to git and cdd" if find_private_part(relative) is not None else explain_protection(relative)
         if why is not None:
-            return why
-    is_private = any(fnmatchcase(name, part) for part in _hidden(word) for name in PRIVATE_FOLDERS)
-    return "may name what is private to git and cdd" if is_private else ""
+            return Effect(kind="outside", why=f"{value} {why}")
+    if any(fnmatchcase(name, part) for part in hidden for name in PRIVATE_FOLDERS):
+        return Effect(kind="outside", why=f"{value} may match files that are private to git and cdd")
+    exists = word.is_pattern or any(context.project.look(path) for path in context.resolve(value) or ())
+    loses = _OVERWRITES.format(value) if truncates and exists else ""
+    return other_effect(f"{value} may match settings", loses=loses) if hidden else Effect(kind="write", loses=loses)
 
 
-def _hidden(word: Word) -> list[str]:
-    """The components of a pattern that match names with a leading dot."""
-    return [part for part in _wild(word.value or "") if part.startswith(".")] if word.is_pattern else []
-
-
-def _normal(path: str) -> str:
-    """An absolute path without ``.``, ``..`` and doubled slashes."""
+def _normalize(path: str) -> str:
+    # normpath keeps two leading slashes, as POSIX demands.
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-def _wild(value: str) -> list[str]:
-    """The components of a pattern that hold wildcards."""
-    return [part for part in value.split("/") if any(letter in part for letter in "*?[")]
-
-
-def _climbing(value: str) -> str:
-    """``value`` with ``..`` for each component that bash may take for that."""
-    wild = {part for part in _wild(value) if part.startswith(".") and fnmatchcase("..", part)}
-    return "/".join(".." if part in wild else part for part in value.split("/"))
+def _has_wildcard(part: str) -> bool:
+    return any(letter in part for letter in _WILDCARDS)

@@ -1,35 +1,31 @@
-"""What the model is told about one attempt: the phase's rules, the item, and what earlier attempts came to.
+"""The inputs of a cycle: the work item, the policy, the brief for the model, and the context.
 
-What a cycle is given and how far it may go: the work item, its phases, the limits.
-
-Everything a cycle works with, gathered once by whoever starts it.
+A workflow makes these records. The context holds the parts that a cycle works with: the project's files, history and
+tests, the model, and the place for reports.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.quoting import Marks
-from cdd_agent.clock import Clock
-from cdd_agent.events import Emit, Notice, RunFinished, RunStarted, SuiteStarted
+from cdd_agent.config.settings import Settings
+from cdd_agent.events import Emit, Notice, SuiteStarted
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.model.conversation import Model
 from cdd_agent.shell.permission import Permission
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.tickets import plan
-from cdd_agent.untrusted.keys import mask
 from cdd_agent.work import state
-from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution
+from cdd_agent.work.state import StepExecution
 from cdd_agent.workspace.files import Workspace
 from cdd_agent.workspace.memory import NO_MEMORY, Memory
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, summary
+from pytest_tdd_agent.report import Reason
 
 Kind: TypeAlias = plan.Kind
-"""What a work item changes; decides the prefix of its commits."""
+"""The kind of change; it decides the prefix of the commits."""
 
 Phase: TypeAlias = state.Phase
 """The part of a cycle that one gate judges."""
@@ -37,77 +33,115 @@ Phase: TypeAlias = state.Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a work item stands among others, for the handoff notes of a workflow that takes them from a list."""
+    """The other items of a workflow's list, for the handoff notes."""
 
     completed: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     following: str = "COMPLETE"
-    """The phase after the item's last one."""
+    """The phase after the item's last phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
-    """One unit of work that ends in commits."""
+    """A unit of work that ends in commits."""
 
     ticket: str
     number: int
-    """Of the step or cycle, 1-based."""
+    """1-based number of the step or cycle."""
     title: str
     goal: str
-    """Description and acceptance criteria, as the model is to read them."""
+    """Description and acceptance criteria for the model."""
     kind: Kind
     phases: tuple[Phase, ...]
-    """Those it goes through, in order."""
+    """In order."""
     tests: tuple[str, ...]
-    """Node ids or files; empty: whatever tests RED adds."""
+    """Node ids or files; empty: any tests that RED adds."""
     sources: tuple[str, ...]
-    """Root-relative paths that are expected to change; in PLAN the only ones that may."""
-    shown: tuple[str, ...] = ()
-    """Root-relative files that a model without tools is given besides tests and sources."""
+    """Root-relative paths that are expected to change; PLAN may write no others."""
+    extra_files: tuple[str, ...] = ()
+    """Root-relative files that a model without tools gets in addition to tests and sources."""
     progress: Progress | None = None
-    """None: the item's own tests are all there are."""
-    told: str = ""
-    """What else PLAN's commit says, between its subject and its trailers."""
+    """None: the item's own tests are the whole list."""
+    plan_body: str = ""
+    """Text between the subject and the trailers of PLAN's commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The limits of a cycle, and what becomes of what they end."""
+    """The limits of a cycle, and the rules by which a phase may end."""
 
     max_attempts: int
-    """At one phase."""
+    """Per phase."""
     budget: Budget
-    """Of one attempt."""
+    """Per attempt."""
     evidence_timeout_s: float
-    """Wall clock of the runs that check one open gate from outside, all together."""
+    """Wall clock of all runs that check one open gate from outside."""
     edit_format: Literal["tools", "blocks"] = "tools"
     """How the model changes files."""
-    most_alike: int = 3
-    """Closed attempts in a row with the same failures, after which there is no progress."""
+    max_identical_failures: int = 3
+    """Consecutive attempts with the same failures after which the phase fails."""
     is_strict: bool = False
-    """An attempt that breaks one test is taken back, however many others it mends."""
+    """Roll back an attempt that breaks a test, even if it fixes others."""
     keeps_landed: bool = False
-    """A phase that fails takes back its own changes only, so that a person can go on from it; else the whole item."""
-    one_test: bool = False
-    """RED adds one new test, with as many parameters as it likes."""
-    takes_covered: bool = False
-    """A new test that passes at once ends the item, and stays if it notices altered code; else RED is tried again."""
-    commits_nothing: bool = False
-    """A phase that changes nothing makes an empty commit."""
+    """Roll back only the phase that fails, not the whole item, so that a person can continue from there."""
+    single_test: bool = False
+    """RED adds exactly one test, which may be parametrized."""
+    accepts_covered: bool = False
+    """A new test that passes at once ends the item; it is kept if it notices altered code."""
+    allows_empty_commits: bool = False
+    """A phase without changes makes an empty commit."""
     gate_runs: tuple[str, ...] = ()
-    """The test files that baseline and gate run; empty: all tests."""
+    """Test files that baseline and gate run; empty: all tests."""
     targets_first: bool = False
-    """An attempt at GREEN is judged by the item's tests alone first; the others are run only if those pass."""
-    tests_each_write: bool = False
-    """In GREEN the answer to each Write and Edit tells what the item's tests say then."""
+    """GREEN runs the item's tests first, and the others only if those pass."""
+    tests_after_write: bool = False
+    """In GREEN each Write and Edit also reports the results of the item's tests."""
     has_commands: bool = True
     """The model may run commands."""
-    keeps_part: bool = False
-    """A GREEN that mends some of the item's tests and breaks none is committed once its attempts are used up."""
+    keeps_partial: bool = False
+    """Commit a failed GREEN that fixes some of the item's tests and breaks none."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Policy":
+        """Return the policy of ``cdd exec``; the other workflows adapt it."""
+        return cls(
+            max_attempts=settings.max_attempts,
+            budget=Budget.from_settings(settings),
+            evidence_timeout_s=settings.evidence_timeout_s,
+            edit_format=settings.edit_format,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """The instructions to the model for one phase of one work item."""
+
+    phase: Phase
+    agent: str
+    """The agent's name in events."""
+    role: str
+    """The beginning of the system prompt."""
+    rules: str
+    """The rules of the phase."""
+    work: str
+    """The last line of the system prompt without the attempt; recordings are matched by it."""
+    task: str
+    """The instruction, written by cdd."""
+    requirements: str
+    """The text of the plan, the list or the user; the model reads it as data."""
+    source: str
+    """Origin of ``requirements``."""
+    judge: Callable[[str], tuple[Reason, ...]] | None = None
+    """Returns objections to the agent's answer, in PLAN; the other phases are judged by tests."""
+    finalize_item: Callable[[WorkItem, str], WorkItem] | None = None
+    """Completes the item with the accepted answer."""
+
+
+BriefFor: TypeAlias = Callable[[WorkItem, Phase], Brief]
 
 
 def phases_of(kind: Kind, *, refactor: bool) -> tuple[Phase, ...]:
-    """The phases a plan's step of this kind goes through; ``refactor``: whether feature and bug end with REFACTOR."""
+    """Return the phases of a plan step; ``refactor`` adds REFACTOR to features and bugs."""
     match kind:
         case "feature" | "bug":
             return ("red", "green", "refactor") if refactor else ("red", "green")
@@ -118,196 +152,30 @@ def phases_of(kind: Kind, *, refactor: bool) -> tuple[Phase, ...]:
 
 
 def commit_prefix(phase: Phase, kind: Kind) -> str:
-    """The word before the colon of a commit's subject."""
+    """Return the word before the colon of a commit's subject."""
     match phase:
         case "plan" | "refactor":
             return phase
         case "red":
             return "test"
         case "green":
-            return {"feature": "feat", "bug": "fix", "docs": "docs", "chore": "chore"}.get(kind, "feat")
-
-
-MAX_FAILURES_SHOWN = 5
-MAX_FAILURE_CHARACTERS = 1_500
-MAX_ATTEMPTS_SHOWN = 3
-BREAKAGES = ("broke_others:", "test_removed:", "collect_error:")
-"""How reasons begin that tell of tests which passed before."""
-
-_PROMPTS = Path(__file__).parent / "prompts"
+            return {"bug": "fix", "docs": "docs", "chore": "chore"}.get(kind, "feat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
-    """How the model is spoken to in one phase of one work item."""
+class ResumeCommands:
+    """The commands with which a person continues interrupted work."""
 
-    phase: Phase
-    agent: str
-    """Who works, as events name it."""
-    role: str
-    """Who the model is told it is; the beginning of the system prompt."""
-    rules: str
-    """Of the phase."""
-    work: str
-    """What is worked on: the last line of the system prompt, by which a recording finds its turns."""
-    task: str
-    """What it is asked to do, in words of the program's."""
-    stated: str
-    """What is wanted, in words of plan, list or user."""
-    source: str
-    """Where those words come from."""
-    judge: Callable[[str], tuple[Reason, ...]] | None = None
-    """What speaks against the agent's last words and the files as they are, in PLAN; elsewhere the tests judge."""
-    settled: Callable[[WorkItem, str], WorkItem] | None = None
-    """The item as the agent's last words, once they stand, make it."""
-
-
-BriefFor: TypeAlias = Callable[[WorkItem, Phase], Brief]
-
-
-def rules_of(phase: Phase) -> str:
-    """The rules of a phase that every workflow has."""
-    return (_PROMPTS / f"{phase}.md").read_text(encoding="utf-8").strip()
-
-
-def system_prompt(brief: Brief, *, attempt: int, marks: Marks) -> str:
-    """Role, rules of the phase and of the marks, and a last line that names the attempt."""
-    return f"{brief.role.strip()}\n\n{brief.rules.strip()}\n\n{marks.rule}\n\nWork: {brief.work} attempt {attempt}"
-
-
-def task(
-    brief: Brief,
-    *,
-    earlier: tuple[AttemptRecord, ...],
-    is_anew: bool,
-    failing: str,
-    marks: Marks,
-    remedies: Sequence[str] = (),
-) -> str:
-    """The first message of an attempt: what the plan, the tests and the gate say stands between the marks.
-
-    ``earlier`` are the closed attempts at this phase, of which nothing is left in the files if it ``is_anew``;
-    ``failing`` is what is red at the moment, if anything, and ``remedies`` what mends it. Tests that the last attempt
-    broke come before everything else.
-    """
-    parts = [*_broken(earlier, is_anew=is_anew, marks=marks), brief.task]
-    parts.append(marks.around(brief.stated, source=brief.source))
-    if failing:
-        when = "What failed then" if is_anew else "What fails now"
-        parts.append(f"{when}:\n\n{marks.around(failing, source='tests')}")
-    if remedies:
-        parts.append(f"What mends failures of these kinds:\n{bullets(remedies)}")
-    if len(earlier) > MAX_ATTEMPTS_SHOWN:
-        parts.append(f"{len(earlier) - MAX_ATTEMPTS_SHOWN} attempts before those below were refused too.")
-    for attempt in earlier[-MAX_ATTEMPTS_SHOWN:]:
-        reasons = marks.around(bullets(attempt.reasons), source=f"gate, attempt {attempt.number}")
-        parts.append(f"Attempt {attempt.number} was refused by the gate:\n{reasons}")
-    if earlier:
-        here = (
-            "Its changes were taken back: the files are as they were when the phase began. Take another way."
-            if is_anew
-            else "Your work so far is in the files."
-        )
-        parts.append(f"{here} This is attempt {len(earlier) + 1} at {brief.phase.upper()}.")
-    return "\n\n".join(parts)
-
-
-def _broken(earlier: tuple[AttemptRecord, ...], *, is_anew: bool, marks: Marks) -> tuple[str, ...]:
-    """What passed before the phase and did not after the last attempt, if anything."""
-    reasons = earlier[-1].reasons if earlier else ()
-    broken = [reason for reason in reasons if reason.startswith(BREAKAGES)]
-    if not broken:
-        return ()
-    todo = "It was taken back; do not break them again" if is_anew else "Mend that before anything else"
-    shown = marks.around(bullets(broken), source="gate")
-    return (f"The last attempt broke tests that passed before. {todo}:\n{shown}",)
-
-
-def stated(item: WorkItem, *, heading: str) -> str:
-    """What is asked for, with the tests and files that are named, below ``heading``."""
-    parts = [f"# {heading}: {item.title}", item.goal.strip()]
-    if item.tests:
-        parts.append("Tests:\n" + bullets([f"`{test}`" for test in item.tests]))
-    if item.sources:
-        parts.append("Files that are expected to change:\n" + bullets([f"`{path}`" for path in item.sources]))
-    return "\n\n".join(part for part in parts if part)
-
-
-def bullets(lines: Sequence[str]) -> str:
-    """A Markdown list."""
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def failures(report: SuiteReport, *, rank: Callable[[str], int] = lambda _: 0) -> str:
-    """The failing tests of a report with what pytest says of each, for a model to read: keys masked, then capped.
-
-    ``rank`` takes a node id; the lowest come first.
-    """
-    failed = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None]
-    failed += [(error.nodeid, error.failure) for error in report.collect_errors]
-    failed.sort(key=lambda known: rank(known[0]))
-    shown = []
-    for nodeid, failure in failed[:MAX_FAILURES_SHOWN]:
-        place = f" at {failure.path}:{failure.line}" if failure.path else ""
-        text = mask(failure.text).text[-MAX_FAILURE_CHARACTERS:]
-        shown.append(f"{nodeid}: {failure.kind}: {failure.message}{place}\n{text}".rstrip())
-    if len(failed) > MAX_FAILURES_SHOWN:
-        shown.append(f"... and {len(failed) - MAX_FAILURES_SHOWN} more")
-    return "\n\n".join(shown)
-
-
-def reason_lines(verdict: Verdict) -> tuple[str, ...]:
-    """Each reason of a verdict as ``code: message``."""
-    return tuple(f"{reason.code}: {reason.message}" for reason in verdict.reasons)
-
-
-def evidence(verdict: Verdict, report: SuiteReport | None) -> str:
-    """What a verdict rests on, in one line."""
-    if report is None:
-        ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
-        return "the tests did not run to their end" if ran else "nothing was changed"
-    count = {word: number for word, number in summary(report).items() if number and word in _COUNTED}
-    if report.collect_errors:
-        count["not importable"] = len(report.collect_errors)
-    told = ", ".join(f"{number} {word}" for word, number in count.items())
-    if verdict.phase == "red" and verdict.open:
-        kinds = sorted({case.failure.kind for case in report.tests if case.failure is not None})
-        kinds += sorted({error.failure.kind for error in report.collect_errors})
-        return f"{told or 'no test was collected'}; fails by {', '.join(dict.fromkeys(kinds))}"
-    return told or "no test was collected"
-
-
-_COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """The commands by which a person goes on with work that was interrupted."""
-
-    go_on: str
-    anew: str
-    """Takes back what is half done first."""
+    resume: str
+    restart: str
+    """Undoes the unfinished work first."""
     unit: str
-    """What work items are called: ``step`` or ``cycle``; ``run`` where there is one only."""
-
-
-class Keeping(Protocol):
-    """As much of a context as tells what is kept of a step."""
-
-    @property
-    def repository(self) -> Repository:
-        """The project's work tree and history."""
-        ...
-
-    @property
-    def snapshots(self) -> Snapshots:
-        """What its files were."""
-        ...
+    """The word for a work item: ``step``, ``cycle``, or ``run`` if there is only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One project with its history, files, tests, and who answers."""
+    """The parts of one project that a cycle works with."""
 
     repository: Repository
     snapshots: Snapshots
@@ -316,29 +184,28 @@ class Context:
     model: Model
     policy: Policy
     brief: BriefFor
-    """How the model is spoken to in a phase of an item."""
     reports: Path
-    """Folder for the evidence of the ticket in work."""
+    """Folder for the test reports of the ticket."""
     emit: Emit
     permission: Permission | None = None
-    """Says whether a person has to be asked before a command runs; None: the sandbox alone says what happens."""
+    """Decides whether a person must approve a command; None: only the sandbox restricts commands."""
     memory: Memory = NO_MEMORY
-    """Conventions of the project, with which every attempt begins."""
-    ways: Ways | None = None
-    """None: those of the Executor."""
+    """Conventions of the project; every attempt begins with them."""
+    commands: ResumeCommands | None = None
+    """None: those of ``cdd exec``."""
 
-    def ways_on(self, ticket: str, step: StepExecution) -> Ways:
-        """How to go on with an interrupted step."""
-        go_on = f"cdd exec {ticket}"
-        return self.ways or Ways(go_on=go_on, anew=f"{go_on} --retry {step.step_number}", unit="step")
+    def resume_commands(self, ticket: str, step: StepExecution) -> ResumeCommands:
+        """Return the commands that continue an interrupted step."""
+        run = f"cdd exec {ticket}"
+        return self.commands or ResumeCommands(resume=run, restart=f"{run} --retry {step.step_number}", unit="step")
 
-    def called(self, step: StepExecution) -> str:
-        """What a step is called in a sentence."""
-        unit = self.ways.unit if self.ways else "step"
+    def step_name(self, step: StepExecution) -> str:
+        """Return the name of a step for a sentence, such as ``cycle 2``."""
+        unit = self.commands.unit if self.commands else "step"
         return "the run" if unit == "run" else f"{unit} {step.step_number}"
 
-    def in_repository(self, path: str) -> str:
-        """A path of the project as the repository names it: the project may be a folder inside the work tree."""
+    def to_repository_path(self, path: str) -> str:
+        """Return a project path relative to the repository, whose root may be above the project."""
         inside = self.workspace.root.resolve().relative_to(self.repository.root.resolve()).as_posix()
         return path if inside == "." else f"{inside}/{path}"
 
@@ -350,66 +217,32 @@ class Context:
         targets: tuple[str, ...] = (),
         before: Snapshot | None = None,
     ) -> SuiteRun:
-        """Run tests and say so before and after; files they leave behind, or change, are put back as they were.
+        """Run tests, report the run as events, and restore the files that it changed.
 
-        Otherwise a database or a picture that a test writes would count as the agent's work, and be committed. A run
-        whose report is kept is evidence: no compiled code that an earlier one may have planted takes part.
-        ``before``: the files as they are, if they have just been kept.
+        ``keep`` is the path for the report, ``before`` a snapshot of the current files if there is one.
         """
         framework = self.suite.conventions.framework
         self.emit(SuiteStarted(purpose=purpose, targets=targets, framework=framework))
         before = before or self.snapshots.take("refs/cdd/tests/before", message="before a test run")
-        suite = self.suite if keep is None else self.suite.anew()
+        # A saved report is evidence: an earlier run could have planted compiled code in the bytecode cache.
+        suite = self.suite if keep is None else self.suite.without_cache()
         run = suite.run(targets, keep=keep)
         for notice in run.notices:
             self.emit(Notice(text=notice))
-        if self.snapshots.changes_since(before):
-            self.snapshots.take("refs/cdd/tests/after", message="what a test run left behind")
+        # Otherwise a database that a test writes would be committed as the agent's work.
+        if self.snapshots.list_changes_since(before):
+            self.snapshots.take("refs/cdd/tests/after", message="changes made by a test run")
             self.snapshots.restore(before)
-        self.emit(run.finished(purpose, framework=framework))
+        self.emit(run.as_event(purpose, framework=framework))
         return run
 
     def run_targets(
         self, purpose: str, *, targets: tuple[str, ...], keep: Path | None = None, before: Snapshot | None = None
     ) -> SuiteRun:
-        """Run the tests that ``targets`` name; their whole files if pytest cannot find a test in one of them.
-
-        A file that cannot be imported has no tests for pytest, and only a run of the file says why.
-        """
+        """Run the tests in ``targets``, or their whole files if pytest cannot find one of the tests."""
         run = self.run_suite(purpose, targets=targets, keep=keep, before=before)
         files = tuple(dict.fromkeys(target.partition("::")[0] for target in targets))
+        # pytest finds no tests in a file that cannot be imported; only a run of the file reports the reason.
         if run.was_refused and files != targets:
             return self.run_suite(purpose, targets=files, keep=keep, before=before)
         return run
-
-
-Workflow: TypeAlias = Literal["exec", "tdd", "green"]
-
-
-@contextmanager
-def told(
-    workflow: Workflow,
-    ticket: str,
-    *,
-    context: Context,
-    clock: Clock,
-    remarks: Iterable[str],
-    settle: Callable[[], RunState],
-) -> Iterator[None]:
-    """Tell that the run begins and how it has ended, an error that passes through included.
-
-    ``settle`` gives the state as it stays, and keeps it durably; where it fails, the run counts as not ended.
-    """
-    began, status = clock.monotonic(), Status.IN_PROGRESS
-    sandbox = context.suite.sandbox.level
-    context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
-    for remark in remarks:
-        context.emit(Notice(text=remark))
-    try:
-        try:
-            yield
-        finally:
-            status = settle().status
-    finally:
-        took = clock.monotonic() - began
-        context.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))

@@ -1,26 +1,23 @@
-"""The verdict on one attempt: first what the changes themselves say, then the gate's rules over the test run. Pure.
+"""The verdict on one attempt: the rules on changed files, then the gate's rules on the test run.
 
-What an attempt at RED came to, in one word: whether its tests fail, and whether that says anything. Pure.
+All functions are pure.
 """
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cdd_agent.evidence.literals import Function, parse
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.context import Phase, WorkItem
-from cdd_agent.testrun.suite import PLAIN, PYTEST, Conventions, Layout
+from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
 from pytest_tdd_agent.comparison import function_of, lies_in
 from pytest_tdd_agent.failure import stage
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, failing
 
-_TAMPER = frozenset({"tampered", "source_changed", "user_file_changed", "test_removed"})
-_BROKE = frozenset({"broke_others"})
-_FLAKY = frozenset({"flaky_target"})
-_MOST_SHOWN = 5
+_MAX_NAMES_SHOWN = 5
 
 
 class RedVerdict(StrEnum):
@@ -29,31 +26,34 @@ class RedVerdict(StrEnum):
     VALID = "VALID"
     """The new tests fail because the behavior is missing."""
     VALID_MISSING_SYMBOL = "VALID_MISSING_SYMBOL"
-    """They fail for want of a name that the work item is to make, so they have not judged any code yet."""
+    """They fail because a name is missing that the work item will add, so they have not checked any code yet."""
     INVALID = "INVALID"
-    """They fail for another reason, or there are none."""
+    """They fail for another reason, or do not exist."""
     ALREADY_GREEN = "ALREADY_GREEN"
-    """They pass at once, all of them."""
+    """All of them pass at once."""
     TAMPER = "TAMPER"
-    """The attempt changed what RED may not change."""
+    """The attempt made a change that RED forbids."""
     BROKE_OTHERS = "BROKE_OTHERS"
-    """A test that passed before does not any more."""
+    """A test that passed before fails now."""
     FLAKY = "FLAKY"
-    """They came to different ends when they were run again."""
+    """Repeated runs of them gave different results."""
 
 
-def red_verdict(
+_RED_VERDICT_OF_CODES = {
+    RedVerdict.TAMPER: {"tampered", "source_changed", "user_file_changed", "test_removed"},
+    RedVerdict.BROKE_OTHERS: {"broke_others"},
+    RedVerdict.FLAKY: {"flaky_target"},
+}
+
+
+def classify_red_run(
     judged: Verdict, report: SuiteReport | None, *, baseline: SuiteReport, expects: Sequence[str] = ()
 ) -> RedVerdict:
-    """The word for RED's verdict over a run; ``expects`` is as for ``pytest_tdd_agent.gate.judge``."""
+    """Return the outcome of RED; ``expects`` is as for ``pytest_tdd_agent.gate.judge``."""
     codes = {reason.code for reason in judged.reasons}
-    for word, telling in (
-        (RedVerdict.TAMPER, _TAMPER),
-        (RedVerdict.BROKE_OTHERS, _BROKE),
-        (RedVerdict.FLAKY, _FLAKY),
-    ):
+    for outcome, telling in _RED_VERDICT_OF_CODES.items():
         if codes & telling:
-            return word
+            return outcome
     old = set(failing(baseline))
     if codes == {"already_green"} and report is not None and old.issuperset(failing(report)):
         return RedVerdict.ALREADY_GREEN
@@ -65,10 +65,23 @@ def red_verdict(
     return RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID
 
 
-def surplus(report: SuiteReport, *, baseline: SuiteReport, sources: Mapping[str, str]) -> tuple[Reason, ...]:
-    """What speaks against a run that has more than one test which the baseline has not, whatever its parameters.
+def classify_red(
+    item: WorkItem,
+    judged: Verdict,
+    *,
+    report: SuiteReport | None,
+    baseline: SuiteReport,
+    conventions: Conventions = PYTEST,
+) -> RedVerdict:
+    """Return the outcome of an attempt at RED."""
+    expects = () if report is None else _list_expected(item, report, conventions=conventions)
+    return classify_red_run(judged, report, baseline=baseline, expects=expects)
 
-    ``sources``: the Python files that could not be collected, so that the report says nothing of the tests in them.
+
+def find_extra_tests(report: SuiteReport, *, baseline: SuiteReport, sources: Mapping[str, str]) -> tuple[Reason, ...]:
+    """Return a reason if RED added more than one test; the parameters of a test do not count.
+
+    ``sources`` are the Python files that could not be collected, because the report does not list their tests.
     """
     before = {function_of(case.nodeid) for case in baseline.tests}
     found: dict[object, str] = {}
@@ -76,115 +89,100 @@ def surplus(report: SuiteReport, *, baseline: SuiteReport, sources: Mapping[str,
         name = function_of(case.nodeid)
         if name not in before:
             found.setdefault((case.file, case.line) if case.line else name, name)
-    listed = [f"{file}::{name}" for file, source in sources.items() for name in _tests_in(parse(source))]
-    names = dict.fromkeys((*found.values(), *(name for name in listed if name not in before)))
+    uncollected = [f"{file}::{name}" for file, source in sources.items() for name in _list_tests(parse(source))]
+    names = dict.fromkeys((*found.values(), *(name for name in uncollected if name not in before)))
     if len(names) < 2:
         return ()
-    shown = ", ".join(list(names)[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
-    message = (
-        f"RED adds {len(names)} tests, and one is asked for: {shown}. Keep that one and take the others out; they have "
-        "their own turn."
-    )
+    shown = ", ".join(list(names)[:_MAX_NAMES_SHOWN]) + (", ..." if len(names) > _MAX_NAMES_SHOWN else "")
+    message = f"RED may add one test but adds {len(names)}: {shown}. Keep one; the others will get their own cycle."
     return (Reason(code="several_tests", nodeid=None, message=message),)
 
 
-def _tests_in(tree: ast.Module | ast.ClassDef | None) -> Iterator[str]:
-    """The names of the tests in a source as pytest and unittest find them, each after its class."""
+def _list_tests(tree: ast.Module | ast.ClassDef | None) -> Iterator[str]:
     for node in tree.body if tree is not None else ():
         if isinstance(node, Function) and node.name.startswith("test"):
             yield node.name
+        # unittest finds every subclass of TestCase, whatever its name.
         elif isinstance(node, ast.ClassDef) and (node.name.startswith("Test") or node.bases):
-            yield from (f"{node.name}::{name}" for name in _tests_in(node))
+            yield from (f"{node.name}::{name}" for name in _list_tests(node))
 
 
-def named_test_files(item: WorkItem) -> tuple[str, ...]:
-    """The files and folders that the step's ``Tests`` name, whatever they are called, relative to the project.
+def list_test_files(item: WorkItem) -> tuple[str, ...]:
+    """Return the files and folders of the item's tests, relative to the project.
 
-    Not those its ``Files`` name too: a module with doctests is the product's.
+    A file that is also a source is left out: a module with doctests belongs to the product.
     """
-    return files_named(item.tests, apart_from=item.sources)
+    return list_files(item.tests, apart_from=item.sources)
 
 
-def files_named(tests: Collection[str], *, apart_from: Collection[str] = ()) -> tuple[str, ...]:
-    """The files and folders that ``tests`` name, each once."""
+def list_files(tests: Collection[str], *, apart_from: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the files and folders of ``tests`` without duplicates."""
     names = dict.fromkeys(nodeid.split("::", 1)[0].rstrip("/") for nodeid in tests)
     return tuple(name for name in names if name not in apart_from)
 
 
-def lock_reason(
-    phase: Phase,
-    path: str,
-    *,
-    off_limits: frozenset[str],
-    tests: Collection[str] = (),
-    layout: Layout = PLAIN,
-    listed: Collection[str] = (),
-) -> str | None:
-    """Why ``path``, relative to the work tree, may not be written in this phase, as a sentence; None if it may.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLocks:
+    """The files that a phase may not change; all paths are relative to the work tree.
 
-    The tools say it beforehand, the verdict afterwards. ``tests``: what else belongs to the tests, as
-    ``named_test_files`` says, relative to the same folder as ``path``. ``layout``: of the project in the work tree.
-    ``listed``: all that PLAN may write.
+    The tools check them before a write, and the verdict afterwards.
     """
-    is_test = layout.is_test(path) or any(path == name or path.startswith(f"{name}/") for name in tests)
-    if path in off_limits:
-        return "It has uncommitted changes of the user's and stays as it is."
-    if phase == "plan":
-        return None if path in listed else f"PLAN writes {' and '.join(listed)} only."
-    if phase == "red" and not is_test:
-        return "RED changes tests only; sources wait for GREEN."
-    if phase != "red" and is_test:
-        return f"Tests{_AND_MORE.get(layout.conventions.framework, _MORE)} are locked in {phase.upper()}."
-    return None
+
+    phase: Phase
+    off_limits: frozenset[str] = frozenset()
+    """Files with uncommitted changes of the user."""
+    tests: Collection[str] = ()
+    """Files and folders that count as tests in addition to the layout's rules: see ``list_test_files``."""
+    listed: Collection[str] = ()
+    """The files that PLAN may write."""
+    layout: ProjectLayout = PLAIN_LAYOUT
+
+    def explain(self, path: str) -> str | None:
+        """Return a sentence on why ``path`` is locked, or None if it may be written."""
+        if path in self.off_limits:
+            return "It has uncommitted changes of the user and stays as it is."
+        if self.phase == "plan":
+            return None if path in self.listed else f"PLAN may only write {' and '.join(self.listed)}."
+        is_test = self.layout.is_test(path)
+        is_test = is_test or any(path == name or path.startswith(f"{name}/") for name in self.tests)
+        if self.phase == "red" and not is_test:
+            return "RED may only change tests; sources change in GREEN."
+        if self.phase != "red" and is_test:
+            is_pytest = self.layout.conventions.framework == "pytest"
+            more = ", conftest files and the pytest configuration" if is_pytest else " and their configuration"
+            return f"Tests{more} are locked in {self.phase.upper()}."
+        return None
+
+    def find_forbidden_changes(self, changes: Sequence[Change]) -> dict[str, Reason]:
+        """Return path -> reason for each change of a locked file."""
+        found = {}
+        for change in changes:
+            why = self.explain(change.path)
+            if why is None and change.kind == "created" and self.layout.shadows_tool(change.path):
+                why = "Python would load it instead of a test tool, or before it."
+            if why is not None:
+                code = "protected_changed" if self.phase in ("green", "refactor") else "source_changed"
+                code = "user_file_changed" if change.path in self.off_limits else code
+                message = f"{change.path} was {change.kind}; it has been restored. {why}"
+                found[change.path] = Reason(code=code, nodeid=None, message=message)
+        return found
 
 
-def trespasses(
-    phase: Phase,
-    changes: Sequence[Change],
-    *,
-    off_limits: frozenset[str],
-    tests: Collection[str] = (),
-    layout: Layout = PLAIN,
-    listed: Collection[str] = (),
-) -> dict[str, Reason]:
-    """Changed path that this phase may not change -> the reason it gives."""
-    found = {}
-    for change in changes:
-        why = lock_reason(phase, change.path, off_limits=off_limits, tests=tests, layout=layout, listed=listed)
-        if why is None and change.kind == "created" and layout.stands_in(change.path):
-            why = "It would be loaded in the place of a test tool, or before it."
-        if why is not None:
-            code = "user_file_changed" if change.path in off_limits else _LOCK_CODE[phase]
-            message = f"{change.path} was {change.kind} and has been put back. {why}"
-            found[change.path] = Reason(code=code, nodeid=None, message=message)
-    return found
-
-
-_AND_MORE = {"pytest": ", conftest files and the pytest configuration"}
-_MORE = " and what configures them"
-_LOCK_CODE: dict[Phase, str] = {
-    "plan": "source_changed",
-    "red": "source_changed",
-    "green": "protected_changed",
-    "refactor": "protected_changed",
-}
-
-
-def nothing_done(item: WorkItem, phase: Phase) -> Verdict:
-    """The verdict on an attempt that changed no file: fine in the REFACTOR after GREEN, a failed attempt elsewhere."""
+def judge_no_change(item: WorkItem, phase: Phase) -> Verdict:
+    """Judge an attempt that changed no file; only the REFACTOR after GREEN may do that."""
     if phase == "refactor" and item.kind != "refactor":
         return Verdict(phase=phase, open=True)
-    message = "no file was changed: an answer is not work, the files have to be written"
+    message = "no file was changed: an answer alone is not enough, write the files"
     return Verdict(phase=phase, open=False, reasons=(Reason(code="no_change", nodeid=None, message=message),))
 
 
-def not_run(phase: Phase, problem: str) -> Verdict:
-    """The verdict when the tests did not run to their end."""
+def judge_incomplete_run(phase: Phase, problem: str) -> Verdict:
+    """Judge an attempt whose tests did not run to their end."""
     reason = Reason(code="run_incomplete", nodeid=None, message=problem)
     return Verdict(phase=phase, open=False, reasons=(reason,))
 
 
-def of_run(
+def judge_run(
     item: WorkItem,
     phase: Phase,
     *,
@@ -192,13 +190,9 @@ def of_run(
     baseline: SuiteReport,
     conventions: Conventions = PYTEST,
 ) -> Verdict:
-    """The gate's verdict on a complete test run.
-
-    In RED, what the item's sources are to bring may be missing; a bug may also show by the exception it raises. In
-    GREEN a test that passed before it is no target, though it lies in a file that is one: failing, it is broken.
-    """
-    expects = _expected(item, report, conventions=conventions) if phase == "red" else ()
-    targets = _to_mend(item, report, baseline=baseline) if phase == "green" else item.tests
+    """Judge a complete test run by the gate's rules."""
+    expects = _list_expected(item, report, conventions=conventions) if phase == "red" else ()
+    targets = _list_targets_to_fix(item, report, baseline=baseline) if phase == "green" else item.tests
     return judge(
         phase,
         report,
@@ -209,63 +203,57 @@ def of_run(
     )
 
 
-def _to_mend(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
-    """The item's targets, each file of which some tests passed before by the node ids of those to mend."""
+def judge_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
+    """Judge a run of the item's tests alone."""
+    tests = tuple(case for case in baseline.tests if _is_target(item, case.nodeid))
+    alone = tuple(case for case in report.tests if _is_target(item, case.nodeid))
+    before = replace(baseline, tests=tests, fingerprints=report.fingerprints)
+    return judge_run(item, phase, report=replace(report, tests=alone), baseline=before)
+
+
+def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
+    """Return the item's targets; a file of which some tests passed before is replaced by those that did not.
+
+    Otherwise a test that breaks in such a file would count as a target that still fails, not as broken.
+    """
     passed = {case.nodeid for case in baseline.tests if case.outcome == "passed"}
     failed = {case.nodeid for case in baseline.tests if case.outcome in FAILING} - set(baseline.old_failures)
     before = {case.nodeid for case in baseline.tests}
     targets: list[str] = []
     for target in item.tests:
-        held = [case.nodeid for case in report.tests if "::" not in target and lies_in(case.nodeid, target)]
-        left = [nodeid for nodeid in held if nodeid in failed or nodeid not in before]
-        targets += left if left and not passed.isdisjoint(held) else [target]
+        inside = [case.nodeid for case in report.tests if "::" not in target and lies_in(case.nodeid, target)]
+        to_fix = [nodeid for nodeid in inside if nodeid in failed or nodeid not in before]
+        targets += to_fix if to_fix and not passed.isdisjoint(inside) else [target]
     return tuple(targets)
 
 
-def of_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline: SuiteReport) -> Verdict:
-    """The gate's verdict on the item's tests alone, the only ones that ``report`` tells of."""
-    tests = tuple(case for case in baseline.tests if any(names(target, case.nodeid) for target in item.tests))
-    of_them = replace(baseline, tests=tests, fingerprints=report.fingerprints)
-    alone = tuple(case for case in report.tests if any(names(target, case.nodeid) for target in item.tests))
-    return of_run(item, phase, report=replace(report, tests=alone), baseline=of_them)
-
-
-def names(target: str, nodeid: str) -> bool:
-    """Whether ``target`` is the test or holds it."""
+def is_or_contains(target: str, nodeid: str) -> bool:
+    """Return whether ``target`` is the test or contains it."""
     return nodeid == target or lies_in(nodeid, target)
 
 
-def concerns(item: WorkItem, nodeid: str) -> bool:
-    """Whether a test, or a file that cannot be collected, is one of the item's or holds one."""
-    return any(names(target, nodeid) or names(nodeid, target) for target in item.tests)
+def _is_target(item: WorkItem, nodeid: str) -> bool:
+    return any(is_or_contains(target, nodeid) for target in item.tests)
 
 
-def _expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:
-    """What RED may find missing, or raised."""
+def has_test(item: WorkItem, nodeid: str) -> bool:
+    """Return whether a test, or a file that cannot be collected, is one of the item's tests or contains one."""
+    return any(is_or_contains(target, nodeid) or is_or_contains(nodeid, target) for target in item.tests)
+
+
+def _list_expected(item: WorkItem, report: SuiteReport, *, conventions: Conventions) -> tuple[str, ...]:
+    """Return the names that may be missing in RED, and for a bug the exceptions that its tests may raise."""
     failures = [case.failure for case in report.tests if case.failure is not None and item.kind == "bug"]
     raised = (failure.exception for failure in failures if failure.origin == "project")
-    failing = [case.file for case in report.tests if case.failure is not None]
-    failing += [error.nodeid for error in report.collect_errors]
-    return (*conventions.names_of(item.sources, dict.fromkeys(failing)), *raised)
+    files = [case.file for case in report.tests if case.failure is not None]
+    files += [error.nodeid for error in report.collect_errors]
+    return (*conventions.list_names(item.sources, dict.fromkeys(files)), *raised)
 
 
-def red_finding(
-    item: WorkItem,
-    judged: Verdict,
-    *,
-    report: SuiteReport | None,
-    baseline: SuiteReport,
-    conventions: Conventions = PYTEST,
-) -> RedVerdict:
-    """What an attempt at RED came to."""
-    expects = () if report is None else _expected(item, report, conventions=conventions)
-    return red_verdict(judged, report, baseline=baseline, expects=expects)
-
-
-def joined(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:
-    """``verdict`` closed by ``extra`` too; where both name the protected files, ours, with the paths, are kept."""
+def add_reasons(verdict: Verdict, extra: tuple[Reason, ...]) -> Verdict:
+    """Return ``verdict`` closed by ``extra``, whose reasons replace those with the same code."""
     if not extra:
         return verdict
     codes = {reason.code for reason in extra}
-    kept = tuple(reason for reason in verdict.reasons if reason.code not in codes)
-    return Verdict(phase=verdict.phase, open=False, reasons=(*extra, *kept))
+    others = tuple(reason for reason in verdict.reasons if reason.code not in codes)
+    return Verdict(phase=verdict.phase, open=False, reasons=(*extra, *others))

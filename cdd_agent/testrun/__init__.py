@@ -1,1 +1,1 @@
-"""The proof: which interpreter a project uses, and one run of its tests read back as a report."""
+"""Finds the interpreter or tool that a project uses, runs its tests and reads the results as one report."""

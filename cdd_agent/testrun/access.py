@@ -1,9 +1,7 @@
-"""What a program in a project's sandbox may reach: the project, and what that needs; and what in it stays as it is.
+"""Decides what a program in the sandbox can read and write: the project, and the files that its interpreter needs.
 
-What an interpreter has to be able to read beyond the system's programs: its own files, and what its paths name.
-
-An interpreter inside the project can name anything, in a ``.pth`` file for example, so that what it names is looked at
-before it is let into a sandbox.
+An interpreter in the project can name any path, in a ``.pth`` file for example. ``select_readable`` therefore checks
+each of its paths before the sandbox grants access.
 """
 
 import os
@@ -14,7 +12,7 @@ from typing import Protocol
 from cdd_agent.sandbox.port import Access
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import all_tickets
-from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, is_environment, must_not_appear, protected_paths
+from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, find_protected_paths, is_environment, list_forbidden_paths
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 
 QUESTION = """\
@@ -33,14 +31,14 @@ def found():
                     yield folder if os.path.basename(folder).endswith("-packages") else target
         for path in glob.glob(os.path.join(glob.escape(entry), "*.dist-info", "direct_url.json")):
             with open(path) as stream:
-                told = json.load(stream)
-            url = told.get("url", "")
-            if told.get("dir_info", {}).get("editable") and url.startswith("file:///"):
+                source = json.load(stream)
+            url = source.get("url", "")
+            if source.get("dir_info", {}).get("editable") and url.startswith("file:///"):
                 yield url[7:]
 reads = sorted(set(os.path.abspath(path) for path in found()))
 user = site.getuserbase() if site.ENABLE_USER_SITE else ""
 """
-"""Python 3.8, run by the interpreter that is asked: binds ``reads`` and ``user``."""
+"""Python 3.8 code that an interpreter runs to report its paths: it binds ``reads`` and ``user``."""
 
 _SYSTEM = frozenset(
     map(
@@ -54,20 +52,20 @@ _USUAL_HIDDEN = frozenset(
         *(".tox", ".venv", ".venvs", ".virtualenvs"),
     }
 )
-"""Hidden folders in which interpreters and packages lie."""
+"""Hidden folders in the home folder where tools install interpreters and packages."""
 _FILE_CAP_BYTES = 1 << 16
 
 
-def before_asked(python: Path) -> tuple[Path, ...]:
-    """What ``python`` needs to start at all, as far as can be told without running it."""
-    return fit(_guessed(python))
+def guess_reads(python: Path) -> tuple[Path, ...]:
+    """Return the paths that ``python`` needs to start, without running it."""
+    return select_readable(_iterate_start_paths(python))
 
 
-def _guessed(python: Path) -> Iterator[Path]:
+def _iterate_start_paths(python: Path) -> Iterator[Path]:
     prefix = python.parent.parent
     yield prefix
     yield python.resolve().parent.parent
-    for key, _, value in (line.partition("=") for line in _lines(prefix / "pyvenv.cfg")):
+    for key, _, value in (line.partition("=") for line in _read_lines(prefix / "pyvenv.cfg")):
         if key.strip() == "home":
             yield Path(value.strip()).parent
     for packages in prefix.glob("lib/python3*/site-packages"):
@@ -75,25 +73,24 @@ def _guessed(python: Path) -> Iterator[Path]:
             if entry.is_symlink():
                 yield entry.resolve().parent
             elif entry.suffix == ".pth":
-                for line in _lines(entry):
+                for line in _read_lines(entry):
                     if line.startswith("/"):
                         yield Path(line.strip())
 
 
-def _lines(path: Path) -> list[str]:
-    """Of a small file; none of anything else, which could be waited for or read without an end."""
-    try:
+def _read_lines(path: Path) -> list[str]:
+    try:  # a pipe or an endless file in the project must not block cdd
         data = read_ordinary(path, limit_bytes=_FILE_CAP_BYTES, through_links=True)
     except OSError:
         return []
     return data.decode("utf-8", "replace").splitlines()
 
 
-def fit(paths: Iterable[Path], *, home: Path | None = None) -> tuple[Path, ...]:
-    """Those of ``paths`` that exist and may be read in a sandbox, without any that lies in another of them.
+def select_readable(paths: Iterable[Path], *, home: Path | None = None) -> tuple[Path, ...]:
+    """Return those of ``paths`` that exist and may be read in a sandbox, without those inside another of them.
 
-    No folder of the system's that holds other things too, not the user's home or what that lies in, and of the hidden
-    folders there none but those that tools for Python make.
+    Refused are general system folders, the user's home and its parents, and hidden folders in it except those of
+    Python tools.
     """
     home = Path.home() if home is None else home
     chosen = [path for path in sorted(set(paths)) if path.exists() and _may_be_read(path, home=home)]
@@ -110,47 +107,46 @@ def _may_be_read(path: Path, *, home: Path) -> bool:
     return True
 
 
-def user_base(told: str) -> dict[str, str]:
-    """The variable by which Python finds the user's own packages where home is another folder."""
-    return {"PYTHONUSERBASE": told} if told and os.path.isdir(told) else {}
+def build_user_base_variable(user_base: str) -> dict[str, str]:
+    """Return the variable by which Python finds the user's own packages although the sandbox has another home."""
+    return {"PYTHONUSERBASE": user_base} if user_base and os.path.isdir(user_base) else {}
 
 
 ASIDE = Path(".cdd") / "aside"
-"""Where a file is moved to that a program in the sandbox made and may not have."""
+"""Folder for forbidden files that a program in the sandbox created."""
 
 _SECTIONS = ("pyproject.toml", "setup.cfg", "tox.ini")
-"""Files of which a section configures pytest."""
+"""Files with a section that configures pytest."""
 _CONFIGURATION = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _MOST_FILES = 120
-"""So many files are protected one by one, the folders on the way to them counted too: the time for their mounts
-grows with the square, to 50 ms for these."""
+"""Limit for read-only mounts, parent folders included. Their cost grows with the square: 120 take 50 ms."""
 _OF_GIT = (
     *("commondir", "config", "config.worktree", "hooks", "info", "rebase-merge"),
     *("objects/info/alternates", "objects/info/http-alternates"),
 )
-"""What in git's folder can make git run a program, or read another folder in its place."""
+"""Paths in git's folder that can make git run a program or use another folder."""
 _OF_WORK_TREES = ("commondir", "config.worktree", "gitdir")
-"""The same in git's folder of each linked work tree."""
+"""The same paths in git's folder of a linked work tree."""
 _MOST_GIT_FOLDERS = 200
-"""So many folders are looked through for those of submodules."""
+"""Limit for folders searched for submodules."""
 _GIT_FILE_BYTES = 1 << 16
 
 
 class Runtime(Protocol):
-    """What runs tests: an interpreter, or the program of another language's."""
+    """The program that runs tests: an interpreter, or a tool of another language."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         ...
 
     @property
     def reads(self) -> tuple[Path, ...]:
-        """What it needs to be able to read, beyond the system's programs."""
+        """Paths that it needs to read besides the system's programs."""
         ...
 
 
-def access_for(
+def build_access(
     root: Path,
     interpreter: Runtime,
     *,
@@ -158,18 +154,19 @@ def access_for(
     read_only: tuple[Path, ...] = (),
     locked: tuple[Path, ...] = (),
 ) -> Access:
-    """Read and write in ``root`` and ``read_write``; read-only in it ``locked``, tickets, settings, git's and our own.
+    """Build the access for a command: ``root`` and ``read_write`` are writable, all else is read-only.
 
-    ``root`` may be a folder in a git work tree: the rest of that can be read. Tickets are looked after on every rung:
-    they are in no snapshot, so no verdict would find them changed.
+    Inside ``root``, ``locked``, tickets, settings and the folders of git and cdd are read-only. If ``root`` is a folder
+    in a git work tree, the rest of the tree can be read.
     """
     tickets = tuple(sorted({ticket.folder.parent for ticket in all_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
-    protected = protected_paths(root)
-    environment = [path for path in _read_by(interpreter, root) if path != root and path not in root.parents]
+    protected = find_protected_paths(root)
+    environment = [path for path in _iterate_reads(interpreter, root) if path != root and path not in root.parents]
     python_path = [_absolute(root / entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    around = fit([top]) if top != root else ()
-    gits = (*git_folders(top), *_gits_inside(root, protected))
+    around = select_readable([top]) if top != root else ()
+    compared = (path for path in protected if not _is_large(path))
+    gits = (*find_git_folders(top), *_iterate_inner_git_folders(root, protected))
     return Access(
         read_write=(root, *read_write),
         read_only=tuple(
@@ -188,13 +185,15 @@ def access_for(
                 if path in environment or (path.exists() and not path.is_symlink())
             )
         ),
-        kept=tuple(dict.fromkeys((*_looked_after(root, gits), *must_not_appear(root), *_small(protected), *tickets))),
+        # Snapshots do not contain tickets, so only the sandbox can detect that one was changed.
+        protected=tuple(
+            dict.fromkeys((*_iterate_guarded(root, gits), *list_forbidden_paths(root), *compared, *tickets))
+        ),
         aside=root / ASIDE if (root / ASIDE.parent).is_dir() else None,
     )
 
 
-def _read_by(interpreter: Runtime, root: Path) -> Iterator[Path]:
-    """What the interpreter reads, but for sources; of a link in the project, which is there as it is, its target."""
+def _iterate_reads(interpreter: Runtime, root: Path) -> Iterator[Path]:
     for path in interpreter.reads:
         real = path.resolve() if path.is_symlink() and root in path.parents else path
         if not _is_source(real, root, interpreter=interpreter):
@@ -202,7 +201,7 @@ def _read_by(interpreter: Runtime, root: Path) -> Iterator[Path]:
 
 
 def _is_source(path: Path, root: Path, *, interpreter: Runtime) -> bool:
-    """Whether it is the project or a folder in it that commands may change, not one of an environment's."""
+    """Return whether a path is the project or a folder of its sources, not part of an environment."""
     if not path.is_relative_to(root):
         return False
     inside = path.relative_to(root).parts
@@ -218,58 +217,59 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))
 
 
-def git_folders(top: Path) -> tuple[Path, ...]:
-    """``.git`` of a work tree, and the folder of git's that it leads to, wherever that is, as a link or a file.
+def find_git_folders(top: Path) -> tuple[Path, ...]:
+    """Return ``.git`` of a work tree and the folder that it points to as a link or a file.
 
-    Of a linked work tree that is the common one, in which its own lies.
+    For a linked work tree that is the common folder of all work trees.
     """
     marker = top / ".git"
     try:
         if marker.is_dir():
             own = common = marker.resolve()
         else:
-            told = _told_in(marker).partition("gitdir:")[2].strip()
-            own = common = (top / told).resolve() if told else marker
+            target = _read_git_file(marker).partition("gitdir:")[2].strip()
+            own = common = (top / target).resolve() if target else marker
             if (own / "commondir").exists():
-                common = (own / _told_in(own / "commondir").strip()).resolve()
+                common = (own / _read_git_file(own / "commondir").strip()).resolve()
     except (OSError, ValueError):
         return (marker,)
+    # Any file named .git could point anywhere: only a folder with git's own structure is made readable.
     is_gits = (common / "HEAD").is_file() and (common / "objects").is_dir() and own.is_relative_to(common)
     return (marker, common) if is_gits and common != marker else (marker,)
 
 
-def _told_in(path: Path) -> str:
+def _read_git_file(path: Path) -> str:
     return read_ordinary(path, limit_bytes=_GIT_FILE_BYTES, through_links=True).decode("utf-8")
 
 
-def _gits_inside(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
-    """The folders of git's in the project of the work trees in it. None outside: any file could name one there."""
+def _iterate_inner_git_folders(root: Path, protected: tuple[Path, ...]) -> Iterator[Path]:
     for marker in protected:
         if marker.name == ".git":
-            yield from (folder for folder in git_folders(marker.parent) if folder.is_relative_to(root))
+            # A project file could point to any repository outside.
+            yield from (folder for folder in find_git_folders(marker.parent) if folder.is_relative_to(root))
 
 
-def _looked_after(root: Path, gits: tuple[Path, ...]) -> Iterator[Path]:
-    """What decides in git's folders and in our own whether programs are run, whether it is there or not."""
+def _iterate_guarded(root: Path, gits: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the paths of git and cdd that can start programs, whether they exist or not."""
     own = root / ".cdd"
     if own.is_dir():
         yield from (own / "config.yaml", own / "hooks.json")
     for folder in gits:
         if not folder.is_dir():
             continue
-        for one in (folder, *_modules(folder / "modules")):
+        for one in (folder, *_iterate_submodules(folder / "modules")):
             yield from (one / name for name in _OF_GIT)
-        for tree in _folders_in(folder / "worktrees")[:_MOST_GIT_FOLDERS]:
+        for tree in _list_folders(folder / "worktrees")[:_MOST_GIT_FOLDERS]:
             yield from (tree / name for name in _OF_WORK_TREES)
 
 
-def _modules(folder: Path) -> Iterator[Path]:
-    """The folders of submodules, whose names may have several parts; and those of their own."""
+def _iterate_submodules(folder: Path) -> Iterator[Path]:
+    """Yield git's folders of submodules at any depth; their names may have several components."""
     waiting = [folder]
     for _ in range(_MOST_GIT_FOLDERS):
         if not waiting:
             return
-        for inner in _folders_in(waiting.pop(0)):
+        for inner in _list_folders(waiting.pop(0)):
             if (inner / "HEAD").exists():
                 yield inner
                 waiting.append(inner / "modules")
@@ -277,7 +277,7 @@ def _modules(folder: Path) -> Iterator[Path]:
                 waiting.append(inner)
 
 
-def _folders_in(folder: Path) -> list[Path]:
+def _list_folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -285,36 +285,33 @@ def _folders_in(folder: Path) -> list[Path]:
         return []
 
 
-def _small(protected: tuple[Path, ...]) -> Iterator[Path]:
-    """Protected paths that are compared whole after a run; folders of git's, our own and environments are too large."""
-    for path in protected:
-        if not (path.is_dir() and (path.name in PRIVATE_FOLDERS or is_environment(path))):
-            yield path
+def _is_large(path: Path) -> bool:
+    return path.is_dir() and (path.name in PRIVATE_FOLDERS or is_environment(path))
 
 
-def protected_tests(root: Path, is_test: Callable[[str], bool] = is_protected) -> tuple[Path, ...]:
-    """The test files, their data and their own configuration below ``root``: what no command has to change.
+def find_protected_tests(root: Path, is_test: Callable[[str], bool] = is_protected) -> tuple[Path, ...]:
+    """Return test files, their data and their configuration, which commands need not change.
 
-    Folders of tests stand in their place if there are many.
+    If they are too many to mount, folders of tests take the place of the files in them.
     """
-    files, folders = _protected_files(root, is_test)
-    chosen = _cheap(files, root)
+    files, folders = _find_test_files(root, is_test)
+    chosen = _limit_mounts(files, root)
     if len(chosen) < len(files):
         files = [*folders, *(path for path in files if not any(known in path.parents for known in folders))]
-        chosen = _cheap(files, root)
+        chosen = _limit_mounts(files, root)
     return chosen
 
 
-def code_of_tests(root: Path) -> tuple[Path, ...]:
-    """Test modules and what configures pytest: what no test run has to change. A test may write data beside it."""
-    files, _ = _protected_files(root, is_protected)
+def find_test_code(root: Path) -> tuple[Path, ...]:
+    """Return test modules and pytest's configuration, which test runs need not change; data files stay writable."""
+    files, _ = _find_test_files(root, is_protected)
     code = [path for path in files if path.suffix == ".py" or path.name in _CONFIGURATION]
     configuration = [root / name for name in _SECTIONS if (root / name).is_file()]
-    return (*configuration, *_cheap(code, root))
+    return (*configuration, *_limit_mounts(code, root))
 
 
-def _cheap(paths: list[Path], root: Path) -> tuple[Path, ...]:
-    """The first of ``paths``, as many as may be mounted with the folders on the way to them."""
+def _limit_mounts(paths: list[Path], root: Path) -> tuple[Path, ...]:
+    """Return the first of ``paths``, up to the limit for mounts."""
     mounts: set[Path] = set()
     for number, path in enumerate(paths):
         mounts |= {path, *(folder for folder in path.parents if root in folder.parents)}
@@ -323,8 +320,8 @@ def _cheap(paths: list[Path], root: Path) -> tuple[Path, ...]:
     return tuple(paths)
 
 
-def _protected_files(root: Path, is_test: Callable[[str], bool]) -> tuple[list[Path], list[Path]]:
-    """The protected files below ``root``, and the topmost folders that hold nothing else."""
+def _find_test_files(root: Path, is_test: Callable[[str], bool]) -> tuple[list[Path], list[Path]]:
+    """Return the test files below ``root``, and the topmost folders that contain nothing else."""
     files: list[Path] = []
     folders: list[Path] = []
     for folder, subfolders, names in os.walk(root):

@@ -1,15 +1,11 @@
-"""Asking an interpreter whether it has pytest, and remembering the answer in the user's folder.
+"""Finds the interpreter that runs a project's tests, and asks it for its versions and paths.
 
-No file of the project answers for an interpreter: what one says of itself decides what a sandbox lets be read.
+``find_candidates`` applies the rules in their order, and the first interpreter found is the project's. An interpreter
+from the repository runs only after the user approved it, and then in the sandbox. Environment tools such as poetry are
+taken from the user's PATH and run only with commands that do not execute code of the project.
 
-Where a project's interpreter can be: the rules, in the order in which they count.
-
-What a tool says of its environments is asked of the tool on the user's PATH, and only in ways in which the tool runs
-no code of the project.
-
-Which interpreter runs a project's tests: the first that the rules find, asked whether it can.
-
-The interpreter of a project as far as the user lets it run: one that the repository brings waits for approval.
+The answers decide which paths the sandbox makes readable. They are therefore cached in the user's folder, never in
+the project.
 """
 
 import contextlib
@@ -26,19 +22,19 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.config.trust import Offer, Trust, interpreter_offer, is_reached_through, top_of
+from cdd_agent.config.trust import Offer, Trust, find_top, is_reached_through, offer_interpreter
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox.port import Access, Command, Sandbox, end_group
-from cdd_agent.storage import exclusive, read_ordinary, scratch, write_atomic
+from cdd_agent.storage import exclusive_lock, read_ordinary, scratch, write_atomic
 from cdd_agent.testrun import access as reach
-from cdd_agent.testrun.access import fit
+from cdd_agent.testrun.access import select_readable
 
 TIMEOUT_S = 30.0
 SCHEMA = 3
 MAX_ANSWERS_BYTES = 1_000_000
-"""Of the file of answers."""
+"""Size limit for the file of answers."""
 MOST_KEPT = 100
-"""Answers, one for a project; the oldest go first."""
+"""Number of answers on file, one for each project; the oldest are removed first."""
 _QUESTION = f"""\
 {reach.QUESTION}
 import pytest
@@ -47,45 +43,45 @@ version = "%d.%d.%d" % sys.version_info[:3]
 print(json.dumps(dict(python=version, pytest=pytest.__version__, packages=packages, reads=reads, user_base=user)))
 """
 _LEFT_OUT = ("PYTHON", "ANTHROPIC", "CONDA", "VIRTUAL_ENV")
-"""What names the user's own interpreter or key: a tool would answer with the active environment, not the project's."""
+"""Prefixes of variables with the user's key or active environment, which tools would take for the project's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What an interpreter said of itself."""
+class PythonInfo:
+    """The versions and paths that an interpreter reports."""
 
     python: str
     pytest: str
     packages: str
     """The folder that pytest was imported from."""
     reads: tuple[str, ...] = ()
-    """What it needs to read: its prefixes, its path, what is installed in editable form."""
+    """Paths that it needs to read: prefixes, import path and packages installed in editable form."""
     user_base: str = ""
-    """Where the user's own packages are, if they count."""
+    """Folder of the user's own packages, if the interpreter uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """An answer on file, and by what to know that it still holds."""
+class _SavedAnswer:
+    """An answer on file, with the data that show whether it is still valid."""
 
     project: str
     device: int
     inode: int
     path: str
     stamp: str
-    answer: Answer
+    answer: PythonInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """The file, oldest first."""
+    """The file of answers, oldest first."""
 
     schema: int
-    answers: tuple[_Kept, ...] = ()
+    answers: tuple[_SavedAnswer, ...] = ()
 
 
 class Probe:
-    """Asks interpreters on behalf of one project."""
+    """Asks interpreters for their versions and paths on behalf of one project."""
 
     def __init__(
         self,
@@ -93,47 +89,48 @@ class Probe:
         environment: Mapping[str, str],
         *,
         sandbox: Sandbox | None = None,
-        kept_in: Path | None = None,
+        cache_folder: Path | None = None,
     ) -> None:
-        """Nothing is asked yet. Interpreters of the work tree are asked in ``sandbox`` if there is one.
+        """Use ``sandbox`` for interpreters in the work tree, and cache answers in ``cache_folder``.
 
-        Answers are remembered in the folder ``kept_in``, which is the user's and outside of the project, or nowhere.
+        The cache folder must be outside the project; with None nothing is cached.
         """
         self._project = project
         self._sandbox = sandbox
-        self._kept_in = kept_in
+        self._cache_folder = cache_folder
         self._environment = environment
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
         self._python_path = os.pathsep.join(str(project.absolute() / entry) for entry in entries if entry)
 
-    def ask(self, python: Path) -> Answer | str:
-        """What ``python`` says, or why it does not; asked outside the project so that no file of it is imported."""
-        for kept in self._kept():
-            if kept.path == str(python) and kept == self._known(python, kept.answer):
+    def ask(self, python: Path) -> PythonInfo | str:
+        """Return the answer of ``python``, or the reason why there is none."""
+        for kept in self._load_answers():
+            if kept.path == str(python) and kept == self._describe_current(python, kept.answer):
                 return kept.answer
         variables = {"PYTHONPATH": self._python_path} if self._python_path else {}
         if self._sandbox is not None and is_reached_through(self._project, python):
-            result = self._shut_in(python, self._sandbox, variables=variables)
+            result = self._run_sandboxed(python, self._sandbox, variables=variables)
         else:
-            result = _ran(
-                [str(python), "-c", _QUESTION], Path(os.sep), variables=_variables(self._environment) | variables
+            result = _run(
+                [str(python), "-c", _QUESTION],
+                Path(os.sep),  # not the project: Python would import modules from the current folder
+                variables=_remove_own_variables(self._environment) | variables,
             )
         if isinstance(result, str):
             return result
         try:
-            answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=Answer)
+            answer = msgspec.json.decode(result.stdout.splitlines()[-1], type=PythonInfo)
         except (IndexError, msgspec.DecodeError, RecursionError):
-            return _why(result)
-        if self._kept_in is not None:
-            self._keep(self._known(python, answer), folder=self._kept_in)
+            return _get_last_line(result)
+        if self._cache_folder is not None:
+            self._save_answer(self._describe_current(python, answer), folder=self._cache_folder)
         return answer
 
-    def _shut_in(
+    def _run_sandboxed(
         self, python: Path, sandbox: Sandbox, *, variables: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str] | str:
-        """The end of ``python`` in a sandbox in which nothing can be written; all it says is taken as its output."""
         with scratch() as folder:
-            access = Access(read_write=(Path(folder).resolve(),), read_only=reach.before_asked(python))
+            access = Access(read_write=(Path(folder).resolve(),), read_only=reach.guess_reads(python))
             command = Command(
                 argv=(str(python), "-c", _QUESTION),
                 cwd=Path(folder).resolve(),
@@ -149,11 +146,11 @@ class Probe:
             return f"it did not answer within {TIMEOUT_S:g} seconds"
         return subprocess.CompletedProcess(command.argv, result.exit_status, result.output, stderr=result.output)
 
-    def _kept(self) -> tuple[_Kept, ...]:
-        """The answers on file, of all projects; none of a file that is damaged or that others may have written."""
-        if self._kept_in is None:
+    def _load_answers(self) -> tuple[_SavedAnswer, ...]:
+        """Load the answers of all projects; a file that is damaged or that others can write counts as empty."""
+        if self._cache_folder is None:
             return ()
-        path = self._kept_in / "interpreters.json"
+        path = self._cache_folder / "interpreters.json"
         try:
             data = read_ordinary(path, limit_bytes=MAX_ANSWERS_BYTES)
             about = path.lstat()
@@ -163,48 +160,46 @@ class Probe:
         is_own = about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o022
         return file.answers if is_own and file.schema == SCHEMA else ()
 
-    def _keep(self, made: _Kept, *, folder: Path) -> None:
-        """Put an answer on file in the place of what was known of this project; where that fails, it is not kept."""
+    def _save_answer(self, made: _SavedAnswer, *, folder: Path) -> None:
+        # The cache only saves time: a failure to write it must not stop the run.
         with contextlib.suppress(OSError, UsageError, UnicodeEncodeError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with exclusive(folder / "interpreters.lock", purpose="Another look at an interpreter", wait_s=2):
-                others = [kept for kept in self._kept() if kept.project != made.project]
+            with exclusive_lock(folder / "interpreters.lock", purpose="Another check of an interpreter", wait_s=2):
+                others = [kept for kept in self._load_answers() if kept.project != made.project]
                 answers = (*others[1 - MOST_KEPT :], made)
                 while len(data := msgspec.json.encode(_Answers(schema=SCHEMA, answers=answers))) > MAX_ANSWERS_BYTES:
                     answers = answers[1:]
                 write_atomic(folder / "interpreters.json", data, mode=0o600)
 
-    def _known(self, python: Path, answer: Answer) -> _Kept:
-        """What is on file if ``python`` answered so, and no other Python or pytest has been put there since."""
+    def _describe_current(self, python: Path, answer: PythonInfo) -> _SavedAnswer:
+        """Return the record as it is on file if neither Python nor pytest changed since this answer."""
         project = self._project.resolve()
         here = project.stat()
-        looked_at = (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages))
-        return _Kept(
+        checked = (python, python.parent.parent / "pyvenv.cfg", Path(answer.packages))
+        return _SavedAnswer(
             project=str(project),
             device=here.st_dev,
             inode=here.st_ino,
             path=str(python),
-            stamp=" ".join((*map(_time_of, looked_at), self._python_path)),
+            stamp=" ".join((*map(_read_mtime, checked), self._python_path)),
             answer=answer,
         )
 
 
-def _time_of(path: Path) -> str:
-    """When what is at ``path`` was changed last."""
+def _read_mtime(path: Path) -> str:
     try:
         return str(path.stat().st_mtime_ns)
     except (OSError, ValueError):
         return "0"
 
 
-def printed(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
-    """What a program prints, or nothing if it fails or takes too long."""
-    result = _ran(argv, folder, variables=_variables(environment) | {"PIPENV_DONT_LOAD_ENV": "1"})
+def capture_output(argv: Sequence[str], folder: Path, *, environment: Mapping[str, str]) -> str:
+    """Run a program and return its output, or an empty text if it fails or takes too long."""
+    result = _run(argv, folder, variables=_remove_own_variables(environment) | {"PIPENV_DONT_LOAD_ENV": "1"})
     return "" if isinstance(result, str) or result.returncode else result.stdout.strip()
 
 
-def _ran(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str] | str:
-    """A program's end, or why there is none: what it started ends with it when its time is up."""
+def _run(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str] | str:
     try:
         process = subprocess.Popen(
             list(argv),
@@ -219,94 +214,95 @@ def _ran(argv: Sequence[str], folder: Path, *, variables: Mapping[str, str]) -> 
         return error.strerror or str(error)
     with process:
         try:
-            told = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=TIMEOUT_S)]
+            output = [stream.decode("utf-8", "replace") for stream in process.communicate(timeout=TIMEOUT_S)]
         except subprocess.TimeoutExpired:
             end_group(process)
             return f"it did not answer within {TIMEOUT_S:g} seconds"
         except BaseException:
             end_group(process)
             raise
-    return subprocess.CompletedProcess(process.args, process.returncode, told[0], stderr=told[1])
+    return subprocess.CompletedProcess(process.args, process.returncode, output[0], stderr=output[1])
 
 
-def _why(result: subprocess.CompletedProcess[str]) -> str:
-    """The last thing a program said before it failed."""
-    said = [line for line in result.stderr.splitlines() if line.strip()]
-    return said[-1].strip() if said else f"it ended with status {result.returncode}"
+def _get_last_line(result: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"it ended with status {result.returncode}"
 
 
-def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+def _remove_own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
 
 
 FOLDERS = (".venv", "venv", "env")
 MAX_FILE_BYTES = 4_000_000
-"""Of a file of the project that is looked into."""
+"""Size limit for files of the project."""
 
 _READ_BY_TOOLS = ("Pipfile", "Pipfile.lock", "hatch.toml", "poetry.lock", "poetry.toml", "pyproject.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class InterpreterCandidate:
     """An interpreter that may be the project's."""
 
     rule: str
-    """What found it, as an error names it."""
+    """The rule that found it, as errors name it."""
     path: Path
-    """Absolute; a link is left as it is, since by it Python knows its environment."""
+    """Its absolute path. A link is not resolved, because Python finds its environment by it."""
     is_guess: bool = False
-    """Nothing says that it is the project's; the next one may be tried."""
+    """Whether it is only a guess, so the next candidate may be tried."""
     is_named_by_project: bool = False
-    """A file of the project says where it is, which may be anywhere."""
+    """Whether a file of the project names its path, which can be anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meant:
+class NamedEnvironment:
     """The environment that the user's test command names."""
 
     python: Path | None = None
-    """Its interpreter, if that is told; absolute."""
+    """The absolute path of its interpreter, if the command contains it."""
     tool: str = ""
-    """Whoever keeps it: ``poetry``, ``hatch``, ``pipenv``."""
+    """The tool that manages it: ``poetry``, ``hatch`` or ``pipenv``."""
     name: str = ""
-    """What that one calls it."""
+    """The tool's name for it."""
 
 
-NOTHING_MEANT = Meant()
+NO_ENVIRONMENT = NamedEnvironment()
 
 
-def candidates(project: Path, environment: Mapping[str, str], *, meant: Meant = NOTHING_MEANT) -> Iterator[Candidate]:
-    """All that is there, found while it is asked for; what the test command names comes after ``CDD_PYTHON``."""
+def find_candidates(
+    project: Path, environment: Mapping[str, str], *, named: NamedEnvironment = NO_ENVIRONMENT
+) -> Iterator[InterpreterCandidate]:
+    """Yield the candidates in order, searching lazily; ``named`` comes right after ``CDD_PYTHON``."""
     project = project.absolute()
-    folders = _up_to_repository(project)
-    if told := environment.get("CDD_PYTHON"):
-        yield Candidate(rule="CDD_PYTHON", path=Path(told).absolute())
-    if meant.python is not None:
-        yield Candidate(rule="test_command", path=meant.python, is_named_by_project=True)
-    if meant.tool:
-        yield from _asked(project, environment, meant=meant)
+    folders = _list_folders_to_top(project)
+    if python := environment.get("CDD_PYTHON"):
+        yield InterpreterCandidate(rule="CDD_PYTHON", path=Path(python).absolute())
+    if named.python is not None:
+        yield InterpreterCandidate(rule="test_command", path=named.python, is_named_by_project=True)
+    if named.tool:
+        yield from _ask_tools(project, environment, named=named)
     active = Path(environment["VIRTUAL_ENV"]) if environment.get("VIRTUAL_ENV") else None
     if active is not None and active.resolve().is_relative_to(folders[-1].resolve()):
-        yield from _virtual("VIRTUAL_ENV", active)
-    if uvs := environment.get("UV_PROJECT_ENVIRONMENT"):
+        yield from _find_virtual("VIRTUAL_ENV", active)
+    if uv_environment := environment.get("UV_PROJECT_ENVIRONMENT"):
         for folder in folders:
-            yield from _virtual("UV_PROJECT_ENVIRONMENT", folder / uvs)
+            yield from _find_virtual("UV_PROJECT_ENVIRONMENT", folder / uv_environment)
     for folder in folders:
         for name in FOLDERS:
-            yield from _virtual(os.path.relpath(folder / name, project), folder / name)
-    yield from _pdm(project)
-    yield from _asked(project, environment)
-    yield from _plain(".pixi/envs/default", project / ".pixi" / "envs" / "default")
-    yield from _newest(project)
+            yield from _find_virtual(os.path.relpath(folder / name, project), folder / name)
+    yield from _find_pdm(project)
+    yield from _ask_tools(project, environment)
+    yield from _find_conda(".pixi/envs/default", project / ".pixi" / "envs" / "default")
+    yield from _find_tox_or_nox(project)
     if environment.get("CONDA_PREFIX") and environment.get("CONDA_DEFAULT_ENV") != "base":
-        yield from _plain("CONDA_PREFIX", Path(environment["CONDA_PREFIX"]))
+        yield from _find_conda("CONDA_PREFIX", Path(environment["CONDA_PREFIX"]))
     if active is not None:
-        yield from _virtual("VIRTUAL_ENV", active)
-    yield from _on_path(project, environment)
+        yield from _find_virtual("VIRTUAL_ENV", active)
+    yield from _find_on_path(project, environment)
 
 
-def _up_to_repository(project: Path) -> tuple[Path, ...]:
-    """``project`` and its parents up to the git work tree's top; only itself outside of any."""
+def _list_folders_to_top(project: Path) -> tuple[Path, ...]:
+    """Return ``project`` and its parents up to the top of the work tree, or only itself outside of one."""
     upwards = (project, *project.parents)
     for number, folder in enumerate(upwards, 1):
         if (folder / ".git").exists():
@@ -314,66 +310,67 @@ def _up_to_repository(project: Path) -> tuple[Path, ...]:
     return (project,)
 
 
-def _virtual(rule: str, folder: Path) -> Iterator[Candidate]:
-    """The interpreter of the virtual environment at ``folder``, if it is one; it may be a link to what is gone."""
+def _find_virtual(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
     python = folder.absolute() / "bin" / "python"
+    # A dangling link still identifies the project's environment: the user must hear that it is broken.
     if (folder / "pyvenv.cfg").exists() and (python.exists() or python.is_symlink()):
-        yield Candidate(rule=rule, path=python)
+        yield InterpreterCandidate(rule=rule, path=python)
 
 
-def _plain(rule: str, folder: Path) -> Iterator[Candidate]:
-    """The interpreter in an environment of conda's kind."""
+def _find_conda(rule: str, folder: Path) -> Iterator[InterpreterCandidate]:
     python = folder / "bin" / "python"
     if python.exists():
-        yield Candidate(rule=rule, path=python)
+        yield InterpreterCandidate(rule=rule, path=python)
 
 
-def _pdm(project: Path) -> Iterator[Candidate]:
-    """What ``.pdm-python`` names, if by its name it is a Python: it is a file of the project like any other."""
+def _find_pdm(project: Path) -> Iterator[InterpreterCandidate]:
+    # A file of the project: it could name any program, so the name must be that of a Python.
     try:
-        told = read_ordinary(project / ".pdm-python", limit_bytes=MAX_FILE_BYTES, through_links=True)
-        python = Path(told.decode("utf-8").strip())
+        content = read_ordinary(project / ".pdm-python", limit_bytes=MAX_FILE_BYTES, through_links=True)
+        python = Path(content.decode("utf-8").strip())
     except (OSError, UnicodeDecodeError):
         return
     if python.is_absolute() and python.name.startswith("python") and python.is_file():
-        yield Candidate(rule=".pdm-python", path=python, is_named_by_project=True)
+        yield InterpreterCandidate(rule=".pdm-python", path=python, is_named_by_project=True)
 
 
-def _asked(project: Path, environment: Mapping[str, str], *, meant: Meant = NOTHING_MEANT) -> Iterator[Candidate]:
-    """The environments that poetry, hatch and pipenv keep outside the project; nothing if one would wait for ever.
-
-    If one is ``meant``, that tool alone is asked.
-    """
+def _ask_tools(
+    project: Path, environment: Mapping[str, str], *, named: NamedEnvironment = NO_ENVIRONMENT
+) -> Iterator[InterpreterCandidate]:
+    """Yield the environments of poetry, hatch and pipenv outside the project, or only that of the ``named`` tool."""
+    # Reading a pipe would make the tool wait forever.
     if any(_is_special(project / name) for name in _READ_BY_TOOLS):
         return
-    tools = table(table(toml(project / "pyproject.toml"), "tool"), "hatch") | toml(project / "hatch.toml")
-    poetry = "poetry" in table(toml(project / "pyproject.toml"), "tool")
+    tools = get_table(get_table(read_toml(project / "pyproject.toml"), "tool"), "hatch") | read_toml(
+        project / "hatch.toml"
+    )
+    poetry = "poetry" in get_table(read_toml(project / "pyproject.toml"), "tool")
     is_safe = not _runs_code(tools)
     questions = (
         (poetry or (project / "poetry.lock").exists(), True, ("poetry", "--no-plugins", "env", "info", "--path")),
-        ("envs" in tools, is_safe, ("hatch", "--no-color", "env", "find", *filter(None, (meant.name,)))),
+        ("envs" in tools, is_safe, ("hatch", "--no-color", "env", "find", *filter(None, (named.name,)))),
         (any((project / name).exists() for name in ("Pipfile", "Pipfile.lock")), True, ("pipenv", "--venv")),
     )
     for is_usual, may_be_asked, argv in questions:
-        is_used = may_be_asked and (argv[0] == meant.tool if meant.tool else is_usual)
+        is_used = may_be_asked and (argv[0] == named.tool if named.tool else is_usual)
         tool = shutil.which(argv[0], path=environment.get("PATH", "")) if is_used else None
         if tool is not None:
-            answer = printed([tool, *argv[1:]], project, environment=environment).splitlines()
+            answer = capture_output([tool, *argv[1:]], project, environment=environment).splitlines()
             for line in answer if argv[0] == "hatch" else answer[-1:]:  # hatch names one for each version
                 if Path(line).is_absolute():
-                    yield from _virtual(argv[0], Path(line))
+                    yield from _find_virtual(argv[0], Path(line))
 
 
-def toml(path: Path) -> dict[str, object]:
-    """The content of ``path``, empty if it cannot be read."""
+def read_toml(path: Path) -> dict[str, object]:
+    """Read a TOML file; the result is empty if that fails."""
     try:
-        return tomllib.loads(content_of(path).decode("utf-8"))
+        return tomllib.loads(read_content(path).decode("utf-8"))
     except (ValueError, RecursionError):
         return {}
 
 
-def content_of(path: Path) -> bytes:
-    """What is in a file of the project, nothing if it cannot be read."""
+def read_content(path: Path) -> bytes:
+    """Read a file of the project; the result is empty if that fails."""
     try:
         return read_ordinary(path, limit_bytes=MAX_FILE_BYTES, through_links=True)
     except OSError:
@@ -381,18 +378,17 @@ def content_of(path: Path) -> bytes:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether there is something at ``path`` that is neither a file nor a folder: a pipe, a device."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def table(inside: Mapping[str, object], name: str) -> dict[str, object]:
-    """The table ``name`` in another one, or an empty one."""
+def get_table(inside: Mapping[str, object], name: str) -> dict[str, object]:
+    """Return the table ``name`` inside another table, or an empty one."""
     value = inside.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _runs_code(settings: object) -> bool:
-    """Whether hatch would load a file of the project: its plugins are named ``custom``, its version may be ``code``."""
+    """Return whether hatch would run code of the project: a ``custom`` plugin, or ``code`` for the version."""
     match settings:
         case dict():
             return any(key in ("custom", "code") or _runs_code(value) for key, value in settings.items())
@@ -401,34 +397,35 @@ def _runs_code(settings: object) -> bool:
     return settings in ("custom", "code")
 
 
-def _newest(project: Path) -> Iterator[Candidate]:
-    """The environment of tox or nox with pytest that was made last."""
-    found = [folder for folder in (newest(project / tool, "*") for tool in (".tox", ".nox")) if folder is not None]
+def _find_tox_or_nox(project: Path) -> Iterator[InterpreterCandidate]:
+    found = [folder for folder in (find_newest(project / tool, "*") for tool in (".tox", ".nox")) if folder is not None]
     if found:
-        last = max(found, key=_made_at)
-        yield from _virtual(last.relative_to(project).as_posix(), last)
+        last = max(found, key=_creation_order)
+        yield from _find_virtual(last.relative_to(project).as_posix(), last)
 
 
-def newest(folder: Path, pattern: str) -> Path | None:
-    """The environment in ``folder`` with pytest, of a name like ``pattern``, that was made last."""
+def find_newest(folder: Path, pattern: str) -> Path | None:
+    """Return the newest environment with pytest in ``folder`` whose name matches ``pattern``, or None."""
     names = (path.parent for path in folder.glob(f"{pattern}/pyvenv.cfg"))
     return max(
-        (path for path in names if any(path.glob("lib/python3*/site-packages/pytest"))), key=_made_at, default=None
+        (path for path in names if any(path.glob("lib/python3*/site-packages/pytest"))),
+        key=_creation_order,
+        default=None,
     )
 
 
-def _made_at(folder: Path) -> tuple[int, str]:
+def _creation_order(folder: Path) -> tuple[int, str]:
     return (folder / "pyvenv.cfg").stat().st_mtime_ns, folder.name
 
 
-def _on_path(project: Path, environment: Mapping[str, str]) -> Iterator[Candidate]:
-    """``python`` and ``python3`` as typed in the project; such a name can stand for a version chosen by folder."""
+def _find_on_path(project: Path, environment: Mapping[str, str]) -> Iterator[InterpreterCandidate]:
+    # pyenv and similar tools choose the version by the current folder, so the program itself must say where it is.
     for name in ("python", "python3"):
         typed = shutil.which(name, path=environment.get("PATH", ""))
         where = ["-I", "-S", "-c", "import sys; print(sys.executable)"]
-        meant = printed([typed, *where], project, environment=environment) if typed else ""
-        if meant:
-            yield Candidate(rule=f"{name} on PATH", path=Path(meant), is_guess=True)
+        named = capture_output([typed, *where], project, environment=environment) if typed else ""
+        if named:
+            yield InterpreterCandidate(rule=f"{name} on PATH", path=Path(named), is_guess=True)
 
 
 OLDEST_PYTHON = (3, 8)
@@ -449,150 +446,143 @@ class Interpreter:
     python: str
     pytest: str
     reads: tuple[Path, ...] = ()
-    """What it needs to be able to read, beyond the system's programs."""
+    """Paths that it needs to read besides the system's programs."""
     user_base: str = ""
-    """Where the user's own packages are, if it uses them."""
+    """Folder of the user's own packages, if it uses them."""
 
 
 def find_interpreter(
     project: Path,
     *,
     environment: Mapping[str, str] = os.environ,
-    require: Callable[[Candidate], None] = lambda _: None,
+    require: Callable[[InterpreterCandidate], None] = lambda _: None,
     sandbox: Sandbox | None = None,
-    kept_in: Path | None = None,
-    meant: Meant = NOTHING_MEANT,
+    cache_folder: Path | None = None,
+    named: NamedEnvironment = NO_ENVIRONMENT,
 ) -> Interpreter:
-    """The interpreter of ``project``, by the rules of ``environments`` in their order; ``CDD_PYTHON`` comes first,
-    then what is ``meant`` by the command that the user runs tests with.
+    """Return the first interpreter that the rules find.
 
-    The first that exists is the project's; if pytest is missing there, that is an ``EnvironmentMissing``, never a
-    reason to judge the project with another environment's packages. Only where no rule finds one, it is the
-    ``python`` that the user would get by typing so, and if that has no pytest, the interpreter that runs cdd.
+    Raises ``EnvironmentMissing`` if pytest is missing there: another environment would test the project with other
+    packages. Only if no rule finds an interpreter, the user's ``python`` is used, or else the one that runs cdd.
 
-    ``require`` is called with each candidate before that is run for the first time; it raises for one that must not be.
-    One of the work tree is asked in ``sandbox``; the answer is remembered in ``kept_in``, a folder of the user's.
+    ``require`` is called before a candidate runs for the first time, and raises if it must not run. See ``Probe`` for
+    ``sandbox`` and ``cache_folder``.
     """
-    probe = Probe(project, environment, sandbox=sandbox, kept_in=kept_in)
-    for candidate in candidates(project, environment, meant=meant):
+    probe = Probe(project, environment, sandbox=sandbox, cache_folder=cache_folder)
+    for candidate in find_candidates(project, environment, named=named):
         require(candidate)
         answer = probe.ask(candidate.path)
-        if candidate.is_guess and not _fits(answer):
+        if candidate.is_guess and not _is_supported(answer):
             continue
-        return _interpreter(candidate, answer)
-    this = Candidate(rule="the interpreter that runs cdd", path=Path(sys.executable))
-    return _interpreter(this, probe.ask(this.path))
+        return _make_interpreter(candidate, answer)
+    this = InterpreterCandidate(rule="the interpreter that runs cdd", path=Path(sys.executable))
+    return _make_interpreter(this, probe.ask(this.path))
 
 
-def _fits(answer: Answer | str) -> bool:
-    """Whether the versions are new enough for the plugin."""
+def _is_supported(answer: PythonInfo | str) -> bool:
     return not isinstance(answer, str) and all(
         tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= oldest
         for version, oldest in ((answer.python, OLDEST_PYTHON), (answer.pytest, OLDEST_PYTEST))
     )
 
 
-def _interpreter(candidate: Candidate, answer: Answer | str) -> Interpreter:
-    """The interpreter, or an error that says what was found, by which rule, and what to type."""
+def _make_interpreter(candidate: InterpreterCandidate, answer: PythonInfo | str) -> Interpreter:
     named = f"the project's interpreter {candidate.path} ({candidate.rule})"
     otherwise = "set CDD_PYTHON to another interpreter"
     if isinstance(answer, str):
         if "No module named 'pytest'" in answer:
             raise PytestMissing(
-                f"pytest cannot be imported by {named}.", hint=f"{_install(candidate.path)} pytest, or {otherwise}"
+                f"{named[0].upper()}{named[1:]} cannot import pytest.",
+                hint=f"{_build_install_command(candidate.path)} pytest, or {otherwise}",
             )
         raise EnvironmentMissing(
-            f"Pytest does not start in {named}: {answer}", hint=f"make that environment anew, or {otherwise}"
+            f"Pytest does not start in {named}: {answer}", hint=f"recreate that environment, or {otherwise}"
         )
-    if not _fits(answer):
+    if not _is_supported(answer):
         raise EnvironmentMissing(
             f"{named[0].upper()}{named[1:]} is Python {answer.python} with pytest {answer.pytest}; "
-            "tests are run with Python 3.8 and pytest 7.0, or newer.",
-            hint=f"{_install(candidate.path)} 'pytest>=7', or {otherwise}",
+            "cdd needs Python 3.8 and pytest 7.0, or newer.",
+            hint=f"{_build_install_command(candidate.path)} 'pytest>=7', or {otherwise}",
         )
     return Interpreter(
         path=candidate.path,
         origin=candidate.rule,
         python=answer.python,
         pytest=answer.pytest,
-        reads=fit(map(Path, answer.reads)),
+        reads=select_readable(map(Path, answer.reads)),
         user_base=answer.user_base,
     )
 
 
-def _install(python: Path) -> str:
-    """The command that installs a package for ``python``; environments that uv makes have no pip."""
-    told = python.parent.parent / "pyvenv.cfg"
+def _build_install_command(python: Path) -> str:
+    configuration = python.parent.parent / "pyvenv.cfg"
     try:
-        is_uvs = b"\nuv = " in read_ordinary(told, limit_bytes=MAX_FILE_BYTES, through_links=True)
+        is_uvs = b"\nuv = " in read_ordinary(configuration, limit_bytes=MAX_FILE_BYTES, through_links=True)
     except OSError:
         is_uvs = False
+    # Environments that uv creates have no pip.
     return f"uv pip install --python {python}" if is_uvs else f"{python} -m pip install"
 
 
-def approved_interpreter(
+def find_approved_interpreter(
     project: Path,
     *,
     environment: Mapping[str, str],
     trust: Trust,
     sandbox: Sandbox | None = None,
-    meant: Meant = NOTHING_MEANT,
+    named: NamedEnvironment = NO_ENVIRONMENT,
 ) -> Interpreter:
-    """What runs the project's tests; no program in the work tree is run to find it before that is approved.
+    """Find the project's interpreter, asking the user before a program of the work tree runs.
 
-    Raises ``EnvironmentMissing`` for an interpreter that the user declined: another one would judge the tests with
-    other packages, so it has to be named. Raises ``NotApproved`` where nobody can be asked.
+    Raises ``EnvironmentMissing`` if the user declined the interpreter, because another one would run the tests with
+    other packages, and ``NotApproved`` if nobody can be asked.
     """
-
     return find_interpreter(
         project,
-        environment=_users_own(project, environment),
+        environment=_drop_project_path(project, environment),
         require=lambda candidate: _require(project, candidate, trust=trust),
         sandbox=sandbox,
-        kept_in=trust.approvals.folder,
-        meant=meant,
+        cache_folder=trust.approvals.folder,
+        named=named,
     )
 
 
-def _require(project: Path, candidate: Candidate, *, trust: Trust) -> None:
-    if not trust.allows(_offer(project, candidate)):
+def _require(project: Path, candidate: InterpreterCandidate, *, trust: Trust) -> None:
+    if not trust.allows(_make_offer(project, candidate)):
         raise EnvironmentMissing(
-            f"The project's interpreter {candidate.path} is declined, and tests need one.",
-            hint="name another one, CDD_PYTHON=/usr/bin/python3 for example, or decide anew: "
-            f"{trust.approvals.decided_by}",
+            f"You declined the project's interpreter {candidate.path}, and tests need one.",
+            hint=f"set another one, such as CDD_PYTHON=/usr/bin/python3, or decide again: {trust.approvals.decided_by}",
         )
 
 
-def approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
-    """The first interpreter that the rules come to, approved, whether or not it has pytest; None if there is none."""
-    first = next(candidates(project, _users_own(project, environment)), None)
+def find_approved_python(project: Path, *, environment: Mapping[str, str], trust: Trust) -> Path | None:
+    """Return the first interpreter that the rules find, with or without pytest, once the user approved it."""
+    first = next(find_candidates(project, _drop_project_path(project, environment)), None)
     if first is None:
         return None
     _require(project, first, trust=trust)
     return first.path
 
 
-def offered(project: Path, *, environment: Mapping[str, str], meant: Meant = NOTHING_MEANT) -> Offer | None:
-    """The interpreter that the project brings, if the rules come to one first; it is not run."""
-    first = next(candidates(project, _users_own(project, environment), meant=meant), None)
-    return None if first is None else _offer(project, first)
+def find_offer(
+    project: Path, *, environment: Mapping[str, str], named: NamedEnvironment = NO_ENVIRONMENT
+) -> Offer | None:
+    """Return the offer to approve the interpreter that the rules find first, without running it."""
+    first = next(find_candidates(project, _drop_project_path(project, environment), named=named), None)
+    return None if first is None else _make_offer(project, first)
 
 
-def _offer(project: Path, candidate: Candidate) -> Offer | None:
-    """What is to be approved of a candidate; nothing of one that the user names for this very program."""
-    if candidate.rule == "CDD_PYTHON":
+def _make_offer(project: Path, candidate: InterpreterCandidate) -> Offer | None:
+    if candidate.rule == "CDD_PYTHON":  # the user chose it for cdd
         return None
-    return interpreter_offer(project, candidate.path, is_named_by_project=candidate.is_named_by_project)
+    return offer_interpreter(project, candidate.path, is_named_by_project=candidate.is_named_by_project)
 
 
-def _users_own(project: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """``environment`` with a ``PATH`` that names no folder of the work tree: programs there are the repository's."""
+def _drop_project_path(project: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Remove folders of the work tree from ``PATH``, since the repository controls the programs there."""
     if "PATH" not in environment:
         return environment
-    top = top_of(project)
-    own = [entry for entry in environment["PATH"].split(os.pathsep) if not _is_inside(project / entry, top)]
+    top = find_top(project)
+    entries = environment["PATH"].split(os.pathsep)
+    own = [entry for entry in entries if not (project / entry).resolve().is_relative_to(top)]
     return {**environment, "PATH": os.pathsep.join(own)}
-
-
-def _is_inside(folder: Path, top: Path) -> bool:
-    return folder.resolve().is_relative_to(top)

@@ -1,12 +1,8 @@
-"""One run of a project's tests, read back as a report that can be trusted or a reason why it cannot.
+"""Runs a project's tests with pytest, and reads back a report that can be trusted or the reason why there is none.
 
-The plugin goes onto the project's path as a private folder that holds only that package; it is never installed
-there. Its name is new for every run, so that no package of the project can pass for it, not even in xdist's workers.
-Report and plugin lie outside the project, in a folder that is new for every run. Bytecode goes to a cache of our own,
-where the project's is told from its source by content (``run_plugin``): the usual kind is told by size and whole
-seconds, so an edit within the same second could be judged by the version before.
-
-Why a run has no report to judge, in words: what stopped it, in which test, and what to do about it.
+Each run gets a private folder outside the project with the report and a copy of the plugin, which is never installed in
+the project. The copy's name is new for every run, so no package of the project can pose as the plugin, even in the
+workers of xdist. Bytecode goes to cdd's own cache (see ``inside/run_plugin.py``).
 """
 
 import io
@@ -25,7 +21,7 @@ from pathlib import Path
 import pytest_tdd_agent
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.access import access_for, code_of_tests, protected_tests, user_base
+from cdd_agent.testrun.access import build_access, build_user_base_variable, find_protected_tests, find_test_code
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
@@ -34,7 +30,7 @@ from pytest_tdd_agent.report import SuiteReport
 
 SHOWN_TESTS = 5
 _STREAM_LIMIT_BYTES = 64 * 1024 * 1024
-"""Of a stream that is read: half a million tests."""
+"""Size of the largest stream that is read, enough for half a million tests."""
 REASON_CAP = 400
 
 _STOP_LINE = re.compile(r"^!{3,} (.+?) !{3,}$", re.MULTILINE)
@@ -47,8 +43,8 @@ _CONFTEST = re.compile(r"^(ImportError while loading conftest '.+?')\..*?^E +(.+
 _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Warning)\b.*)$", re.MULTILINE)
 
 
-def running_in(stream: Path) -> str:
-    """`` while ... was running``, by the stream of a run; nothing where no test was."""
+def describe_running_tests(stream: Path) -> str:
+    """Return `` while ... was running`` from the stream of a run, or an empty text."""
     try:
         tests = in_flight(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
     except OSError:
@@ -59,8 +55,8 @@ def running_in(stream: Path) -> str:
     return f" while {', '.join(tests[:SHOWN_TESTS])}{more} {'was' if len(tests) == 1 else 'were'} running"
 
 
-def not_installed(report: SuiteReport, root: Path) -> str | None:
-    """The module in the project's ``src`` for want of which no test could be collected; None if it is not that."""
+def find_uninstalled_module(report: SuiteReport, root: Path) -> str | None:
+    """Return the module in ``src`` that no test could import, or None if tests ran or failed otherwise."""
     if report.tests:
         return None
     wanted = {error.failure.missing_name for error in report.collect_errors if error.failure.kind == "missing_module"}
@@ -70,71 +66,71 @@ def not_installed(report: SuiteReport, root: Path) -> str | None:
     return None
 
 
-def ending(status: int) -> str:
-    """How a process ended, by its status; negative: by a signal."""
+def describe_exit(status: int) -> str:
+    """Describe how pytest ended; a negative status is the number of a signal."""
     if status >= 0:
         return f"pytest ended with status {status}"
     names = {item.value: item.name for item in signal.Signals}
     return f"pytest was ended by {names.get(-status, f'signal {-status}')}"
 
 
-def stop(output: str) -> str:
-    """``: `` and what pytest said of its stopping, the last of that kind; options that stop a run are named."""
-    said = _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
-    if not said:
-        refused = refusal(output)
+def explain_stop(output: str) -> str:
+    """Return ``: `` and pytest's last message about why it stopped, with the options to remove."""
+    messages = _STOP_LINE.findall(output) or _INTERNAL_ERROR.findall(output)
+    if not messages:
+        refused = find_refusal(output)
         return f": {refused}" if refused else ""
-    is_option = "stopping after" in said[-1] or "continuing from this test" in said[-1]
-    hint = "; take -x, --maxfail and --stepwise out of the tests' configuration" if is_option else ""
-    return f": {said[-1]}{hint}"
+    is_option = "stopping after" in messages[-1] or "continuing from this test" in messages[-1]
+    hint = "; remove -x, --maxfail and --stepwise from pytest's configuration" if is_option else ""
+    return f": {messages[-1]}{hint}"
 
 
-def refusal(output: str) -> str | None:
-    """Why pytest refused its options, its configuration or a ``conftest.py``, on one line."""
+def find_refusal(output: str) -> str | None:
+    """Return in one line why pytest refused its options, its configuration or a ``conftest.py``."""
     if found := _CONFTEST.search(output):
         return f"{found[1]}: {found[2]}"[:REASON_CAP]
     found = _REFUSAL.search(output)
     if found is None:
         return None
-    said = found[1].splitlines()[0] if is_absent_plugin(found[1]) else found[1]
-    return " ".join(said.split())[:REASON_CAP]
+    reason = found[1].splitlines()[0] if is_absent_plugin(found[1]) else found[1]
+    return " ".join(reason.split())[:REASON_CAP]
 
 
 def is_absent_plugin(reason: str) -> bool:
-    """Whether pytest refused an option that no plugin has, or a plugin that is not there."""
+    """Return whether pytest refused an option or a plugin because a plugin is not installed."""
     return reason.startswith(("unrecognized arguments", "ambiguous option", "Error importing plugin"))
 
 
-def advice(reason: str, python: Path) -> str:
-    """What to do about a refusal of pytest's in the interpreter ``python``."""
+def suggest_fix(reason: str, python: Path) -> str:
+    """Return what the user can do about a refusal."""
     pip = f"{python} -m pip install"
     if reason.startswith("Missing required plugins: "):
         return f"{pip} {reason.partition(': ')[2].replace(',', '')}"
     if found := re.search(r"'minversion' requires pytest-([\w.]+)", reason):
         return f"{pip} 'pytest>={found[1]}'"
     if is_absent_plugin(reason):
-        return f"install what this belongs to with `{pip} PLUGIN`, or take it out of pytest's configuration"
+        return f"install the plugin with `{pip} PLUGIN`, or remove this from pytest's configuration"
     if reason.startswith(("file or directory not found", "not found: ", "found no collectors")):
-        return "name tests that are there"
+        return "name existing tests"
     if reason.startswith("ImportError while loading conftest"):
-        return f"mend that file, or install what it misses with `{pip} PACKAGE`"
+        return f"fix that file, or install the missing package with `{pip} PACKAGE`"
     return "correct pytest's configuration"
 
 
 OUTPUT_CAP_BYTES = 200_000
 _REFUSED = "pytest refused to run"
 _USAGE_ERROR = 4
-"""Pytest's exit status when it refuses to run."""
+"""The exit status with which pytest refuses to run."""
 _CHECKED_HASH = b"\x03\0\0\0"
-"""Bytes 4 to 8 of compiled code that is told from its source by content."""
+"""Bytes 4 to 8 of bytecode that is checked against a hash of its source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestSuite:
-    """The tests of a project that pytest runs; node ids are relative to it, wherever its configuration lies.
+    """The tests of a project that uses pytest; node ids are relative to its folder.
 
-    In a copy of the project, what is installed in editable form, or named on PYTHONPATH by an absolute path, is still
-    imported from where it was.
+    In a copy, packages installed in editable form or named absolutely on PYTHONPATH are still imported from their
+    original location.
     """
 
     root: Path
@@ -142,65 +138,62 @@ class PytestSuite:
     sandbox: Sandbox
     timeout_s: float
     bytecode: Path | None
-    """Folder for compiled code, kept between runs.
-
-    None: the project is compiled anew, whatever compiled code a test has left, and what is installed is used as it is.
-    """
+    """Folder for bytecode between runs; with None, the project is compiled from its sources."""
     flaky: int = 0
-    """How often a test that fails unexpectedly is run again."""
+    """How often to rerun a test that fails unexpectedly."""
     reads: tuple[Path, ...] = ()
-    """What the tests need to read elsewhere."""
+    """Further paths that the tests need to read."""
     conventions: Conventions = PYTEST
     options: tuple[str, ...] = ()
-    """Of every run, as ``addopts`` has them."""
+    """Options of every run, as in ``addopts``."""
     selects: tuple[str, ...] = ()
-    """Of runs of all tests: paths, as ``testpaths`` has them, and options that leave tests out."""
+    """Arguments of a run of all tests: paths, as in ``testpaths``, and options that deselect tests."""
 
     @property
     def command(self) -> str:
-        """What a person types to run all tests."""
+        """The command line that runs all tests."""
         return shlex.join((str(self.interpreter.path), "-m", "pytest", *self.options, *self.selects))
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Nothing: the interpreter is named by its path."""
+        """No variables, since the interpreter is named by its path."""
         return {}
 
-    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
-        """The same tests in a copy of the project, compiled anew."""
+    def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "PytestSuite":
+        """Return the tests of a copy of the project, compiled from scratch."""
         return replace(self, root=root, bytecode=None, reads=(*self.reads, *reads))
 
-    def anew(self) -> "PytestSuite":
-        """The same tests, compiled anew: no compiled code that an earlier run may have planted takes part."""
+    def without_cache(self) -> "PytestSuite":
+        """Return the same tests without bytecode, which an earlier run could have planted."""
         return replace(self, bytecode=None)
 
-    def within(self, timeout_s: float) -> "PytestSuite":
-        """The same tests, with so much time for a run."""
+    def with_timeout(self, timeout_s: float) -> "PytestSuite":
+        """Return the same tests with another time limit."""
         return replace(self, timeout_s=timeout_s)
 
-    def shut_in(self, sandbox: Sandbox) -> "PytestSuite":
-        """The same tests, run by another sandbox."""
+    def with_sandbox(self, sandbox: Sandbox) -> "PytestSuite":
+        """Return the same tests in another sandbox."""
         return replace(self, sandbox=sandbox)
 
-    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
-        """What a command of the model's may reach."""
-        tests = protected_tests(self.root) if tests_too else ()
-        return access_for(self.root, self.interpreter, locked=(*tests, *locked))
+    def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+        """Build the access of the model's commands."""
+        tests = find_protected_tests(self.root) if tests_too else ()
+        return build_access(self.root, self.interpreter, locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests that ``targets`` name, or all; the report is also written to ``keep``."""
+        """Run the tests in ``targets``, or all; also save the report to ``keep``."""
         started = time.monotonic()
         selects = () if any(not target.startswith("-") for target in targets) else self.selects
         targets = (*self.options, *selects, *targets)
         with tempfile.TemporaryDirectory(prefix="cdd-testrun-", ignore_cleanup_errors=True) as folder:
             private = Path(folder)
             nonce = secrets.token_hex(16)
-            _equip(private, nonce)
+            _prepare_folder(private, nonce)
             if self.bytecode is not None:
                 _drop_dated_bytecode(self.bytecode, self.interpreter.path)
             result = self._pytest(private, nonce, arguments=targets)
             notices: tuple[str, ...] = ()
-            if why := _absent_plugin(private / "report.json", result, python=self.interpreter.path):
+            if why := _explain_absent_plugin(private / "report.json", result, python=self.interpreter.path):
                 result = self._pytest(private, nonce, arguments=("-o", "addopts=", *targets))
                 notices = (why,)
             notices += result.remarks
@@ -220,7 +213,7 @@ class PytestSuite:
         )
 
     def _pytest(self, private: Path, nonce: str, *, arguments: tuple[str, ...]) -> Result:
-        """Run pytest with what is in ``private``, and a report there."""
+        """Run pytest with the plugin in the folder ``private`` and the report there."""
         flaky = ("--tdd-agent-flaky", str(self.flaky)) if self.flaky else ()
         run_plugin, plugin = f"tdd_agent_run_{nonce}", f"tdd_agent_{nonce}"
         argv = [
@@ -230,7 +223,7 @@ class PytestSuite:
             *("--tdd-agent-audit", *flaky),
             *("--rootdir=.", "--continue-on-collection-errors", "--maxfail=0", "--color=no", *arguments),
         ]
-        variables = {"PYTHONDONTWRITEBYTECODE": "1", **user_base(self.interpreter.user_base)}
+        variables = {"PYTHONDONTWRITEBYTECODE": "1", **build_user_base_variable(self.interpreter.user_base)}
         if self.bytecode is not None:
             self.bytecode.mkdir(parents=True, exist_ok=True)
         if "PYTHONPATH" in os.environ:
@@ -247,22 +240,22 @@ class PytestSuite:
         )
 
     def _access(self, private: Path) -> Access:
-        """The project without what judges it: tests and pytest's configuration cannot be changed by what they run."""
-        return access_for(
+        # The code under test must not change the tests or pytest's configuration while they run.
+        return build_access(
             self.root,
             self.interpreter,
             read_write=(private, *(() if self.bytecode is None else (self.bytecode,))),
             read_only=(private / "plugins", private / "launcher.py", *self.reads),
-            locked=code_of_tests(self.root),
+            locked=find_test_code(self.root),
         )
 
     def _read_back(self, path: Path, nonce: str, *, result: Result) -> tuple[SuiteReport | None, str | None]:
-        """The report at ``path`` if it is whole and of this run, else what is wrong with it."""
-        running = running_in(path.with_suffix(".jsonl"))
+        """Return the report if it is complete and of this run, or else the problem."""
+        running = describe_running_tests(path.with_suffix(".jsonl"))
         if result.timed_out:
             return None, f"the tests did not end within {self.timeout_s:g} s{running and f': ended{running}'}"
         if not path.exists() or result.exit_status == _USAGE_ERROR:
-            return None, _no_report(result, running, python=self.interpreter.path)
+            return None, _explain_missing_report(result, running, python=self.interpreter.path)
         try:
             report = load(path)
         except ReportError as error:
@@ -270,23 +263,22 @@ class PytestSuite:
         if report.nonce != nonce:
             return None, "the report is not of this run"
         if not report.complete:
-            why = stop(result.output)
+            why = explain_stop(result.output)
             return None, f"the run ended early (pytest status {report.exit_status}){running}{why}"
-        module = not_installed(report, self.root)
+        module = find_uninstalled_module(report, self.root)
         if module is not None:
             install = f"{self.interpreter.path} -m pip install -e {self.root}"
-            return None, f"no test can import {module}, which lies in src and is not installed: {install}"
+            return None, f"no test can import {module}, which is in src and not installed: {install}"
         return replace(report, sandbox=result.level), None
 
 
 def _is_dated(path: Path) -> bool:
-    """Whether compiled code is told from its source by size and time."""
+    """Return whether bytecode is checked by the size and time of its source, not by a hash."""
     with path.open("rb") as stream:
         return stream.read(8)[4:] != _CHECKED_HASH
 
 
-def _equip(private: Path, nonce: str) -> None:
-    """Put into ``private`` what a run needs: launcher and plugins."""
+def _prepare_folder(private: Path, nonce: str) -> None:
     here, plugins = Path(__file__).parent / "inside", private / "plugins"
     package = Path(pytest_tdd_agent.__file__).parent
     shutil.copytree(package, plugins / f"tdd_agent_{nonce}", ignore=shutil.ignore_patterns("*pytest-*.pyc"))
@@ -295,7 +287,7 @@ def _equip(private: Path, nonce: str) -> None:
 
 
 def _drop_dated_bytecode(cache: Path, python: Path) -> None:
-    """Drop from the cache what is told by its date, except of what is installed: a test, or pytest, made it."""
+    # Tests and pytest itself write bytecode that is checked by date only: it could hide an edit in the same second.
     prefixes = (python.parent.parent.absolute(), python.resolve().parent.parent)
     installed = tuple(str(prefix / "lib" / "python3") for prefix in prefixes)
     for path in cache.rglob("*.pyc"):
@@ -305,20 +297,19 @@ def _drop_dated_bytecode(cache: Path, python: Path) -> None:
             path.unlink()
 
 
-def _no_report(result: Result, running: str, *, python: Path) -> str:
-    """Why there is none: pytest refused to run, or its process died."""
-    reason = refusal(result.output)
+def _explain_missing_report(result: Result, running: str, *, python: Path) -> str:
+    reason = find_refusal(result.output)
     if not running and reason is not None:
-        return f"{_REFUSED}: {reason}; {advice(reason, python)}"
+        return f"{_REFUSED}: {reason}; {suggest_fix(reason, python)}"
     last = (result.output.strip().splitlines() or ["no output"])[-1]
-    return f"{ending(result.exit_status)}{running} and left no report: {last}"
+    return f"{describe_exit(result.exit_status)}{running} and left no report: {last}"
 
 
-def _absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:
-    """What to say if pytest refused the project's ``addopts`` for want of a plugin, and so ran nothing."""
-    reason = refusal(result.output)
+def _explain_absent_plugin(report: Path, result: Result, *, python: Path) -> str | None:
+    """Return the notice if pytest ran nothing because ``addopts`` needs a plugin that is not installed."""
+    reason = find_refusal(result.output)
     has_run = report.exists() and result.exit_status != _USAGE_ERROR
     if result.timed_out or has_run or reason is None or not is_absent_plugin(reason):
         return None
-    what_to_do = advice(reason, python)
+    what_to_do = suggest_fix(reason, python)
     return f"the tests ran without the project's addopts, which pytest refused: {reason}; {what_to_do}"

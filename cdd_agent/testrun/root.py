@@ -1,19 +1,19 @@
-"""Find the folder of the project that a command is about."""
+"""Finds the folder of the project that a command works on."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdd_agent.config.options import Options, told_path
+from cdd_agent.config.options import Options, read_path_variable
 from cdd_agent.errors import UsageError
 
 
 def find_root(options: Options, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the project's folder: the one that is named, else the nearest project, else the top of the work tree.
+    """Return the named folder, or else the nearest project, or else the top of the work tree.
 
-    Outside a git work tree it is the current folder. Raises ``UsageError`` if the named folder does not exist.
+    Outside a git work tree that is the current folder. Raises ``UsageError`` if the named folder does not exist.
     """
-    named = options.project or told_path(environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
+    named = options.project or read_path_variable(environment, "CDD_PROJECT_ROOT", "TDD_PROJECT_ROOT")
     if named is not None:
         if not named.is_dir():
             raise UsageError(f"The project's folder {named} does not exist.", hint="correct CDD_PROJECT_ROOT")
@@ -22,6 +22,6 @@ def find_root(options: Options, environment: Mapping[str, str] = os.environ) -> 
     top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     if here == top:
         return top
-    from cdd_agent.testrun.frameworks.detect import project_at  # slow to load, and seldom needed
+    from cdd_agent.testrun.frameworks.detect import project_at  # slow to import and rarely needed
 
     return project_at(here, top=top)

@@ -1,4 +1,4 @@
-"""The port to a project's tests: what everybody needs of them, whatever framework runs them."""
+"""The port to a project's tests, whichever framework runs them."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -14,21 +14,21 @@ from pytest_tdd_agent.report import SuiteReport, summary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRun:
-    """What one run came to: exactly one of ``report`` and ``problem`` is there."""
+    """The result of one run: either ``report`` or ``problem`` is None."""
 
     report: SuiteReport | None
     problem: str | None
-    """Why there is no report to judge: time-out, early end, a report that is not of this run; and what to do."""
+    """Why there is no report, such as a time-out or an early end, and what to do."""
     output: str
-    """What was printed, capped."""
+    """The printed output, capped."""
     duration_s: float
     notices: tuple[str, ...] = ()
-    """What was done differently from what the project's configuration asks for, and why; what the sandbox remarks."""
+    """Deviations from the project's configuration with their reasons, and the sandbox's remarks."""
     was_refused: bool = False
-    """Whether nothing was run for what was asked for, or how: no test has that name, an option is not known."""
+    """Whether the runner refused the request: no test has that name, or an option is unknown."""
 
-    def finished(self, purpose: str, *, framework: str) -> SuiteFinished:
-        """The event that tells of it."""
+    def as_event(self, purpose: str, *, framework: str) -> SuiteFinished:
+        """Return the event that reports this run."""
         count = summary(self.report) if self.report else {}
         return SuiteFinished(
             purpose=purpose,
@@ -42,10 +42,10 @@ class SuiteRun:
         )
 
 
-def modules_of(sources: Iterable[str], tests: Iterable[str] = ()) -> tuple[str, ...]:
-    """The dotted names under which tests may import Python ``sources``: what RED may find missing.
+def list_modules(sources: Iterable[str], tests: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the dotted names under which tests may import Python ``sources``, which may be missing in RED.
 
-    >>> modules_of(("src/ledger/export.py",))
+    >>> list_modules(("src/ledger/export.py",))
     ('src.ledger.export', 'ledger.export')
     """
     names: list[str] = []
@@ -58,88 +58,86 @@ def modules_of(sources: Iterable[str], tests: Iterable[str] = ()) -> tuple[str, 
     return tuple(names)
 
 
-def stands_in_for_nothing(_: str) -> bool:
-    """Where no file is loaded in the place of a test tool for its name alone."""
+def shadows_nothing(_: str) -> bool:
+    """Return False: in this framework no file name shadows a test tool."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conventions:
-    """What files and names are called where a framework is at home. Files are posix and relative to the project."""
+    """The naming conventions of a framework. Paths are posix and relative to the project."""
 
     framework: str
-    """As settings and messages call it."""
+    """Its name in settings and messages."""
     is_test: Callable[[str], bool]
-    """Whether a file belongs to the tests, or configures how they are run and nothing else."""
-    names_of: Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]
-    """Sources, and the test files that fail -> the names under which these may use what is in those: what RED may find
-    missing."""
-    stands_in: Callable[[str], bool] = stands_in_for_nothing
-    """Whether a new file would be loaded in the place of a test tool, or before it."""
+    """Returns whether a file belongs to the tests, or only configures how they run."""
+    list_names: Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]
+    """Maps sources and failing test files to the names under which the tests may use the sources, which may be
+    missing in RED."""
+    shadows_tool: Callable[[str], bool] = shadows_nothing
+    """Returns whether a new file would be loaded instead of a test tool, or before it."""
     shared: frozenset[str] = frozenset()
-    """Names of files of which a part configures the tests and the rest is the product's."""
-    parts: Callable[[Path], Mapping[str, str]] = lambda _: {}
-    """Folder -> digests of those parts in it, by keys that begin with the file's name."""
-    looked_for: str = ""
-    """Where tests are found if nothing else is configured, as the end of "by default ..."."""
+    """Names of files that configure the tests in one part and the product in another."""
+    digest_parts: Callable[[Path], Mapping[str, str]] = lambda _: {}
+    """Maps a folder to digests of the parts that configure tests, by keys that begin with the file's name."""
+    discovery: str = ""
+    """Where the framework looks for tests by default, as the end of "by default ..."."""
     is_python: bool = False
-    """Whether the change can be looked at as Python, and tests of ours can be put beside the project's."""
+    """Whether cdd can analyze changes as Python and write tests for them."""
     accepts_exit_status: bool = False
-    """Whether the user lets the command's exit status stand for results that there are not."""
+    """Whether the user accepts the exit status of the command in place of results."""
 
 
-def _sections(folder: Path) -> Mapping[str, str]:
+def _digest_sections(folder: Path) -> Mapping[str, str]:
     return {key: digest for key, digest in digests(folder).items() if key.partition("[")[0] in PYTEST.shared}
 
 
 PYTEST = Conventions(
     framework="pytest",
     is_test=is_protected,
-    names_of=modules_of,
-    stands_in=shadows_runner,
+    list_names=list_modules,
+    shadows_tool=shadows_runner,
     shared=frozenset({"pyproject.toml", "setup.cfg", "tox.ini"}),
-    parts=_sections,
-    looked_for="pytest looks for functions test_* in files test_*.py and *_test.py",
+    digest_parts=_digest_sections,
+    discovery="pytest looks for functions test_* in files test_*.py and *_test.py",
     is_python=True,
 )
-"""Python's, as the plugin has them."""
+"""The conventions of pytest, as the plugin defines them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which files of a work tree are tests: the project may be a folder in it."""
+class ProjectLayout:
+    """The location of the project in its work tree, and which of its files are tests."""
 
     project: str = ""
-    """Its folder, relative to the work tree; empty if it is the work tree."""
+    """The project's folder relative to the work tree; empty if it is the work tree itself."""
     conventions: Conventions = PYTEST
 
-    def name(self, path: str) -> str:
-        """What ``path``, relative to the work tree, is called in the project; one outside keeps its name.
-
-        By it a file is one of the tests or is not: folders above the project say nothing of what is in it.
-        """
+    def relativize(self, path: str) -> str:
+        """Make a path relative to the project instead of the work tree; paths outside stay unchanged."""
+        # The names of folders above the project must not make a file a test.
         return path.removeprefix(f"{self.project}/") if self.project else path
 
     def is_test(self, path: str) -> bool:
-        """Whether ``path``, relative to the work tree, belongs to the tests."""
-        return self.conventions.is_test(self.name(path))
+        """Return whether ``path``, relative to the work tree, belongs to the tests."""
+        return self.conventions.is_test(self.relativize(path))
 
-    def stands_in(self, path: str) -> bool:
-        """Whether a new file ``path`` would be loaded in the place of a test tool."""
-        return self.conventions.stands_in(self.name(path))
+    def shadows_tool(self, path: str) -> bool:
+        """Return whether a new file ``path`` would be loaded instead of a test tool."""
+        return self.conventions.shadows_tool(self.relativize(path))
 
 
-PLAIN = Layout()
-"""The work tree is the project, and its tests are pytest's."""
+PLAIN_LAYOUT = ProjectLayout()
+"""The layout of a project that is the whole work tree and uses pytest."""
 
 
 def digest(content: bytes) -> str:
-    """sha256, as fingerprints have it."""
+    """Return the SHA-256 in hexadecimal, as in fingerprints."""
     return hashlib.sha256(content).hexdigest()
 
 
 class Suite(Protocol):
-    """The tests of one project and how they are run; node ids are relative to its folder."""
+    """The tests of one project; node ids are relative to its folder."""
 
     @property
     def root(self) -> Path:
@@ -148,49 +146,49 @@ class Suite(Protocol):
 
     @property
     def sandbox(self) -> Sandbox:
-        """What runs them."""
+        """The sandbox in which the tests run."""
         ...
 
     @property
     def timeout_s(self) -> float:
-        """Of one run."""
+        """The time limit of one run."""
         ...
 
     @property
     def conventions(self) -> Conventions:
-        """What files and names are called here."""
+        """The naming conventions of the project's framework."""
         ...
 
     @property
     def command(self) -> str:
-        """What a person types in the project's folder to run all tests."""
+        """The command line that runs all tests in the project's folder."""
         ...
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What a command of the model's needs in its environment to find the tools that tests are run with."""
+        """Environment variables with which the model's commands find the test tools."""
         ...
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests that ``targets`` (node ids, files, folders) name, or all; the report goes to ``keep`` too."""
+        """Run the tests in ``targets`` (node ids, files, folders), or all; also save the report to ``keep``."""
         ...
 
-    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Suite":
-        """The same tests in a copy of the project at ``root``, which can read ``reads`` too, built from nothing."""
+    def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Suite":
+        """Return the tests of a copy at ``root``, built from scratch, which can also read ``reads``."""
         ...
 
-    def anew(self) -> "Suite":
-        """The same tests, without the help of what earlier runs compiled."""
+    def without_cache(self) -> "Suite":
+        """Return the same tests without the build results of earlier runs."""
         ...
 
-    def within(self, timeout_s: float) -> "Suite":
-        """The same tests, with so much time for a run."""
+    def with_timeout(self, timeout_s: float) -> "Suite":
+        """Return the same tests with another time limit."""
         ...
 
-    def shut_in(self, sandbox: Sandbox) -> "Suite":
-        """The same tests, run by another sandbox."""
+    def with_sandbox(self, sandbox: Sandbox) -> "Suite":
+        """Return the same tests in another sandbox."""
         ...
 
-    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
-        """What a command of the model's may reach: the project but for ``locked``, and with ``tests_too`` its tests."""
+    def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+        """Build the access of the model's commands; ``locked`` paths and, with ``tests_too``, tests are read-only."""
         ...

@@ -1,14 +1,10 @@
-"""Names that stay as they are: what git, this program, editors, agents, CI and Python itself obey without being asked.
+"""Decides by name which paths an agent may not write, and which files hold secrets.
 
-An agent that could write them could run something later, outside every sandbox, or turn the approvals off.
-``docs/reference/tools.md`` lists them. Names count in any spelling and at any depth. Pure, but for the two
-functions that look at a folder.
+Git, cdd, editors, other agents, CI and Python obey the protected files without asking. An agent that could write them
+could start programs outside the sandbox later, or turn the approvals off. ``docs/reference/tools.md`` lists them.
 
-Names by which the usual runners of commit hooks are told what to run, relative to the work tree. Pure.
-
-Names as the most forgiving file system would compare them, so that no spelling of a guarded name gets past. Pure.
-
-Files whose names say that they hold secrets: they are not read out to a model. Pure.
+Names are compared as the most forgiving file system would, at any depth, so that no alternative spelling gets past.
+Only ``list_forbidden_paths``, ``find_protected_paths`` and ``is_environment`` read the file system.
 """
 
 import os
@@ -19,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 FOLDERS = (".git-hooks", ".githooks", ".husky", ".lefthook", ".lefthook-local")
-"""All that lies in them, at any depth: hooks, and what hooks read."""
+"""Folders of commit hooks and the files that hooks read."""
 
 _LEFTHOOK = tuple(
     f"{stem}{local}.{kind}"
@@ -47,19 +43,19 @@ FILES = (
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
-def folded(name: str) -> str:
-    """One component of a path with case, width, invisible characters, and dots and blanks at its end gone.
+def fold_name(name: str) -> str:
+    """Normalize one component of a path: case, width, invisible characters, and trailing dots and blanks.
 
-    What follows a colon is dropped: to NTFS it names a stream of the same file. ``.`` and ``..`` stay as they are.
+    ``.`` and ``..`` stay as they are.
     """
     if name.strip(".") == "":
         return name
-    plain = name if name.isascii() else _unadorned(name)
+    # For NTFS, a colon begins the name of a stream of the same file.
+    plain = name if name.isascii() else _strip_invisible(name)
     return plain.lower().partition(":")[0].rstrip(". \t\r\n")
 
 
-def _unadorned(name: str) -> str:
-    """``name`` without what cannot be seen, in compatibility form, its case folded."""
+def _strip_invisible(name: str) -> str:
     visible = "".join(
         letter
         for letter in name
@@ -69,10 +65,10 @@ def _unadorned(name: str) -> str:
 
 
 PRIVATE_FOLDERS = frozenset({".git", ".cdd"})
-"""Neither read nor written: git's own files and this program's."""
+"""Folders of git and of cdd, which agents neither read nor write."""
 
 STATE_FILE = "execution-state.json"
-"""Read by anybody, written (with all its copies) by the program alone."""
+"""A file that anyone may read and only cdd may write, including its copies."""
 
 SETTINGS_FOLDERS = (
     ".amazonq",
@@ -106,7 +102,7 @@ SETTINGS_FOLDERS = (
     ".zed",
     *FOLDERS,
 )
-"""Settings that start programs: of editors, of other agents, of CI, hooks kept in the project."""
+"""Settings of editors, other agents and CI that can start programs, and hooks in the project."""
 
 SETTINGS_FILES = (
     ".aider.conf.yml",
@@ -150,81 +146,80 @@ SETTINGS_FILES = (
     "opencode.jsonc",
     *FILES,
 )
-"""The same in single files. ``.gitattributes`` is one: it decides what a diff shows, and which programs git runs."""
+"""Single files of the same kind. ``.gitattributes`` decides what a diff shows and which programs git runs."""
 
 SETTINGS_ENDINGS = (".code-workspace",)
-"""The same in files of any name that ends so."""
+"""Endings of files of the same kind."""
 
 STARTUP_FILES = ("*.pth", "sitecustomize.py", "usercustomize.py")
-"""Loaded by every Python that has their folder on its path."""
+"""Files that every Python with their folder on its path loads."""
 
 ENVIRONMENT_FOLDERS = frozenset(
     {".conda", ".hatch", ".nox", ".pixi", ".tox", ".venv", "__pycache__", "__pypackages__", "venv"}
 )
-"""Where the interpreter of the tests, or compiled code, may lie. A folder that holds one of the marks is one too."""
+"""Folders with the tests' interpreter or with compiled code. A folder with one of ``ENVIRONMENT_MARKS`` counts too."""
 
 ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
-"""What makes a folder an environment: a virtual one, one of conda's kind."""
+"""Files that identify a virtual environment, and a conda environment."""
 
-_SETTINGS_FILES = (*(f"/{folded(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
-_IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(folded(name)) for name in SETTINGS_FOLDERS)})/")
+_SETTINGS_FILES = (*(f"/{fold_name(name)}/" for name in SETTINGS_FILES), *(f"{ending}/" for ending in SETTINGS_ENDINGS))
+_IN_SETTINGS_FOLDER = re.compile(f"/(?:{'|'.join(re.escape(fold_name(name)) for name in SETTINGS_FOLDERS)})/")
 _COMPILED = "__pycache__"
 _GIT_BY_OTHER_NAMES = frozenset({"git~1"})
 _CUSTOMIZE = frozenset({"sitecustomize", "usercustomize"})
 _NOT_WALKED = PRIVATE_FOLDERS | ENVIRONMENT_FOLDERS | {"node_modules"}
 
 
-def private_part(path: str) -> str | None:
-    """The first component of a relative path that names a private folder, as it is written there."""
-    return next((part for part in path.split("/") if _is_private(folded(part))), None)
+def find_private_part(path: str) -> str | None:
+    """Return the first component of a relative path that names a private folder, in its original spelling."""
+    return next((part for part in path.split("/") if _is_private(fold_name(part))), None)
 
 
-def protected_by(path: str) -> str | None:
-    """Why no agent writes to a relative path, as the end of the sentence "it ..."; None if one may.
+def explain_protection(path: str) -> str | None:
+    """Return why agents may not write to a relative path, as the end of the sentence "it ...", or None if they may.
 
-    Private folders are for ``private_part``; tests and pytest's configuration are the business of the phases.
+    ``find_private_part`` covers private folders; the phases decide about tests and pytest's configuration.
     """
-    names = [folded(part) for part in path.split("/") if part not in ("", ".")]
+    names = [fold_name(part) for part in path.split("/") if part not in ("", ".")]
     if any(name.startswith(STATE_FILE) for name in names):
-        return "is the state of a ticket, which only the program writes"
+        return "is the state of a ticket, which only cdd writes"
     if any(name in ENVIRONMENT_FOLDERS or name in ENVIRONMENT_MARKS for name in names):
-        return "lies where the interpreter of the tests, or compiled code, is kept"
+        return "holds the interpreter of the tests, or compiled code"
     if any(name.partition(".")[0] in _CUSTOMIZE or name.endswith(".pth") for name in names):
-        return "is run by every Python that starts with that folder on its path"
+        return "is run by every Python that has its folder on the path"
     joined = "/" + "/".join(names) + "/"
     if joined.endswith(_SETTINGS_FILES) or _IN_SETTINGS_FOLDER.search(joined):
         return "holds settings of git, an editor, an agent or CI, which can start programs"
     return None
 
 
-def must_not_appear(root: Path) -> tuple[Path, ...]:
-    """Paths directly below ``root`` that are not there and that nothing run in a sandbox may bring into being.
+def list_forbidden_paths(root: Path) -> tuple[Path, ...]:
+    """Return the protected names that do not exist in ``root`` and that no program in a sandbox may create.
 
-    Patterns such as ``*.pth`` are not among them, but for the name that a project usually has: see ``protected_by``
-    for judging what is new.
+    Of the patterns, such as ``*.pth``, only the usual name is included; ``explain_protection`` judges new files.
     """
     usual = (f"{root.name}{ending}" for ending in SETTINGS_ENDINGS)
     names = {*PRIVATE_FOLDERS, *SETTINGS_FOLDERS, *SETTINGS_FILES, *STARTUP_FILES[1:], *ENVIRONMENT_MARKS, *usual}
     return tuple(root / name for name in sorted(names) if not os.path.lexists(root / name))
 
 
-def protected_paths(root: Path) -> tuple[Path, ...]:
-    """What is below ``root`` and protected, private folders included: to be bound read-only. Sorted.
+def find_protected_paths(root: Path) -> tuple[Path, ...]:
+    """Return the protected paths below ``root``, sorted, including private folders.
 
-    Of a protected folder only the folder is named. Links are not followed; environments count by their name or by a
-    mark in them, and are not looked into. Compiled code is not among them: tests write it.
+    A protected folder or environment is named without its content, and links are not followed. Compiled code is
+    not included, since tests write it.
     """
     found: list[str] = []
     folders = [""]
     while folders:
         folder = folders.pop()
-        for name, is_folder in _entries(root / folder):
+        for name, is_folder in _list_entries(root / folder):
             path = f"{folder}/{name}" if folder else name
-            if private_part(name) is not None or (is_folder and is_environment(root / path)):
+            if find_private_part(name) is not None or (is_folder and is_environment(root / path)):
                 found.append(path)
-            elif folded(name) in _NOT_WALKED:
+            elif fold_name(name) in _NOT_WALKED:
                 continue
-            elif protected_by(path) is not None:
+            elif explain_protection(path) is not None:
                 found.append(path)
             elif is_folder:
                 folders.append(path)
@@ -232,19 +227,18 @@ def protected_paths(root: Path) -> tuple[Path, ...]:
 
 
 def is_environment(folder: Path) -> bool:
-    """Whether tests could be run with what is in a folder, by its name or by a mark in it."""
-    name = folded(folder.name)
+    """Return whether a folder is an environment for running tests, by its name or by a file in it."""
+    name = fold_name(folder.name)
     by_name = name in ENVIRONMENT_FOLDERS and name != _COMPILED
     return by_name or is_marked_as_environment(folder)
 
 
 def is_marked_as_environment(folder: Path) -> bool:
-    """Whether a tool for environments has put its mark into a folder."""
+    """Return whether a folder contains a file that identifies an environment."""
     return any(os.path.lexists(folder / mark) for mark in ENVIRONMENT_MARKS)
 
 
-def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """The names in a folder, and whether each is a folder itself; none if it cannot be looked into."""
+def _list_entries(folder: Path) -> list[tuple[str, bool]]:
     try:
         with os.scandir(folder) as opened:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in opened]
@@ -257,10 +251,10 @@ def _is_private(name: str) -> bool:
 
 
 _SAMPLE = re.compile(r"(?:^|[._-])(?:example|sample|template|dist)(?:[._-]|$)")
-"""In the name of an environment file that only shows what could be set."""
+"""Part of the name of an environment file that is only an example."""
 
 _COPY = re.compile(r"(?:~|\.(?:bak|old|orig|save))+$")
-"""At the end of the name of a copy that an editor or a person made."""
+"""Endings of copies that an editor or a person made."""
 
 _FILES = (
     "*.jks",
@@ -308,27 +302,27 @@ _FILES = (
 )
 _STAGES = ("env.dev", "env.development", "env.local", "env.prod", "env.production", "env.staging", "env.test")
 _SHOWABLE = ("*.tfvars", "*.tfvars.json", ".dev.vars.*", *_STAGES)
-"""Files of settings with secrets among them, unless the name says that it is an example."""
+"""Settings files that include secrets, unless the name says that they are examples."""
 
-_PLACES = (".aws/config", ".aws/credentials", ".docker/config.json", ".kube/config")
+_SECRET_PATHS = (".aws/config", ".aws/credentials", ".docker/config.json", ".kube/config")
 _ENVIRONMENTS = frozenset({".env", ".env.d", ".envs"})
-"""Folders of environment files; one of Python's may be called so too."""
+"""Folders of environment files. A Python environment can have the same name, hence ``_SOURCES``."""
 _SOURCES = (".md", ".py", ".pyi")
 _FOLDERS = frozenset({".azure", ".gnupg", ".ssh"})
 
 
 def is_secret(path: str) -> bool:
-    """Whether a relative path names a file of secrets, in any spelling.
+    """Return whether a relative path names a file of secrets, in any spelling.
 
-    ``.env`` and its kin count, except those called example, sample, template or dist; so do copies, ``id_rsa.bak``.
+    Copies such as ``id_rsa.bak`` count. Environment files named example, sample, template or dist do not.
     """
-    names = [folded(part) for part in path.split("/")]
+    names = [fold_name(part) for part in path.split("/")]
     name = names[-1] = _COPY.sub("", names[-1]) or names[-1]
     if name.startswith(".env") or name.endswith(".env") or any(fnmatchcase(name, pattern) for pattern in _SHOWABLE):
         return _SAMPLE.search(name) is None
     is_of_environment = not _ENVIRONMENTS.isdisjoint(names[:-1]) and not name.endswith(_SOURCES)
     if is_of_environment and not any(map(_SAMPLE.search, names)):
         return True
-    if not _FOLDERS.isdisjoint(names[:-1]) or "/".join(names[-2:]) in _PLACES:
+    if not _FOLDERS.isdisjoint(names[:-1]) or "/".join(names[-2:]) in _SECRET_PATHS:
         return True
     return any(fnmatchcase(name, pattern) for pattern in _FILES)

@@ -1,4 +1,4 @@
-"""Text from models, tests and files made safe for a terminal. Pure."""
+"""Makes text from models, tests and files safe to show in a terminal. Pure."""
 
 import re
 from collections import Counter
@@ -7,38 +7,20 @@ from collections.abc import Mapping, Sequence
 from cdd_agent.errors import UsageError
 
 SHOWN_KINDS = 4
-
-
 SHOWN_LINES = 8
 
-
+# Joiners and variation selectors are legitimate in emoji and in some scripts, so they count as unseen only elsewhere.
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-
-
 _HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-
-
 _JOINERS = "\u200c\u200d"
-
-
 _PICTURES = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-
-
 _JOINED_LETTERS = "\u0600-\u061b\u061d-\u08ff\u0900-\u0dff"
-
-
 _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-
-
 _NO_VARIANTS = f"\\x00-\\x22\\x24-\\x29\\x2b-\\x2f\\x3a-\\xa0{_HIDDEN}{_JOINERS}{_SELECTORS}"
-
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
-
-
 _UNSEEN = re.compile(
     f"[{_HIDDEN}]"
     f"|(?<![{_PICTURES}{_JOINED_LETTERS}])(?<![{_PICTURES}]\ufe0f)[{_JOINERS}]"
@@ -47,94 +29,97 @@ _UNSEEN = re.compile(
     f"|(?<![^{_NO_VARIANTS}])[\ufe00-\ufe0f]"
     f"|(?<![{_IDEOGRAPHS}])[\U000e0100-\U000e01ef]"
 )
-
-
 _STEERING = re.compile("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 
 
-def number(character: str) -> str:
-    """The character as Unicode names it, such as ``U+202E``."""
+def format_code_point(character: str) -> str:
+    """Return the character's code point, such as ``U+202E``."""
     return f"U+{ord(character):04X}"
 
 
 def show_controls(text: str) -> str:
-    """``text`` with each control character as ``<U+001B>``."""
-    return _CONTROLS.sub(lambda found: f"<{number(found[0])}>", text)
+    """Replace each control character by its code point, such as ``<U+001B>``."""
+    return _CONTROLS.sub(lambda found: f"<{format_code_point(found[0])}>", text)
 
 
 def show_unseen(text: str) -> str:
-    """``text`` with each unseen character that is no control as ``<U+202E>``."""
-    return text if text.isascii() else _UNSEEN.sub(lambda found: f"<{number(found[0])}>", text)
+    """Replace each other invisible character by its code point, such as ``<U+202E>``."""
+    return text if text.isascii() else _UNSEEN.sub(lambda found: f"<{format_code_point(found[0])}>", text)
 
 
-def in_one_line(text: str) -> str:
-    """``text`` as a line for people, such as a commit's subject: what cannot be seen is shown by number."""
+def format_line(text: str) -> str:
+    """Format text as one line, such as a commit subject, with invisible characters shown by code point."""
     return show_controls(show_unseen(" ".join(text.split())))
 
 
-def unseen(text: str) -> list[str]:
-    """The unseen characters of ``text`` that are no controls, in order."""
+def find_unseen(text: str) -> list[str]:
+    """Return the invisible characters of ``text`` in order, without control characters."""
     return [] if text.isascii() else _UNSEEN.findall(text)
 
 
-def controls(text: str) -> list[str]:
-    """The control characters of ``text``, in order."""
+def find_controls(text: str) -> list[str]:
+    """Return the control characters of ``text`` in order."""
     return _CONTROLS.findall(text)
 
 
-def steering(text: str) -> list[str]:
-    """Characters that turn the order of letters round or spell words that nobody sees; code never needs one."""
+def find_steering(text: str) -> list[str]:
+    """Return bidirectional overrides and invisible tag characters, which source code never needs."""
     return [] if text.isascii() else _STEERING.findall(text)
 
 
-def require_seen(after: str, *, before: str) -> None:
-    """Raise ``UsageError`` if ``after`` holds a control character, or one that steers, of a kind not in ``before``."""
-    added = set(controls(after) + steering(after)) - set(before)
+def require_visible(after: str, *, before: str) -> None:
+    """Raise ``UsageError`` if ``after`` holds a control or steering character that ``before`` does not."""
+    added = set(find_controls(after) + find_steering(after)) - set(before)
     if added:
         first = min(after.index(character) for character in added)
         raise UsageError(
-            f"The text holds characters that no reader would see: {told(sorted(added))}, first in line "
+            f"The text contains invisible characters: {format_counts(sorted(added))}, first in line "
             f"{after.count(chr(10), 0, first) + 1} of the file. Nothing was changed.",
-            hint="leave them out, or write them as escapes of the language, such as \\x1b or \\u202e",
+            hint="remove them, or write them as escape sequences, such as \\x1b or \\u202e",
         )
 
 
-def told(characters: Sequence[str]) -> str:
-    """The characters by number with their counts, the most frequent first, a few kinds at most."""
-    return _counted(Counter(map(number, characters)))
+def format_counts(characters: Sequence[str]) -> str:
+    """Format characters by code point and count, the most frequent first, at most ``SHOWN_KINDS``."""
+    return _format_kinds(Counter(map(format_code_point, characters)))
 
 
-def told_by_line(lines: Mapping[int, str]) -> str:
-    """Where the unseen characters are in ``lines`` (number -> text), a few lines at most; empty if there are none."""
-    found = {at: _counted(Counter(map(number, unseen(line)))) for at, line in lines.items() if unseen(line)}
+def format_counts_by_line(lines: Mapping[int, str]) -> str:
+    """Format which of the ``lines`` (number -> text) hold which invisible characters; empty if none do."""
+    found = {
+        at: _format_kinds(Counter(map(format_code_point, find_unseen(line))))
+        for at, line in lines.items()
+        if find_unseen(line)
+    }
     shown = [f"line {at} {kinds}" for at, kinds in list(found.items())[:SHOWN_LINES]]
     more = [f"and {len(found) - SHOWN_LINES} more lines"] if len(found) > SHOWN_LINES else []
     return "; ".join([*shown, *more])
 
 
-def _counted(kinds: Counter[str]) -> str:
-    """``2 x U+202E, U+200B``."""
+def _format_kinds(kinds: Counter[str]) -> str:
     shown = [name if count == 1 else f"{count} x {name}" for name, count in kinds.most_common(SHOWN_KINDS)]
     more = [f"{len(kinds) - SHOWN_KINDS} kinds more"] if len(kinds) > SHOWN_KINDS else []
     return ", ".join([*shown, *more])
 
 
 _ESCAPE_SEQUENCES = re.compile(
+    # Possessive quantifiers: hostile input must not cause backtracking.
     r"\x1b\[[0-?]*+[ -/]*+[@-~]"  # CSI: colors, cursor, clearing
     r"|\x1b[\]PX^_][^\x07\x1b\n]*+(?:\x07|\x1b\\)"  # OSC, DCS, SOS, PM, APC that end in the same line
-    r"|\x1b[ -/]*+[0-~]?"  # any other, or only the beginning of one that swallows what follows
+    r"|\x1b[ -/]*+[0-~]?"  # any other, or an incomplete one, which would swallow the text after it
 )
 _TERMINAL_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str) -> str:
-    r"""``text`` without escape sequences and control characters, and with characters shown that cannot be seen.
+    r"""Remove escape sequences and control characters, and show other invisible characters by code point.
 
-    Line feeds and tabs stay. In time linear to the length of the text.
+    Line feeds and tabs stay. The time is linear in the length of the text.
 
     >>> clean("\x1b[2Jred\u202e!")
     'red<U+202E>!'
     """
+    # A lone surrogate would make print() raise.
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
     text = _ESCAPE_SEQUENCES.sub("", text) if "\x1b" in text else text
     return show_unseen(_TERMINAL_CONTROLS.sub("", text))

@@ -1,1 +1,1 @@
-"""What comes next: the order of work items and the state of a run, kept so that a killed run can resume."""
+"""Work items: their order, the state of a run on disk, and the handoffs between phases."""

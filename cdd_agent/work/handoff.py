@@ -1,7 +1,7 @@
-"""What a phase hands over to the next one: the record that is one line of JSON in a note on its commit.
+"""The handoff from one phase to the next: one line of JSON in a git note on the phase's commit.
 
-Whoever can push can write such a note. Keys that are not known are passed over, as a later program may add some;
-everything else is as strict as what this program writes.
+Whoever can push can write such a note. Unknown keys are ignored, because a later version may add some. Everything else
+is checked as strictly as cdd writes it.
 """
 
 import json
@@ -16,14 +16,14 @@ from cdd_agent.untrusted.documents import check_size
 from cdd_agent.work.state import Phase
 
 VERSION = 1
-"""The number of the line's form, its ``v``."""
+"""The version of the format, in the key ``v``."""
 LIMIT_BYTES = 1_000_000
-"""Of one line that is read: some thousand times an ordinary one."""
+"""The size limit of a line, about a thousand times that of an ordinary one."""
 
 PhaseName: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR"]
-"""A phase as a note and a commit's trailers spell it."""
+"""A phase as in notes and trailers."""
 NextPhase: TypeAlias = Literal["PLAN", "RED", "GREEN", "REFACTOR", "COMPLETE"]
-"""What comes after a phase."""
+"""The phase after a handoff, or the end of the run."""
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 _Identity: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{1,64}\Z")]
@@ -34,39 +34,39 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _ORDER: tuple[PhaseName, ...] = ("PLAN", "RED", "GREEN", "REFACTOR")
 _NAMES: Mapping[Phase, PhaseName] = {"plan": "PLAN", "red": "RED", "green": "GREEN", "refactor": "REFACTOR"}
 PHASE_OF: Mapping[str, Phase] = {name: phase for phase, name in _NAMES.items()}
-"""The way back from ``phase_name``."""
+"""The inverse of ``phase_name``."""
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 class CurrentTest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the phase was about."""
+    """The subject of the phase."""
 
     description: str
     """The title of the step."""
     test_file: str
-    """Root-relative; empty if none was named."""
+    """Relative to the project. Empty if unknown."""
     impl_file: str
-    """Root-relative; empty if none was named."""
+    """Relative to the project. Empty if unknown."""
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Why a phase failed."""
 
     type: str
-    """What RED came to, or the code of the gate's first reason."""
+    """The verdict of RED, or the code of the gate's first reason."""
     message: str
-    """All that the gate said, a reason a line."""
+    """The gate's reasons, one per line."""
 
 
 class GateSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How the gate judged."""
+    """The verdict of the gate."""
 
     phase: Phase
     open: bool
     reasons: tuple[str, ...]
     """Why it stayed closed."""
     report_sha256: str | None
-    """Digest of the report it judged by; None if there was none."""
+    """The digest of the judged report. None if there was none."""
 
 
 class Handoff(
@@ -75,61 +75,61 @@ class Handoff(
     """One line of a handoff note."""
 
     seq: _Count
-    """Grows along the phases of a ticket: of the lines on one commit, the one with the greatest counts."""
+    """Grows with the phases of a ticket. Of several lines on one commit, the greatest counts."""
     id: _Identity
-    """The same for every try to land the same phase from the same commit; the commit's trailer has it too."""
+    """The same for every attempt to land this phase from the same commit. Also in the commit's trailer."""
     ticket: _Name
     phase: PhaseName
     next_phase: NextPhase
     cycle_number: _Count
-    """Of the step."""
+    """The number of the step."""
     current_test: CurrentTest
     completed_tests: tuple[str, ...]
     pending_tests: tuple[str, ...]
     test_result: Literal["PASS", "FAIL"] | None
-    """None where the line was made up from the commit, which does not say."""
+    """None for PLAN, failed phases and reconstructed handoffs."""
     error: str | None
-    """Why the phase failed; None of one that landed, or was found to be done already."""
+    """Why the phase failed. None if it landed, or was done already."""
     error_details: ErrorDetails | None
     retry_count: _Count
     commit: _Commit
-    """As it was when the note was written: a rebase carries notes over, with what is in them."""
+    """The commit when the note was written. A rebase copies notes unchanged."""
     checkpoint: _OwnRef | None
     gate: GateSummary | None
-    """None where the line was made up from the commit: nothing is left of the evidence."""
+    """None if the handoff was reconstructed: its evidence is lost."""
     reconstructed: bool = False
-    """Whether the note was lost and this one made up from the commit's trailers."""
+    """Whether the note was lost and rebuilt from the commit's trailers."""
 
     @property
     def has_landed(self) -> bool:
-        """Whether it tells of a phase that did not fail: then a commit may have its id as a trailer."""
+        """Whether the phase succeeded. Then a commit may have its id as a trailer."""
         return self.error is None
 
 
-class _Head(msgspec.Struct):
-    """As much as tells which form a line has."""
+class _HandoffVersion(msgspec.Struct):
+    """The version of a line."""
 
     v: int
 
 
 def phase_name(phase: Phase) -> PhaseName:
-    """The phase as a note and a commit's trailers spell it."""
+    """Return the phase as in notes and trailers."""
     return _NAMES[phase]
 
 
 def sequence(phase: PhaseName, *, cycle: int) -> int:
-    """The ``seq`` of a phase, as if each step had all of them."""
+    """Return the ``seq`` of a phase, assuming that each step has all phases."""
     return (cycle - 1) * len(_ORDER) + _ORDER.index(phase) + 1
 
 
-def following(phase: PhaseName) -> NextPhase:
-    """What comes after ``phase`` in a step that has all of them and is the last."""
+def next_phase_after(phase: PhaseName) -> NextPhase:
+    """Return the phase after ``phase`` in the last step, assuming that it has all phases."""
     after = _ORDER.index(phase) + 1
     return _ORDER[after] if after < len(_ORDER) else "COMPLETE"
 
 
 def encode(handoff: Handoff) -> str:
-    """The line, without its end. Text that UTF-8 cannot hold is written with its escapes."""
+    """Return the line without its end. Text that UTF-8 cannot encode is escaped."""
     try:
         return msgspec.json.encode(handoff).decode("utf-8")
     except UnicodeEncodeError:
@@ -138,13 +138,14 @@ def encode(handoff: Handoff) -> str:
 
 
 def decode_line(text: str) -> Handoff | None:
-    """The handoff in a line; None if it is none that this program can read. Never raises, whatever the text is."""
+    """Return the handoff in a line, or None if it is not valid. Never raises."""
     try:
         check_size(text, limit_bytes=LIMIT_BYTES)
-        if msgspec.json.decode(text, type=_Head).v != VERSION:
+        if msgspec.json.decode(text, type=_HandoffVersion).v != VERSION:
             return None
         handoff = msgspec.json.decode(text, type=Handoff)
-        if encode(handoff) != text:  # else it holds no key twice, and needs no second look
+        # A line equal to its own encoding cannot contain a key twice.
+        if encode(handoff) != text:
             documents.check_json(text, limit_bytes=LIMIT_BYTES)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
@@ -152,14 +153,14 @@ def decode_line(text: str) -> Handoff | None:
 
 
 def is_newer(text: str) -> bool:
-    """Whether the line is whole, but a later version of the program wrote it."""
+    """Return whether a later version of cdd wrote the line."""
     try:
-        return msgspec.json.decode(text, type=_Head).v > VERSION
+        return msgspec.json.decode(text, type=_HandoffVersion).v > VERSION
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
 
 
-def latest(lines: Iterable[str]) -> Handoff | None:
-    """What counts of a note of these lines: the last valid line by ``seq``, one with evidence before a made up one."""
-    found = [handoff for line in lines if (handoff := decode_line(line)) is not None]
-    return max(reversed(found), key=lambda each: (each.seq, not each.reconstructed), default=None)
+def choose_latest(lines: Iterable[str]) -> Handoff | None:
+    """Return the handoff that counts: the last valid line by ``seq``, and one with evidence before a reconstructed one."""
+    handoffs = [handoff for line in lines if (handoff := decode_line(line)) is not None]
+    return max(reversed(handoffs), key=lambda each: (each.seq, not each.reconstructed), default=None)

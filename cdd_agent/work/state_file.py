@@ -1,63 +1,63 @@
-"""``execution-state.json``: the state of a run on disk.
+"""Read and write ``execution-state.json``, the state of a run, and lock the files of a ticket.
 
-A file that is damaged, or newer than this program, is refused and left where it is; it never reads as "no state".
+A file that is damaged, or written by a newer version, raises an error and stays unchanged. It never counts as "no
+state".
 """
 
 import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import DocumentError, Problem, UsageError
-from cdd_agent.storage import read_ordinary, write_atomic
+from cdd_agent.storage import exclusive_lock, read_ordinary, sweep, write_atomic
 from cdd_agent.untrusted import documents
 from cdd_agent.work.state import SCHEMA, RunState, UsageTotals
 
 LIMIT_BYTES = 10_000_000
-"""Of a state that is read: some thousand times one of a long plan."""
+"""The size limit of a state, about a thousand times that of a long plan."""
 
 _OWN_REPORT = re.compile(r"(?:[^/\0]+/)*\.cdd/reports/[^/\0]+/[^/\0]+\.json")
 _OWN_REF = re.compile(r"refs/cdd/[\w./-]+")
 _COMMIT = re.compile(r"[0-9a-f]{1,64}")
 
 
-class _Head(msgspec.Struct):
-    """As much as tells whether the rest can be read."""
+class _StateVersion(msgspec.Struct):
+    """The field that shows whether this version can read the rest."""
 
     schema: int
 
 
 class _NewerSchemaError(DocumentError):
-    """The file is whole, but a later version of the program wrote it."""
+    """A later version of cdd wrote the file."""
 
 
 def encode(state: RunState) -> bytes:
-    """``state`` as indented JSON. Text that UTF-8 cannot hold is written with its escapes."""
+    """Return ``state`` as indented JSON. Text that UTF-8 cannot encode is escaped."""
     try:
         data = msgspec.json.encode(state)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(writable(msgspec.to_builtins(state, str_keys=True)))
+        data = msgspec.json.encode(make_encodable(msgspec.to_builtins(state, str_keys=True)))
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
 def decode(data: bytes, *, path: str) -> RunState:
-    """The state in ``data``; ``DocumentError`` with the place if it is damaged, newer or of another form.
-
-    Nothing else is raised, whatever the bytes are.
-    """
+    """Decode a state. Raises ``DocumentError`` with the location, and nothing else, for any invalid bytes."""
     problem: Problem
     try:
         documents.check_json(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=_StateVersion)
         if head.schema < 1:
             raise msgspec.ValidationError(f"Expected a schema from 1 to {SCHEMA}, got {head.schema} - at `$.schema`")
         if head.schema > SCHEMA:
             raise _NewerSchemaError(
                 path,
-                (Problem(line=0, message=f"it has schema {head.schema}; this program reads up to {SCHEMA}"),),
+                (Problem(line=0, message=f"it has schema {head.schema}; this version of cdd reads up to {SCHEMA}"),),
                 hint="upgrade with: pip install --upgrade cdd-agent",
             )
         state = msgspec.json.decode(data, type=RunState)
@@ -69,65 +69,64 @@ def decode(data: bytes, *, path: str) -> RunState:
     except msgspec.ValidationError as error:
         problem = Problem(line=0, message=str(error))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        problem = Problem(line=data.count(b"\n") + 1, message=f"it is cut off or damaged: {error}")
+        problem = Problem(line=data.count(b"\n") + 1, message=f"it is incomplete or damaged: {error}")
     else:
         return state
-    raise DocumentError(path, (problem,), hint=f"put back a copy of {path}, or delete it to start over")
+    raise DocumentError(path, (problem,), hint=f"restore a copy of {path}, or delete it to start over")
 
 
-START_OVER = "to start over: the commits made stay"
+START_OVER = "to start over: the commits stay"
 
 
 def load(path: Path, *, without: str = START_OVER) -> RunState | None:
-    """The state at ``path``; None only if there is no such file. ``without``: what comes of its deletion, for the hint.
+    """Load the state. Return None only if the file does not exist. ``without``: the effect of deleting it, for the hint.
 
-    Of a damaged file a copy is kept beside it, once, and the error names the copy and, if it can be read, the
-    previous state. A state that names files, refs or commits which no run of this program keeps is damaged too: they
-    would be read, written and moved as it says.
+    A damaged file is copied once, and the error names the copy and the previous state, if that can be read.
     """
-    data = _content(path)
+    data = _read(path)
     if data is None:
         return None
     try:
         state = decode(data, path=str(path))
-        strange = _strange(state)
-        if strange is not None:
-            raise DocumentError(str(path), (Problem(line=0, message=strange),), hint="delete it to start over")
+        # cdd reads, writes and moves the files, refs and commits that a state names, so they must be its own.
+        foreign = _find_foreign_value(state)
+        if foreign is not None:
+            raise DocumentError(str(path), (Problem(line=0, message=foreign),), hint="delete it to start over")
         return state
     except _NewerSchemaError:
         raise
     except DocumentError as error:
-        copy = _keep_damaged(path, data)
-        raise DocumentError(error.path, error.problems, hint=_way_out(path, copy, without=without)) from error
+        copy = _copy_damaged(path, data)
+        raise DocumentError(error.path, error.problems, hint=_suggest_repair(path, copy, without=without)) from error
 
 
 def save(path: Path, state: RunState) -> None:
-    """Put ``state`` at ``path`` in one step, with what was there before as ``.bak``.
+    """Save ``state`` atomically, and the previous one as ``.bak``.
 
-    Raises ``DocumentError`` and writes nothing if what is there cannot be read as a state; ``OSError`` naming the
-    file if there is no room, for example, with the state as it was.
+    Raises ``DocumentError`` if the present file cannot be read as a state, and ``OSError`` if writing fails. The state
+    on disk then stays unchanged.
     """
-    data, previous = encode(state), _content(path)
+    data, previous = encode(state), _read(path)
     if previous == data:
         return
     if previous is not None:
         decode(previous, path=str(path))
-        write_atomic(backup_of(path), previous)
+        write_atomic(backup_path(path), previous)
     write_atomic(path, data)
 
 
-def backup_of(path: Path) -> Path:
-    """Where the previous state lies."""
+def backup_path(path: Path) -> Path:
+    """Return the path of the previous state."""
     return path.with_name(path.name + ".bak")
 
 
-def _strange(state: RunState) -> str | None:
-    """The first value that this program would not have written, with its place."""
-    if _is_below_nothing(state.usage):
-        return f"the run has used less than nothing: {state.usage!r:.200}"
+def _find_foreign_value(state: RunState) -> str | None:
+    """Describe the first value that cdd would not have written."""
+    if _has_negative(state.usage):
+        return f"the run has a negative usage: {state.usage!r:.200}"
     for number, step in state.step_executions.items():
-        if _is_below_nothing(step.usage):
-            return f"step {number} has used less than nothing: {step.usage!r:.200}"
+        if _has_negative(step.usage):
+            return f"step {number} has a negative usage: {step.usage!r:.200}"
         values = [
             ("baseline", _OWN_REPORT, step.baseline),
             ("checkpoint", _OWN_REF, step.checkpoint),
@@ -138,30 +137,27 @@ def _strange(state: RunState) -> str | None:
             values += [("report", _OWN_REPORT, attempt.report), ("checkpoint", _OWN_REF, attempt.checkpoint)]
         for name, pattern, value in values:
             if value is not None and (pattern.fullmatch(value) is None or ".." in value):
-                return f"step {number} has the {name} {value!r:.100}, which is none of this program's"
+                return f"step {number} has the {name} {value!r:.100}, which cdd did not create"
     return None
 
 
-def _is_below_nothing(usage: UsageTotals) -> bool:
-    """Whether a number is negative, by which more could be used than the limits say."""
+def _has_negative(usage: UsageTotals) -> bool:
+    # A negative number would let the run exceed its limits.
     return any(value is not None and value < 0 for value in astuple(usage))
 
 
-def _content(path: Path) -> bytes | None:
-    """What is in the file, None if there is none; ``UsageError`` if it is none, too large, or not ours to read."""
+def _read(path: Path) -> bytes | None:
     try:
         return read_ordinary(path, limit_bytes=LIMIT_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"look at it with: ls -l {path}") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", hint=f"inspect it: ls -l {path}") from error
 
 
-def _keep_damaged(path: Path, data: bytes) -> Path | None:
-    """Copy the damaged ``data`` beside ``path``, under the time the file was written; None if there is no room.
-
-    The same damage gives the same name, so that a command that is tried again leaves no second copy.
-    """
+def _copy_damaged(path: Path, data: bytes) -> Path | None:
+    """Copy the damaged ``data`` next to ``path``. Return None if that fails."""
+    # Named by the time of the file, so running a command again does not create a second copy.
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y%m%dT%H%M%SZ")
     copy = path.with_name(f"{path.name}.corrupt-{written}")
     with contextlib.suppress(OSError):
@@ -171,24 +167,53 @@ def _keep_damaged(path: Path, data: bytes) -> Path | None:
     return None
 
 
-def _way_out(path: Path, copy: Path | None, *, without: str) -> str:
-    kept = f"a copy is kept as {copy.name}" if copy else "there is no room for a copy of it"
-    backup = backup_of(path)
+def _suggest_repair(path: Path, copy: Path | None, *, without: str) -> str:
+    saved = f"a copy is saved as {copy.name}" if copy else "cdd could not save a copy"
+    backup = backup_path(path)
     try:
         decode(read_ordinary(backup, limit_bytes=LIMIT_BYTES), path=str(backup))
     except (OSError, DocumentError):
-        return f"{kept}; mend {path}, or delete it {without}"
-    return f"{kept}; go back to the state before the last change with: cp {backup} {path}"
+        return f"{saved}; repair {path}, or delete it {without}"
+    return f"{saved}; restore the state before the last change: cp {backup} {path}"
 
 
-def writable(value: object) -> object:
-    """``value`` as JSON can hold it: bytes of file names and half characters written out."""
+def make_encodable(value: object) -> object:
+    """Return ``value`` with everything escaped that UTF-8 cannot encode, such as bytes of file names."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode("utf-8")
         case list() | tuple():
-            return [writable(item) for item in value]
+            return [make_encodable(item) for item in value]
         case dict():
-            return {writable(key): writable(item) for key, item in value.items()}
+            return {make_encodable(key): make_encodable(item) for key, item in value.items()}
         case _:
             return value
+
+
+REPOSITORY_LOCK = "cdd-exec.lock"
+"""The name of the lock in git's common folder: all work trees share checkpoints, branches and notes."""
+
+
+@contextlib.contextmanager
+def lock_ticket(project: Path, folder: Path) -> Iterator[bool]:
+    """Lock the ticket in ``folder``. Returns whether its last holder was killed, and deletes leftover files.
+
+    Raises ``UsageError`` naming the process that holds the lock.
+    """
+    private = private_folder(project)
+    lock = private / "locks" / f"{folder.name}.lock"
+    with exclusive_lock(lock, purpose=f"Work on the ticket {folder.name}") as was_killed:
+        sweep((folder, folder.parent, private))
+        for leftover in (private / "reports" / folder.name).glob("*.json.*.tmp"):
+            leftover.unlink()
+        yield was_killed
+
+
+@contextlib.contextmanager
+def lock_repository(common: Path) -> Iterator[bool]:
+    """Lock the repository with the common folder ``common``, including all its work trees and projects.
+
+    Returns whether the last holder was killed. Raises ``UsageError`` naming the process that holds the lock.
+    """
+    with exclusive_lock(common / REPOSITORY_LOCK, purpose="Carrying out a plan in this repository") as was_killed:
+        yield was_killed

@@ -1,16 +1,11 @@
-"""The files of a project, confined: a path from a model, a plan or a comment can only ever mean a file in here.
+"""Confines paths from models, plans and comments to the files of the project.
 
-A path is given with forward slashes, relative to the root or absolute inside it. Links are resolved before anything
-is decided, so a link that leads outside is outside; what is opened then is the resolved path, without following any
-link (``beneath``), so that nothing can change in between. A link may be read through when it ends inside; nothing is
-ever written through one.
+``Workspace`` resolves links first and then decides, so a link that leads outside counts as outside. Files may be read
+through a link that ends inside the project, and are never written through a link.
 
-Opening what lies below a folder by directory descriptors, so that what was checked is what is opened.
-
-No link is followed on the way, neither in the middle of a path nor at its end, and ``..`` is none of its components:
-whoever swaps a folder for a link between a check and the opening makes the opening fail, nothing else. The kernel does
-it in one call where it has ``openat2``; elsewhere every component is opened in the one before it. Nothing waits: a
-pipe or a device is refused unread.
+``ConfinedFolder`` opens the resolved path without following links, with ``openat2`` where the kernel has it and
+component by component elsewhere. If someone replaces a folder by a link between the check and the opening, the opening
+fails. Pipes and devices are refused before they are read, because reading them could wait forever.
 """
 
 import contextlib
@@ -32,10 +27,10 @@ from cdd_agent.untrusted.paths import (
     ENVIRONMENT_FOLDERS,
     ENVIRONMENT_MARKS,
     PRIVATE_FOLDERS,
-    folded,
+    explain_protection,
+    find_private_part,
+    fold_name,
     is_secret,
-    private_part,
-    protected_by,
 )
 
 if TYPE_CHECKING:
@@ -46,74 +41,75 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _OPENAT2 = 437
-"""The number of the system call; all architectures but one share it."""
+"""Number of the system call, on every architecture except alpha."""
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _TRIES = 16
-"""How often the kernel may say that something moved during the call, before the path is walked instead."""
+"""How often to retry when a concurrent rename interrupts the call, before opening component by component."""
 _NAME_CAP = 55
-"""Characters of a file's name that its temporary one repeats: a name has at most 255 bytes."""
+"""Characters of a file's name that its temporary file repeats, since a name has at most 255 bytes."""
 
 
-class Entry(NamedTuple):
-    """One name in a folder."""
+class FolderEntry(NamedTuple):
+    """One entry of a folder."""
 
     name: str
     kind: Literal["file", "folder", "link", "other"]
 
 
-class Beneath:
-    """One folder; every name is relative to it, with forward slashes, and empty for the folder itself.
+class ConfinedFolder:
+    """A folder whose files are opened without following links.
 
-    Every method raises ``OSError``: for a name with a link on its way as for one that is not there.
+    Names are relative to it, with forward slashes; the empty name means the folder itself. Every method raises
+    ``OSError`` for a name that does not exist or that passes through a link.
     """
 
     def __init__(self, root: Path, *, walks: bool = False) -> None:
-        """``root`` holds no links below which somebody else may write; ``walks``: do without ``openat2``."""
+        """Open files below ``root``, whose own path must be trusted; ``walks`` avoids ``openat2``."""
         self.root = root
-        self._open: _Opener = _walk if walks or not has_openat2() else _openat2
+        self._open: _Opener = _open_stepwise if walks or not is_openat2_available() else _open_with_openat2
 
     def open(self, name: str) -> BinaryIO:
-        """An ordinary file, open for reading."""
-        with self._opened("") as root:
+        """Open a regular file for reading."""
+        with self._enter("") as root:
             handle = self._open(root, name, flags=_READ)
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             os.close(handle)
-            raise _not_ordinary(mode)
+            raise _make_kind_error(mode)
         return os.fdopen(handle, "rb")
 
     def read(self, name: str, size_bytes: int = -1) -> bytes:
-        """Up to ``size_bytes`` of an ordinary file, all of it by default."""
+        """Read up to ``size_bytes`` of a regular file, by default all of it."""
         with self.open(name) as stream:
             return stream.read(size_bytes)
 
     def stat(self, name: str) -> os.stat_result:
-        """What is at ``name``; of a link, the link."""
-        folder, last = _split(name)
-        with self._opened(folder) as handle:
+        """Return the status of ``name``, without following it if it is a link."""
+        folder, last = _split_name(name)
+        with self._enter(folder) as handle:
             return os.stat(last, dir_fd=handle, follow_symlinks=False) if last else os.fstat(handle)
 
     def exists(self, name: str) -> bool:
-        """Whether anything is at ``name``, a link that leads nowhere included."""
+        """Return whether ``name`` exists; a dangling link counts."""
         try:
             self.stat(name)
         except OSError:
             return False
         return True
 
-    def entries(self, name: str = "") -> tuple[Entry, ...]:
-        """What the folder holds, unsorted."""
-        with self._opened(name) as handle, os.scandir(handle) as listed:
-            return tuple(Entry(entry.name, _kind(entry)) for entry in listed)
+    def list_entries(self, name: str = "") -> tuple[FolderEntry, ...]:
+        """Return the entries of a folder, unsorted."""
+        with self._enter(name) as handle, os.scandir(handle) as listed:
+            return tuple(FolderEntry(entry.name, _classify_entry(entry)) for entry in listed)
 
     def write(self, name: str, data: bytes) -> None:
-        """Put ``data`` at ``name`` so that a reader, or a crash, sees the old file or the new one; makes folders.
+        """Replace or create the file ``name`` atomically, creating missing folders.
 
-        The permission bits of a file that is there are kept. What is no ordinary file is not replaced.
+        An existing file keeps its permission bits. Raises ``OSError`` if it is not a regular file.
         """
-        folder, last = _split(name)
-        with self._made(folder) as handle:
-            bits = _bits_of(last, handle)
+        folder, last = _split_name(name)
+        with self._enter(folder, creates=True) as handle:
+            bits = _read_permissions(last, handle)
             temporary = f".{last[:_NAME_CAP]}.cdd-{secrets.token_hex(4)}.tmp"
             try:
                 created = os.open(temporary, _CREATE, 0o666 if bits is None else 0o600, dir_fd=handle)
@@ -131,34 +127,26 @@ class Beneath:
             os.fsync(handle)
 
     def unlink(self, name: str) -> None:
-        """Remove the file, or the link itself."""
-        folder, last = _split(name)
-        with self._opened(folder) as handle:
+        """Remove a file, or a link itself."""
+        folder, last = _split_name(name)
+        with self._enter(folder) as handle:
             os.unlink(last, dir_fd=handle)
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
-        """The folder's descriptor during the block."""
-        handle = self._folder(name)
+    def _enter(self, name: str, *, creates: bool = False) -> Iterator[int]:
+        """Open a folder's descriptor for the block; ``creates`` the folder if it is missing."""
         try:
-            yield handle
-        finally:
-            os.close(handle)
-
-    @contextlib.contextmanager
-    def _made(self, name: str) -> Iterator[int]:
-        """The folder's descriptor during the block; what is missing of it is made first."""
-        try:
-            handle = self._folder(name)
+            handle = self._open_folder(name)
         except FileNotFoundError:
-            handle = self._made_folder(name)
+            if not creates:
+                raise
+            handle = self._create_folder(name)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _folder(self, name: str) -> int:
-        """A descriptor of the folder."""
+    def _open_folder(self, name: str) -> int:
         root = os.open(self.root, _FOLDER)
         if name in ("", "."):
             return root
@@ -167,10 +155,9 @@ class Beneath:
         finally:
             os.close(root)
 
-    def _made_folder(self, name: str) -> int:
-        """A descriptor of the folder, made where it is missing."""
+    def _create_folder(self, name: str) -> int:
         handle = os.open(self.root, _FOLDER)
-        for part in _parts(name):
+        for part in _split_components(name):
             try:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=handle)
@@ -182,19 +169,19 @@ class Beneath:
 
 
 class _Opener(Protocol):
-    """A folder's descriptor and a name below it -> the descriptor of what is there."""
+    """Opens a name below a folder's descriptor and returns the new descriptor."""
 
     def __call__(self, folder: int, name: str, /, *, flags: int) -> int: ...
 
 
 @cache
-def has_openat2() -> bool:
-    """Whether this kernel has the call, and nothing such as a container's filter keeps it from us."""
+def is_openat2_available() -> bool:
+    """Return whether this kernel has ``openat2`` and no filter, such as a container's, blocks it."""
     if sys.platform != "linux" or platform.machine() == "alpha":
         return False
     handle = os.open("/", _FOLDER)
     try:
-        os.close(_call(handle, ".", flags=_FOLDER))
+        os.close(_call_openat2(handle, ".", flags=_FOLDER))
     except OSError:
         return False
     finally:
@@ -202,20 +189,18 @@ def has_openat2() -> bool:
     return True
 
 
-def _openat2(folder: int, name: str, /, *, flags: int) -> int:
-    """Open ``name`` in one call of the kernel's."""
-    path = "/".join(_parts(name))
+def _open_with_openat2(folder: int, name: str, /, *, flags: int) -> int:
+    path = "/".join(_split_components(name))
     for _ in range(_TRIES):
         try:
-            return _call(folder, path, flags=flags)
+            return _call_openat2(folder, path, flags=flags)
         except BlockingIOError:
             continue
-    return _walk(folder, name, flags=flags)
+    return _open_stepwise(folder, name, flags=flags)
 
 
-def _call(folder: int, path: str, /, *, flags: int) -> int:
-    """The system call itself, which the standard library has no function for."""
-    import ctypes  # here, not above: it would slow the start of the program
+def _call_openat2(folder: int, path: str, /, *, flags: int) -> int:
+    import ctypes  # imported late: it would slow the start of the program
 
     how = (ctypes.c_uint64 * 3)(flags, 0, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
     handle = int(_syscall()(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
@@ -227,7 +212,6 @@ def _call(folder: int, path: str, /, *, flags: int) -> int:
 
 @cache
 def _syscall() -> "ctypes._NamedFuncPointer":
-    """The C library's function for a call that it has no name for."""
     import ctypes
 
     function = ctypes.CDLL(None, use_errno=True).syscall
@@ -236,9 +220,8 @@ def _syscall() -> "ctypes._NamedFuncPointer":
     return function
 
 
-def _walk(folder: int, name: str, /, *, flags: int) -> int:
-    """Open ``name`` component by component."""
-    *folders, last = _parts(name)
+def _open_stepwise(folder: int, name: str, /, *, flags: int) -> int:
+    *folders, last = _split_components(name)
     handle = os.dup(folder)
     try:
         for part in folders:
@@ -249,43 +232,43 @@ def _walk(folder: int, name: str, /, *, flags: int) -> int:
         os.close(handle)
 
 
-def _parts(name: str) -> list[str]:
-    """The components of a name; ``OSError`` for one that could lead elsewhere."""
+def _split_components(name: str) -> list[str]:
+    """Split a name into components; raise ``OSError`` if it could lead outside."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     try:
         os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise OSError(errno.EILSEQ, "it holds half a character", name) from error
+        raise OSError(errno.EILSEQ, "it contains a lone surrogate", name) from error
     if ".." in parts or "\0" in name or name.startswith("/") or not parts:
-        raise OSError(errno.EINVAL, "it is no path below this folder", name)
+        raise OSError(errno.EINVAL, "it is not a path below this folder", name)
     return parts
 
 
-def _split(name: str) -> tuple[str, str]:
-    """The folder and the last component; both empty for the root."""
+def _split_name(name: str) -> tuple[str, str]:
+    """Return the folder and the last component; both are empty for the root."""
     if name in ("", "."):
         return "", ""
-    *folders, last = _parts(name)
+    *folders, last = _split_components(name)
     return "/".join(folders), last
 
 
-def _bits_of(name: str, folder: int) -> int | None:
-    """The permission bits of an ordinary file, nothing if it is not there."""
+def _read_permissions(name: str, folder: int) -> int | None:
+    """Return the permission bits of a regular file, or None if it does not exist."""
     try:
         mode = os.stat(name or ".", dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise _not_ordinary(mode)
+        raise _make_kind_error(mode)
     return stat.S_IMODE(mode)
 
 
-def _not_ordinary(mode: int) -> OSError:
-    kind = "a folder" if stat.S_ISDIR(mode) else "a link" if stat.S_ISLNK(mode) else "no ordinary file"
+def _make_kind_error(mode: int) -> OSError:
+    kind = "a folder" if stat.S_ISDIR(mode) else "a link" if stat.S_ISLNK(mode) else "not a regular file"
     return OSError(errno.EINVAL, f"it is {kind}")
 
 
-def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]:
+def _classify_entry(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]:
     if entry.is_symlink():
         return "link"
     if entry.is_dir(follow_symlinks=False):
@@ -294,111 +277,114 @@ def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]
 
 
 SIZE_CAP_BYTES = 256 * 1024
-"""The largest file that is read at once."""
+"""Size of the largest file that is read at once."""
 
 PAGED_CAP_BYTES = 16 * 1024 * 1024
-"""The largest file that is read in parts."""
+"""Size of the largest file that is read in parts."""
 
 SKIPPED_FOLDERS = (
     PRIVATE_FOLDERS
     | ENVIRONMENT_FOLDERS
     | {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"}
 )
-"""Not listed: what tools make and nobody edits."""
+"""Folders of generated files, which are not listed."""
 
 _ALLOWED = "give a path inside the project, such as src/module.py"
 
 
 class Workspace:
-    """One project's folder."""
+    """The files of one project."""
 
     def __init__(self, root: Path) -> None:
-        """``root`` is the project's top folder; links in it are resolved once, here."""
+        """Use ``root`` as the project's folder; links in its path are resolved once, here."""
         self.root = Path(os.path.realpath(root))
         self._given_root = Path(os.path.abspath(root))
-        self._beneath = Beneath(self.root)
-        self._git_folders = _git_folders(self._beneath)
+        self._beneath = ConfinedFolder(self.root)
+        self._git_folders = _find_git_folders(self._beneath)
 
-    def relative(self, path: str) -> str:
-        """The name of the file or folder that ``path`` means, which need not exist, as every record gives it.
+    def resolve(self, path: str) -> str:
+        """Return ``path`` relative to the root, with links resolved and forward slashes; it need not exist.
 
-        Relative to the root, with forward slashes, its links resolved. Raises ``UsageError`` for a path outside the
-        project and for one in a private folder.
+        ``path`` may be relative to the root or absolute. Raises ``UsageError`` for a path outside the project or in a
+        private folder.
         """
         lexical = self._lexical(path)
         try:
             resolved = Path(os.path.realpath(self.root / lexical))
-        except OSError as error:  # what was a link when it was looked at was none when it was read
-            raise UsageError(f"{path} changed while it was looked at.", hint="try it once more") from error
+        except OSError as error:  # a link was replaced while it was being resolved
+            raise UsageError(f"{path} changed while it was being resolved.", hint="try again") from error
         if not resolved.is_relative_to(self.root):
             raise UsageError(f"{path} is a link that leads outside the project.", hint=_ALLOWED)
         name = resolved.relative_to(self.root).as_posix()
-        private = private_part(lexical.as_posix()) or private_part(name)
+        private = find_private_part(lexical.as_posix()) or find_private_part(name)
         if private is None:
             private = next((folder.name for folder in self._git_folders if resolved.is_relative_to(folder)), None)
         if private is not None:
-            raise UsageError(f"{path} lies in {private}, which is neither read nor written here.", hint=_ALLOWED)
+            raise UsageError(f"{path} is in {private}, which agents may neither read nor write.", hint=_ALLOWED)
         return name
 
-    def readable(self, path: str) -> str:
-        """The name of what ``path`` means if its content may be shown.
+    def resolve_readable(self, path: str) -> str:
+        """Resolve a path whose content may be shown.
 
-        Raises ``UsageError`` as ``relative`` does, and for a file of secrets, by the name given or the resolved one.
+        Raises ``UsageError`` as ``resolve`` does, and if the given or the resolved name is that of a file of secrets.
         """
-        name = self.relative(path)
+        name = self.resolve(path)
         if is_secret(self._lexical(path).as_posix()) or is_secret(name):
             raise UsageError(
-                f"{path} is by its name a file of secrets, which is neither read nor written here.",
-                hint="read an example of it, such as .env.example, or ask the user what it is to hold",
+                f"By its name, {path} is a file of secrets, which agents may neither read nor write.",
+                hint="read an example of it, such as .env.example, or ask the user for its content",
             )
         return name
 
-    def writable(self, path: str) -> str:
-        """The name of what ``path`` means if a file may be written there.
+    def resolve_writable(self, path: str) -> str:
+        """Resolve a path where a file may be written.
 
-        Raises ``UsageError`` as ``readable`` does, and for links, settings, and the state of a ticket.
+        Raises ``UsageError`` as ``resolve_readable`` does, and for links, settings and the state of a ticket.
         """
-        name = self.readable(path)
+        name = self.resolve_readable(path)
         lexical = self._lexical(path)
         if lexical.as_posix() != name or os.path.islink(self.root / lexical):
             raise UsageError(
-                f"{path} is a link, or lies behind one, and nothing is written through a link.",
-                hint=f"write to {name} if that is the file you mean",
+                f"{path} is a link or passes through one, and files are not written through links.",
+                hint=f"write to {name} if you mean that file",
             )
-        reason = protected_by(name)
-        marks = (f"{folder}/{mark}" for folder in _above(name) for mark in ENVIRONMENT_MARKS)
-        if reason is None and any(map(self._beneath.exists, marks)):
-            reason = "lies in an environment of Python's, which tests are run with"
+        reason = explain_protection(name)
+        folders = name.split("/")[:-1]
+        above = ("/".join(folders[: end + 1]) for end in range(len(folders)))
+        if reason is None and any(
+            self._beneath.exists(f"{each}/{mark}") for each in above for mark in ENVIRONMENT_MARKS
+        ):
+            reason = "belongs to a Python environment that runs tests"
         if reason is not None:
             raise UsageError(
-                f"{path} may not be written by an agent: it {reason}.",
-                hint="leave it as it is; what has to change in it is for the user to do",
+                f"Agents may not write {path}: it {reason}.",
+                hint="leave it unchanged, and ask the user to change it if needed",
             )
         return name
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder at ``path``."""
-        return self._beneath.exists(self.relative(path))
+        """Return whether a file or folder exists at ``path``."""
+        return self._beneath.exists(self.resolve(path))
 
     def read(self, path: str, *, cap_bytes: int = SIZE_CAP_BYTES) -> bytes:
-        """The bytes of a text file.
+        """Read the bytes of a text file.
 
-        Raises ``UsageError`` as ``readable`` does, and if it is missing, no ordinary file, larger than ``cap_bytes``
-        or binary (holds a NUL byte). Never waits: a pipe or a device is refused unread.
+        Raises ``UsageError`` as ``resolve_readable`` does, and if the file is missing, not regular, larger than
+        ``cap_bytes`` or binary (contains a NUL byte).
         """
-        data = self._content(self.readable(path), path, size_bytes=cap_bytes + 1)
+        data = self._content(self.resolve_readable(path), path, size_bytes=cap_bytes + 1)
         if len(data) > cap_bytes:
             raise UsageError(
                 f"{path} is larger than {cap_bytes // 1024} KB.",
-                hint="read it in parts, with offset and limit; change it with a command",
+                hint="read it in parts with offset and limit; change it with a command",
             )
         if b"\0" in data:
-            raise UsageError(f"{path} is a binary file: it holds a NUL byte.", hint="read its source instead")
+            raise UsageError(f"{path} is a binary file: it contains a NUL byte.", hint="read its source instead")
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        """Put ``data`` at ``path`` in one step, making folders; raises ``UsageError`` where that is not allowed."""
-        name = self.writable(path)
+        """Write a file atomically, creating missing folders; raise ``UsageError`` if it may not be written."""
+        name = self.resolve_writable(path)
         try:
             self._beneath.write(name, data)
         except OSError as error:
@@ -407,54 +393,53 @@ class Workspace:
             ) from error
 
     def digest(self, path: str) -> str | None:
-        """SHA-256 of the file's bytes in hexadecimal, or nothing if there is no file at ``path``."""
-        name = self.relative(path)
+        """Return the SHA-256 of a file in hexadecimal, or None if it does not exist."""
+        name = self.resolve(path)
         return hashlib.sha256(self._content(name, path)).hexdigest() if self._beneath.exists(name) else None
 
-    def listing(self) -> tuple[str, ...]:
-        """Every ordinary file of the project as a relative path, sorted; without what ``SKIPPED_FOLDERS`` names.
+    def list_files(self) -> tuple[str, ...]:
+        """Return the relative paths of all regular files, sorted, without environments and ``SKIPPED_FOLDERS``.
 
-        An environment is left out whatever its name; links to folders are not followed, and links to files
-        are listed when they end inside.
+        Links to folders are not followed; links to files are listed if they end inside the project.
         """
         found: list[str] = []
         folders = [""]
         while folders:
             folder = folders.pop()
             try:
-                entries = self._beneath.entries(folder)
+                entries = self._beneath.list_entries(folder)
             except OSError:
                 continue
             if any(entry.name in ENVIRONMENT_MARKS for entry in entries):
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.kind == "folder" and folded(entry.name) not in SKIPPED_FOLDERS:
+                if entry.kind == "folder" and fold_name(entry.name) not in SKIPPED_FOLDERS:
                     folders.append(path)
-                elif (entry.kind == "file" and private_part(entry.name) is None) or (
+                elif (entry.kind == "file" and find_private_part(entry.name) is None) or (
                     entry.kind == "link" and self.is_file(path)
                 ):
                     found.append(path)
         return tuple(sorted(found))
 
     def is_file(self, path: str) -> bool:
-        """Whether ``path`` means an ordinary file that this workspace names."""
+        """Return whether ``path`` is a regular file inside the project."""
         try:
-            return stat.S_ISREG(self._beneath.stat(self.relative(path)).st_mode)
+            return stat.S_ISREG(self._beneath.stat(self.resolve(path)).st_mode)
         except (UsageError, OSError):
             return False
 
     def _lexical(self, path: str) -> Path:
-        """``path`` relative to the root as it is written, links not resolved."""
+        """Make ``path`` relative to the root without resolving links."""
         try:
             os.fsencode(path)
         except UnicodeEncodeError as error:
-            raise UsageError("The path holds half a character.", hint=_ALLOWED) from error
+            raise UsageError("The path contains a lone surrogate.", hint=_ALLOWED) from error
         if not path.strip() or "\0" in path:
-            raise UsageError(f"{path!r} is no path: it is empty or holds a NUL.", hint=_ALLOWED)
+            raise UsageError(f"{path!r} is not a path: it is empty or contains a NUL.", hint=_ALLOWED)
         pure = Path(path)
         if ".." in pure.parts:
-            raise UsageError(f"{path} climbs with '..', which no path here may.", hint=_ALLOWED)
+            raise UsageError(f"{path} contains '..', which is not allowed here.", hint=_ALLOWED)
         if not pure.is_absolute():
             return pure
         for root in (self.root, self._given_root):
@@ -463,11 +448,11 @@ class Workspace:
         raise UsageError(f"{path} is outside the project {self.root}.", hint=_ALLOWED)
 
     def _content(self, name: str, path: str, *, size_bytes: int = -1) -> bytes:
-        """Up to ``size_bytes`` of an ordinary file, all of it by default; ``path``: what it was asked for as."""
+        """Read a regular file; errors call it ``path``, as the caller did."""
         try:
             return self._beneath.read(name, size_bytes)
         except FileNotFoundError as error:
-            raise UsageError(f"There is no file {path}.", hint=_nearest(path, self.listing())) from error
+            raise UsageError(f"{path} does not exist.", hint=_suggest_paths(path, self.list_files())) from error
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be read: {error.strerror}.", hint="list the files there with Glob"
@@ -475,23 +460,17 @@ class Workspace:
 
 
 def decode(data: bytes) -> str:
-    """The text of a file; bytes that are not UTF-8 survive the way back through ``encode``."""
+    """Decode a file's bytes; ``encode`` restores even those that are not UTF-8."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def encode(text: str) -> bytes:
-    """The bytes that ``decode`` made ``text`` from."""
+    """Encode text from ``decode`` to its original bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
-def _above(name: str) -> list[str]:
-    """The folders that a name lies in, the root excepted."""
-    parts = name.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts))]
-
-
-def _git_folders(project: Beneath) -> tuple[Path, ...]:
-    """Where git keeps its files if ``.git`` is a file: a linked work tree, a submodule, a separate git folder."""
+def _find_git_folders(project: ConfinedFolder) -> tuple[Path, ...]:
+    """Return git's folders if ``.git`` is a file, as in a linked work tree or a submodule."""
     try:
         text = decode(project.read(".git", 4096))
     except OSError:
@@ -501,13 +480,12 @@ def _git_folders(project: Beneath) -> tuple[Path, ...]:
         return ()
     folder = Path(os.path.realpath(project.root / target))
     try:
-        shared = decode(Beneath(folder).read("commondir", 4096)).strip()
+        shared = decode(ConfinedFolder(folder).read("commondir", 4096)).strip()
     except OSError:
         return (folder,)
     return (folder,) if "\0" in shared else (folder, Path(os.path.realpath(folder / shared)))
 
 
-def _nearest(path: str, listing: tuple[str, ...]) -> str:
-    """What to try instead of a file that is not there."""
+def _suggest_paths(path: str, listing: tuple[str, ...]) -> str:
     near = get_close_matches(path.removeprefix("./"), listing, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(near)}?" if near else "list the files with Glob"

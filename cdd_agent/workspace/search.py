@@ -1,6 +1,6 @@
-"""Finding files by name and lines by content, among the files that a workspace lists.
+"""Finds files by name and lines by content.
 
-Every hit is asked of the workspace again: by the time it is told, a folder may have become a link.
+The workspace checks every hit again, because a folder may have been replaced by a link since the listing.
 """
 
 import re
@@ -15,12 +15,12 @@ from cdd_agent.workspace.files import Workspace, decode
 
 HIT_CAP = 200
 SHOWN_LENGTH = 300
-"""Characters of a line that are shown of a hit."""
+"""Length to which the line of a hit is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A line that matched."""
+    """A matching line."""
 
     path: str
     line: int
@@ -31,32 +31,31 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """What a search found."""
+    """The result of a search."""
 
     shown: tuple[Hit, ...]
-    """By path, then line; at most as many as were asked for."""
+    """The hits by path, then line, up to the limit of the search."""
     total: int
     unread: int
-    """Files passed over: binary, too large, of secrets or not readable."""
+    """Number of files skipped: binary, too large, of secrets or not readable."""
     masked: int = 0
-    """Texts shaped like keys that were masked in the files with hits."""
+    """Number of keys masked in the files with hits."""
 
 
 def glob(workspace: Workspace, pattern: str) -> tuple[str, ...]:
-    """The files whose relative path matches ``pattern`` and that may be named, sorted.
+    """Return the files whose relative path matches ``pattern``, sorted.
 
     ``*`` and ``?`` stay within a name, ``**`` crosses folders, ``[abc]`` and ``[!abc]`` are sets, ``{a,b}`` are
     alternatives. A pattern without a slash matches names in any folder. Raises ``UsageError`` for a pattern that
     could only match outside the project or cannot be read.
     """
-    return tuple(path for path in _matching(workspace, pattern) if workspace.is_file(path))
+    return tuple(path for path in _find_matching(workspace, pattern) if workspace.is_file(path))
 
 
 def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = HIT_CAP) -> Hits:
-    """The lines that the regular expression ``pattern`` is found in, in the files that match ``files``.
+    """Find the lines that match a regular expression, in the files that match the glob pattern ``files``.
 
-    Keys are masked before anything is sought, so that no pattern can feel its way along one. Raises ``UsageError`` for
-    an expression that is not valid.
+    Raises ``UsageError`` for an invalid expression.
     """
     try:
         with warnings.catch_warnings():
@@ -68,8 +67,9 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
         ) from error
     shown: list[Hit] = []
     total = unread = count = 0
-    for path in _matching(workspace, files):
+    for path in _find_matching(workspace, files):
         try:
+            # Masked before the search: a series of patterns could otherwise reveal a key letter by letter.
             masked = mask(decode(workspace.read(path)))
         except UsageError:
             unread += 1
@@ -84,47 +84,45 @@ def grep(workspace: Workspace, pattern: str, *, files: str = "**", limit: int = 
     return Hits(shown=tuple(shown), total=total, unread=unread, masked=count)
 
 
-def _matching(workspace: Workspace, pattern: str) -> Iterator[str]:
-    """The listed paths that match, as ``glob`` says."""
+def _find_matching(workspace: Workspace, pattern: str) -> Iterator[str]:
     if pattern.startswith("/") or ".." in pattern.split("/") or not pattern.strip():
         raise UsageError(
             f"The pattern {pattern!r} does not stay inside the project.", hint="use one such as src/**/*.py"
         )
     anywhere = pattern if "/" in pattern else f"**/{pattern}"
     try:
-        pieces = _read(anywhere.removeprefix("./"))
+        pieces = _parse_pattern(anywhere.removeprefix("./"))
     except (re.error, ValueError) as error:
         raise UsageError(
             f"The pattern {pattern!r} cannot be read: {error}.", hint="use one such as src/**/*.py"
         ) from error
-    return (path for path in workspace.listing() if len(path) in _followed(pieces, path, places={0}))
+    return (path for path in workspace.list_files() if len(path) in _follow(pieces, path, positions={0}))
 
 
 Piece: TypeAlias = Callable[[str, set[int]], set[int]]
-"""Of a pattern: takes a path and the places in it where this piece may begin, gives those where it may end.
+"""A piece of a pattern: maps a path and the positions where the piece may begin to those where it may end.
 
-All ways to match are followed at once, place by place, so the time grows with the length of the pattern and of the
-path; an expression would try them one after the other.
+All alternatives advance together, so the time grows with the product of the lengths of pattern and path. A regular
+expression would try the alternatives one after another, in exponential time.
 """
 
 _DEEPEST = 20
-"""Braces within braces."""
+"""How deep braces may be nested."""
 _SET = r"\[(?:[!^][^/]|[^/!^])[^\]/]*\]"
 _TOKEN = re.compile(rf"\*\*/|\*\*|\*|\?|{_SET}|\{{|\}}|,|[^*?\[{{}},]+|\[")
-"""What a pattern is made of; the first member of a set may be the bracket that would close it."""
+"""The tokens of a pattern; a closing bracket is literal as the first member of a set."""
 _NOT_IN_A_RANGE = re.compile(r"[^\w-]|(?<!\w)-|-(?!\w)")
-"""What has no meaning of its own in a set of characters."""
+"""The characters of a set that are escaped because they are literal there."""
 
 
-def _followed(pieces: Sequence[Piece], path: str, *, places: set[int]) -> set[int]:
-    """Where the pieces, one behind the other, may end in ``path``."""
+def _follow(pieces: Sequence[Piece], path: str, *, positions: set[int]) -> set[int]:
     for piece in pieces:
-        places = piece(path, places)
-    return places
+        positions = piece(path, positions)
+    return positions
 
 
-def _read(pattern: str) -> Sequence[Piece]:
-    """The pieces of ``pattern``; raises ``ValueError`` or ``re.error`` for one that cannot be read."""
+def _parse_pattern(pattern: str) -> Sequence[Piece]:
+    """Parse a pattern; raise ``ValueError`` or ``re.error`` if it is invalid."""
     nested: list[list[list[Piece]]] = [[[]]]  # for each open brace its alternatives, each a list of pieces
     for token in _TOKEN.findall(pattern):
         match token:
@@ -135,57 +133,52 @@ def _read(pattern: str) -> Sequence[Piece]:
             case "}" if len(nested) == 1:
                 raise ValueError("a brace is closed that was not opened")
             case "}":
-                alternatives = _either(nested.pop())
-                nested[-1][-1].append(alternatives)
+                alternatives = nested.pop()
+                nested[-1][-1].append(_match_either(alternatives))
             case "," if len(nested) > 1:
                 nested[-1].append([])
             case _:
-                nested[-1][-1].append(_piece(token))
+                nested[-1][-1].append(_make_piece(token))
     if len(nested) > 1:
         raise ValueError("a brace is not closed")
     return nested[0][0]
 
 
-def _piece(token: str) -> Piece:
-    """The piece that a token stands for, braces excepted."""
+def _make_piece(token: str) -> Piece:
     match token:
         case "**/":
-            return _folders
+            return _match_folders
         case "**":
-            return lambda path, places: set(range(min(places, default=len(path) + 1), len(path) + 1))
+            return lambda path, positions: set(range(min(positions, default=len(path) + 1), len(path) + 1))
         case "*":
-            return _rest_of_name
+            return _match_rest_of_name
         case "?":
-            return _one_of("[^/]")
+            return _match_one_of("[^/]")
         case _ if token.startswith("[") and len(token) > 1:
             inverted = token[1] in "!^"
             members = _NOT_IN_A_RANGE.sub(r"\\\g<0>", token[1 + inverted : -1])
-            return _one_of(f"[{'^/' if inverted else ''}{members}]")
+            return _match_one_of(f"[{'^/' if inverted else ''}{members}]")
         case _:
-            return lambda path, places: {at + len(token) for at in places if path.startswith(token, at)}
+            return lambda path, positions: {at + len(token) for at in positions if path.startswith(token, at)}
 
 
-def _one_of(members: str) -> Piece:
-    """One character of a set, written as in an expression."""
+def _match_one_of(members: str) -> Piece:
     expression = re.compile(members)
-    return lambda path, places: {at + 1 for at in places if expression.match(path, at)}
+    return lambda path, positions: {at + 1 for at in positions if expression.match(path, at)}
 
 
-def _either(alternatives: Sequence[Sequence[Piece]]) -> Piece:
-    """Any of these."""
-    return lambda path, places: set().union(*(_followed(pieces, path, places=places) for pieces in alternatives))
+def _match_either(alternatives: Sequence[Sequence[Piece]]) -> Piece:
+    return lambda path, positions: set().union(*(_follow(pieces, path, positions=positions) for pieces in alternatives))
 
 
-def _folders(path: str, places: set[int]) -> set[int]:
-    """Any number of folders, with the slash behind each."""
-    first = min((at for at in places if not path.startswith("/", at)), default=len(path))
-    return places | {slash.end() for slash in re.finditer("/", path) if slash.start() >= first}
+def _match_folders(path: str, positions: set[int]) -> set[int]:
+    first = min((at for at in positions if not path.startswith("/", at)), default=len(path))
+    return positions | {slash.end() for slash in re.finditer("/", path) if slash.start() >= first}
 
 
-def _rest_of_name(path: str, places: set[int]) -> set[int]:
-    """Anything up to the next slash."""
+def _match_rest_of_name(path: str, positions: set[int]) -> set[int]:
     ends: set[int] = set()
-    for at in sorted(places):
+    for at in sorted(positions):
         if at not in ends:
             slash = path.find("/", at)
             ends.update(range(at, (len(path) if slash < 0 else slash) + 1))

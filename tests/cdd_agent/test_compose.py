@@ -13,7 +13,7 @@ from cdd_agent.model.conversation import Request, Text, UserMessage
 from cdd_agent.tickets.ticket import create
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, UsageTotals
-from cdd_agent.workflows.green.request import wanted_below
+from cdd_agent.workflows.green.request import resolve_targets
 from cdd_agent.workflows.orchestration.feature import Feature
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 from tests.fakes.approval import approves, users_folder
@@ -44,7 +44,7 @@ def told(composition: Composition) -> list[Event]:
 def test_a_model_whose_price_is_not_known_is_told_of_once(tmp_path: Path) -> None:
     (notice,) = told(composed(tmp_path, model="home-grown"))
     assert isinstance(notice, Notice)
-    assert notice.text.startswith("The price of home-grown is not known: max_usd_per_step and max_usd_per_ticket")
+    assert notice.text.startswith("The price of home-grown is not known, so max_usd_per_step and max_usd_per_ticket")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_the_agents_of_a_ticket_share_its_limit_with_what_earlier_sittings_used(
         journal.write(drafted)
 
     for command in ("spec", "plan"):
-        composition.desk(ticket, command=command).model.reply(HI, emit=lambda _: None)
+        composition.dialog(ticket, command=command).model.reply(HI, emit=lambda _: None)
     with pytest.raises(BudgetSpent, match=r"The ticket sale has used 2,300 tokens, and max_tokens_per_ticket is 2,300"):
-        composition.desk(ticket, command="spec").model.check()
+        composition.dialog(ticket, command="spec").model.check()
 
 
 def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     options = Options(project=root, ask=approves, sandbox="none", attended=True)
     seen: list[Event] = []
     composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
-    green = composition.green(wanted_below(root, ["services/a/cart_test.go"]))
+    green = composition.green(resolve_targets(root, ["services/a/cart_test.go"]))
     assert green.context.suite.root == green.context.workspace.root == root / "services" / "a"
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
@@ -102,7 +102,7 @@ def test_what_waits_for_a_decision_in_a_folder_below_is_decided_about_there(
     monkeypatch.chdir(root)
     composition = Composition(Options(project=root), emit=lambda _: None, environment=users_folder(tmp_path / "home"))
     with pytest.raises(NotApproved) as waits:
-        composition.green(wanted_below(root, ["a/cart_test.go"]))
+        composition.green(resolve_targets(root, ["a/cart_test.go"]))
     assert "in a terminal: cdd --project a trust;" in waits.value.hint
     assert "cdd --project a trust --digest" in waits.value.hint
 

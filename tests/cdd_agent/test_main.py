@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import __version__
-from cdd_agent.config.settings import offered
+from cdd_agent.config.settings import read_offer
 from cdd_agent.config.trust import Approvals
 from tests.bench.terminal import draw
 from tests.fakes.demo import RECORDING, SLUG
@@ -74,7 +74,7 @@ def test_the_prompt_stands_before_anything_is_loaded_that_only_an_answer_needs(
 ) -> None:
     if config:
         (finished / ".cdd" / "config.yaml").write_text(config, encoding="utf-8")
-        offer = offered(finished)
+        offer = read_offer(finished)
         assert offer
         Approvals(finished).record(offer, approved=True)
     told = tmp_path / "told"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.storage import exclusive, holder_of, is_leftover, read_ordinary, scratch, sweep, write_atomic
+from cdd_agent.storage import exclusive_lock, is_leftover, read_holder, read_ordinary, scratch, sweep, write_atomic
 
 HOLDER = """
 import subprocess, sys
 from pathlib import Path
-from cdd_agent.storage import exclusive
-with exclusive(Path(sys.argv[1]), purpose="Testing"):
+from cdd_agent.storage import exclusive_lock
+with exclusive_lock(Path(sys.argv[1]), purpose="Testing"):
     child = subprocess.Popen(["sleep", "60"])
     print(child.pid, flush=True)
     sys.stdin.read()
@@ -182,11 +182,11 @@ def test_temporary_files_of_a_killed_process_are_removed_by_the_next(
 def test_a_second_process_is_told_who_holds_the_lock_since_when_and_by_what(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     with process(HOLDER, str(path), "exec", "csv") as (holder, _):
-        told = holder_of(path)
+        told = read_holder(path)
         assert told is not None
         with (
-            pytest.raises(UsageError, match="Testing is already going on: ") as error,
-            exclusive(path, purpose="Testing"),
+            pytest.raises(UsageError, match="Testing is already in progress: ") as error,
+            exclusive_lock(path, purpose="Testing"),
         ):
             pass
     assert f"pid {holder.pid} on {os.uname().nodename} since 20" in error.value.happened
@@ -201,39 +201,39 @@ def test_the_lock_ends_with_the_process_though_its_child_lives_on(tmp_path: Path
         holder.wait()
         try:
             os.kill(int(child), 0)
-            with exclusive(path, purpose="Testing") as was_killed:
+            with exclusive_lock(path, purpose="Testing") as was_killed:
                 assert was_killed
         finally:
             os.kill(int(child), signal.SIGKILL)
-    with exclusive(path, purpose="Testing") as was_killed:
+    with exclusive_lock(path, purpose="Testing") as was_killed:
         assert not was_killed
 
 
 def test_the_file_of_a_lock_stays_and_says_nothing_once_it_is_let_go(tmp_path: Path) -> None:
     path = tmp_path / "locks" / "x.lock"
-    with exclusive(path, purpose="Testing"):
+    with exclusive_lock(path, purpose="Testing"):
         inode = path.stat().st_ino
-    with exclusive(path, purpose="Testing"):
+    with exclusive_lock(path, purpose="Testing"):
         assert path.stat().st_ino == inode
     assert path.read_bytes() == b""
-    assert holder_of(path) is None
+    assert read_holder(path) is None
 
 
 def test_a_block_of_the_same_process_waits_in_vain_too(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     with (
-        exclusive(path, purpose="Testing"),
+        exclusive_lock(path, purpose="Testing"),
         pytest.raises(UsageError, match=f"pid {os.getpid()} "),
-        exclusive(path, purpose="Testing", wait_s=0.05),
+        exclusive_lock(path, purpose="Testing", wait_s=0.05),
     ):
         pass
 
 
 def test_a_lock_whose_folder_was_removed_is_taken_anew(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with exclusive(path, purpose="Testing"):
+    with exclusive_lock(path, purpose="Testing"):
         path.unlink()
-        with exclusive(path, purpose="Testing"):
+        with exclusive_lock(path, purpose="Testing"):
             assert path.exists()
 
 
@@ -241,5 +241,5 @@ def test_a_lock_whose_folder_was_removed_is_taken_anew(tmp_path: Path) -> None:
 def test_a_lock_file_that_is_none_is_refused_without_waiting(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     make(kind, path)
-    with pytest.raises(OSError, match=r"symbolic|Is a directory|pipe"), exclusive(path, purpose="Testing"):
+    with pytest.raises(OSError, match=r"symbolic|Is a directory|pipe"), exclusive_lock(path, purpose="Testing"):
         pass

@@ -34,4 +34,4 @@ def users_folder(temporary: Path) -> Mapping[str, str]:
 def trust_in(project: Path, *, temporary: Path, ask: Answers | None = None) -> tuple[Trust, list[str]]:
     """The decisions of a user about a project, and what that user is told."""
     told: list[str] = []
-    return Trust(Approvals(project, environment=users_folder(temporary)), ask=ask, tell=told.append), told
+    return Trust(Approvals(project, environment=users_folder(temporary)), ask=ask, report=told.append), told

@@ -15,28 +15,27 @@ import pytest
 
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
-from cdd_agent.cli.demo import examples
+from cdd_agent.cli.demo import find_examples
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
-from cdd_agent.doctor import Check, examine
+from cdd_agent.doctor import Check, run_checks
 from cdd_agent.events import Event
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.repl.progress import Standing
 from cdd_agent.repl.render import Renderer
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.state import Workshop
+from cdd_agent.repl.state import ProgressTracker, Workflows
 from cdd_agent.review import Review
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.program import played
 from tests.fakes.suite import FakeSuite
 
-EXAMPLE = next(example for example in examples() if example.name == "minutes-lost")
+EXAMPLE = next(example for example in find_examples() if example.name == "minutes-lost")
 SLUG = EXAMPLE.script.ticket
 RECORDING = EXAMPLE.recording
 ANSWER = EXAMPLE.script.answers[0]
@@ -56,7 +55,7 @@ def _committed() -> Path:
     repository = Repository.create(folder)
     repository.git("config", "user.name", "me")
     repository.git("config", "user.email", "me@localhost")
-    commit_paths(repository, "first", paths=repository.uncommitted())
+    commit_paths(repository, "first", paths=repository.list_uncommitted())
     return folder
 
 
@@ -95,8 +94,8 @@ class ProjectCrew:
     def __init__(
         self, project: Path, *, screen: Screen, replay: Path | None = RECORDING, runs_pytest: bool = False
     ) -> None:
-        self.standing = Standing()
-        self._sinks = [self.standing.write, Renderer(screen).write]
+        self.progress = ProgressTracker()
+        self._sinks = [self.progress.write, Renderer(screen).write]
         self._composition = Composition(
             Options(project=project, replay=replay),
             emit=self._emit,
@@ -104,7 +103,7 @@ class ProjectCrew:
         )
         if not runs_pytest:
             vars(self._composition.adapters)["suite"] = in_process(self.root)
-        self.workshop: Workshop = self._composition
+        self.workflows: Workflows = self._composition
         self.transcript = Transcript(project, clock=self._composition.adapters.clock, tell=self._emit)
         self._composition.transcript = self.transcript
 
@@ -131,8 +130,8 @@ class ProjectCrew:
     def use_model(self, name: str) -> None:
         self._composition.adapters.use_model(name)
 
-    def desk(self, ticket: Ticket, *, command: str) -> Desk:
-        return self._composition.desk(ticket, command=command)
+    def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
+        return self._composition.dialog(ticket, command=command)
 
     def follow(self, ticket: Ticket) -> None:
         """Nothing is journaled."""
@@ -140,8 +139,8 @@ class ProjectCrew:
     def auditor(self) -> Auditor:
         return self._composition.auditor()
 
-    def checks(self) -> Iterator[Check]:
-        return examine(self._composition.adapters.premises())
+    def run_checks(self) -> Iterator[Check]:
+        return run_checks(self._composition.adapters.parts())
 
     def _emit(self, event: Event) -> None:
         for sink in self._sinks:

@@ -133,7 +133,7 @@ class MessagesServer:
                 return _send(http, 400, error_json("invalid_request_error", str(error)))
             events = list(turn_events(turn, fault))
             if self._stream(http, events, fault) if body.get("stream") else _send_whole(http, turn):
-                self.playback.use_up(turn)
+                self.playback.mark_used(turn)
                 self.sent_blocks += fault.extra_blocks
         return None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.storage import exclusive
+from cdd_agent.storage import exclusive_lock
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tickets.example"
@@ -74,7 +74,7 @@ def played(name: str, temporary: pytest.TempPathFactory) -> Demo:
     base = temporary.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"demo-{name}"
     folder, kept, log = shared / name, shared / "result.json", shared / "watched"
-    with exclusive(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=300.0):
+    with exclusive_lock(shared.with_suffix(".lock"), purpose="Playing the demo", wait_s=300.0):
         if not kept.exists():
             profile = shared / "home" / ".config" / "anthropic" / "configs"
             profile.mkdir(parents=True)

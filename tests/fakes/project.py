@@ -28,7 +28,7 @@ from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.executor import brief_for
+from cdd_agent.workflows.execution.executor import make_brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import call, says
 from tests.fakes.suite import FakeSuite
@@ -203,7 +203,7 @@ class Project:
                 evidence_timeout_s=0,
                 edit_format=edit_format,
             ),
-            brief=brief_for(edit_format),
+            brief=make_brief_for(edit_format),
             reports=private / "reports" / "sale",
             emit=self.seen.append,
         )
@@ -214,10 +214,10 @@ class Project:
         state = RunState(
             ticket_slug="sale",
             started_at="2026-01-31T12:00:00Z",
-            branch=self.repository.branch(),
+            branch=self.repository.read_branch(),
             step_executions=states.pending_steps([key]),
         )
-        return states.start_step(state, key, now=state.started_at, base_commit=self.repository.head())
+        return states.start_step(state, key, now=state.started_at, base_commit=self.repository.read_head())
 
     def run(
         self,

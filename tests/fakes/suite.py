@@ -33,7 +33,7 @@ from _pytest.outcomes import Skipped
 
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.testrun.access import access_for, protected_tests
+from cdd_agent.testrun.access import build_access, find_protected_tests
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent import failure
@@ -83,26 +83,26 @@ class FakeSuite:
         """Nothing."""
         return {}
 
-    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "FakeSuite":
+    def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "FakeSuite":
         """Return the same tests in a copy of the project."""
         return replace(self, root=root)
 
-    def anew(self) -> "FakeSuite":
+    def without_cache(self) -> "FakeSuite":
         """Return the same tests; ``asked`` tells that they were to be compiled anew."""
         return replace(self, is_anew=True)
 
-    def within(self, timeout_s: float) -> "FakeSuite":
+    def with_timeout(self, timeout_s: float) -> "FakeSuite":
         """Return the same tests; ``asked`` tells the time limit."""
         return replace(self, timeout_s=timeout_s)
 
-    def shut_in(self, sandbox: Sandbox) -> "FakeSuite":
+    def with_sandbox(self, sandbox: Sandbox) -> "FakeSuite":
         """Return the same tests with another sandbox."""
         return replace(self, sandbox=sandbox)
 
-    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+    def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Return what the real suite returns."""
-        tests = protected_tests(self.root) if tests_too else ()
-        return access_for(self.root, self.interpreter, locked=(*tests, *locked))
+        tests = find_protected_tests(self.root) if tests_too else ()
+        return build_access(self.root, self.interpreter, locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
         """Return the next scripted answer, or run the tests in this process."""
@@ -311,7 +311,7 @@ def _refuse_configuration(root: Path) -> None:
 
 
 def _refused(reason: str) -> SuiteRun:
-    problem = f"pytest refused to run: {reason}; name tests that are there"
+    problem = f"pytest refused to run: {reason}; name existing tests"
     return no_report(problem, output=f"ERROR: {reason}\n", was_refused=True)
 
 

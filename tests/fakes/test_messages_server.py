@@ -21,7 +21,7 @@ def asking(*messages: tuple[str, list[JSON]], **more: JSON) -> dict[str, JSON]:
 
 
 def test_a_request_without_stream_is_answered_in_one_piece() -> None:
-    turns = recording.parse("- {when: '^Step 2', content: [second]}\n- content: [first]\n", source="x")
+    turns = recording.parse_recording("- {when: '^Step 2', content: [second]}\n- content: [first]\n", source="x")
     with MessagesServer(turns) as server:
         connection = HTTPConnection(urlsplit(server.base_url).netloc)
         body = asking(("user", [WORD]), system=[{"type": "text", "text": "Step 1"}])
@@ -29,7 +29,7 @@ def test_a_request_without_stream_is_answered_in_one_piece() -> None:
         answer = json.loads(connection.getresponse().read())
         connection.close()
     assert (answer["content"], answer["stop_reason"]) == ([{"type": "text", "text": "first"}], "end_turn")
-    assert [turn.number for turn in server.playback.left] == [1]
+    assert [turn.number for turn in server.playback.unused] == [1]
 
 
 @pytest.mark.parametrize(

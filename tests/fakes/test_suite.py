@@ -118,11 +118,11 @@ def test_scripted_answers_come_first_and_every_run_is_noted(project: Project, tm
     scripted = with_report("tests/a.py::one", failed={"tests/a.py::two": "assertion"})
     suite.answers.extend([no_report("the tests did not end within 60 s"), scripted, KeyboardInterrupt()])
     assert suite.run().problem == "the tests did not end within 60 s"
-    kept = suite.anew().run(("tests/a.py",), keep=tmp_path / "reports" / "a.json")
+    kept = suite.without_cache().run(("tests/a.py",), keep=tmp_path / "reports" / "a.json")
     assert kept == scripted
     assert (tmp_path / "reports" / "a.json").is_file()
     with pytest.raises(KeyboardInterrupt):
-        suite.in_copy(tmp_path).run()
+        suite.with_root(tmp_path).run()
     assert [(asked.root, asked.targets, asked.is_anew) for asked in suite.asked] == [
         (project.folder, (), False),
         (project.folder, ("tests/a.py",), True),

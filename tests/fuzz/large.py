@@ -6,8 +6,8 @@ from random import Random
 from time import thread_time
 
 from cdd_agent.agent import blocks, editing
+from cdd_agent.agent.file_tools import EditInput
 from cdd_agent.agent.tool import read_input
-from cdd_agent.agent.tools.files import EditInput
 from cdd_agent.config import settings
 from cdd_agent.errors import RecordingError, UsageError
 from cdd_agent.model import recording
@@ -124,8 +124,8 @@ def _read_report(document: str) -> None:
 
 
 def _read_blocks(document: str) -> None:
-    for block in blocks.parse(f"{document}\n```"):
-        editing.elisions(block.content, before="", name=block.path)
+    for block in blocks.parse_files(f"{document}\n```"):
+        editing.find_elisions(block.content, before="", name=block.path)
 
 
 def _read_tool_input(document: str) -> None:
@@ -140,16 +140,16 @@ _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] 
     ("plan", _read_plan, _PLAN, SIZE),
     ("spec", lambda document: spec.parse(document, path="spec.yaml"), _SPEC, _JUST_FITS),
     ("state", lambda document: state_file.decode(document.encode(), path="state.json"), _STATE, SIZE),
-    ("recording", lambda document: recording.parse(document, source="run.yaml"), _RECORDING, SIZE),
+    ("recording", lambda document: recording.parse_recording(document, source="run.yaml"), _RECORDING, SIZE),
     (
         "recording.json",
-        lambda document: recording.parse(document, source="run.json", is_json=True),
+        lambda document: recording.parse_recording(document, source="run.json", is_json=True),
         _RECORDING_JSON,
         SIZE,
     ),
     ("report", _read_report, _REPORT, SIZE),
     ("stream", lambda document: in_flight(document.encode().splitlines(keepends=True)), _STREAM, SIZE),
-    ("settings", lambda document: settings.parsed(document.encode()), _SETTINGS, _SETTINGS_FIT),
+    ("settings", lambda document: settings.parse_settings(document.encode()), _SETTINGS, _SETTINGS_FIT),
     ("tool input", _read_tool_input, ("",), SIZE),
     ("blocks", _read_blocks, _BLOCKS, SIZE),
 )

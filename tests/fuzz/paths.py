@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from cdd_agent.errors import UsageError
-from cdd_agent.workspace.files import Beneath, Workspace, has_openat2
+from cdd_agent.workspace.files import ConfinedFolder, Workspace, is_openat2_available
 from tests.fuzz.figures import Figures
 
 _GUARDED = (b"OUTSIDE", b"PRIVATE", b"SECRET")
@@ -61,7 +61,7 @@ class _Ground:
     top: Path
     root: Path
     workspace: Workspace
-    ways: tuple[Beneath, Beneath]
+    ways: tuple[ConfinedFolder, ConfinedFolder]
     """The two ways of opening, without the workspace's judgment."""
 
 
@@ -119,7 +119,7 @@ def race(opens: int, seed: int = 0) -> Figures:
             folder for folder in folders if (folder / "deep" / "secret.txt").exists() and folder.name != ".git"
         )
         strays = [path for path in ground.top.rglob("new.txt") if path.parent != allowed]
-    way = "openat2 and a walk in turn" if has_openat2() else "a walk, as this kernel has no openat2"
+    way = "openat2 and a walk in turn" if is_openat2_available() else "a walk, as this kernel has no openat2"
     return Figures(
         tried=opens,
         bad=bad + len(strays),
@@ -178,7 +178,7 @@ def _laid(top: Path, make: Callable[[Path], Workspace]) -> _Ground:
     for name, target in {**links, "notes.txt": ".env", "proc": "/proc/self/root"}.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    ways = (Beneath(root), Beneath(root, walks=True))
+    ways = (ConfinedFolder(root), ConfinedFolder(root, walks=True))
     return _Ground(top=top, root=root, workspace=make(root), ways=ways)
 
 
@@ -256,7 +256,7 @@ def _escape(path: str, ground: _Ground, *, writes: bool) -> str | None:
         if data is not None and _GUARDED[0] in data:
             return "was opened outside"
     try:
-        name = workspace.writable(path)
+        name = workspace.resolve_writable(path)
     except UsageError:
         return None
     try:

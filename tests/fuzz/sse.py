@@ -11,7 +11,7 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Event, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation, recording
-from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, mended, why_unusable
+from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, find_defect, repair_calls
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.stream import read_answer
 from tests.fakes.messages_server import Fault, event_bytes, turn_events
@@ -44,7 +44,7 @@ _BLOCKS: tuple[dict[str, JSON], ...] = (
 
 def _recorded() -> tuple[tuple[bytes, ...], ...]:
     """Five whole streams, each as its events."""
-    turns = recording.parse(_RECORDING, source="fuzz")
+    turns = recording.parse_recording(_RECORDING, source="fuzz")
     faults = (Fault(pings=2), Fault(extra_blocks=_BLOCKS), Fault(), Fault(extra_blocks=_BLOCKS[:1]), Fault())
     return tuple(tuple(map(event_bytes, turn_events(turn, fault))) for turn, fault in zip(turns, faults, strict=True))
 
@@ -180,7 +180,7 @@ def read(given: Given) -> None:
         raise Broken("something else than words was shown")
     if b"message_stop" not in b"".join(given.chunks):
         raise Broken("a turn without its end was taken")
-    check(mended(turn, ()))
+    check(repair_calls(turn, ()))
 
 
 def check(turn: Turn) -> None:
@@ -190,7 +190,7 @@ def check(turn: Turn) -> None:
     ids = [call.id for call in turn.calls]
     if len(set(ids)) != len(ids):
         raise Broken("two calls with one id")
-    if any(why_unusable(call) == "" for call in turn.calls):
+    if any(find_defect(call) == "" for call in turn.calls):
         raise Broken("a call is not run and nothing says why")
     messages = conversation.encode_messages([AssistantMessage(content=turn.content)])
     json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()

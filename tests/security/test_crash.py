@@ -27,7 +27,7 @@ from cdd_agent.events import Emit, Event, Notice, RunFinished
 from cdd_agent.journal import Journal, read
 from cdd_agent.repl import session
 from cdd_agent.sandbox.warden import supervision
-from cdd_agent.storage import exclusive, write_atomic
+from cdd_agent.storage import exclusive_lock, write_atomic
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
 from cdd_agent.workflows.execution.executor import Executor
@@ -139,17 +139,17 @@ REFUSALS = "ENOSPC EDQUOT EIO EACCES EPERM EROFS EMFILE ENFILE ELOOP EISDIR ENXI
 @pytest.mark.parametrize("name", REFUSALS.split())
 def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(name: str) -> None:
     number = getattr(errno, name)
-    told = session.of_the_system(OSError(number, os.strerror(number), "/p/tickets/sale/execution-state.json"))
+    told = session.as_environment_error(OSError(number, os.strerror(number), "/p/tickets/sale/execution-state.json"))
     assert told is not None
     assert told.happened == f"{os.strerror(number)}: /p/tickets/sale/execution-state.json."
     assert told.exit_code == ExitCode.ENVIRONMENT
-    assert told.hint.endswith("then the same command again: what was saved before is whole")
+    assert told.hint.endswith("then run the same command again; your work is saved")
 
 
 def test_the_journal_may_have_gaps_but_never_ends_the_work(tmp_path: Path) -> None:
     """A disk that fills up in the middle of a line: the line is lost, what follows is not mixed up with it."""
     path, told, size = tmp_path / "events.jsonl", list[Event](), resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(path, clock=FakeClock(), tell=told.append) as journal:
+    with Journal(path, clock=FakeClock(), report=told.append) as journal:
         journal.write(Notice(text="one"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, size[1]))
         try:
@@ -285,7 +285,7 @@ def test_two_work_trees_of_one_repository_do_not_carry_plans_out_at_once(
     trial.git("worktree", "add", "--quiet", str(other.project))
     other.approve()
     monkeypatch.setenv("XDG_STATE_HOME", str(other.state_home))
-    with exclusive(trial.project / ".git" / "cdd-exec.lock", purpose="Testing"):
+    with exclusive_lock(trial.project / ".git" / "cdd-exec.lock", purpose="Testing"):
         assert cdd(other, "--yes", "exec", SLUG) == ExitCode.USAGE
         told = capsys.readouterr().err
         assert f"pid {os.getpid()} on {os.uname().nodename} since " in told
@@ -298,9 +298,9 @@ def test_only_one_process_works_on_a_ticket_and_the_rest_is_shown_meanwhile(
     command: str, *, trial: Trial, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trial.project / ".cdd" / "locks").mkdir()
-    with exclusive(trial.project / ".cdd" / "locks" / f"{SLUG}.lock", purpose="Testing"):
+    with exclusive_lock(trial.project / ".cdd" / "locks" / f"{SLUG}.lock", purpose="Testing"):
         assert cdd(trial, "--yes", command, SLUG) == ExitCode.USAGE
-        assert f"Work on the ticket {SLUG} is already going on: pid {os.getpid()} on " in capsys.readouterr().err
+        assert f"Work on the ticket {SLUG} is already in progress: pid {os.getpid()} on " in capsys.readouterr().err
         assert cdd(trial, "status", SLUG) == ExitCode.DONE
 
 
@@ -335,7 +335,7 @@ def in_its_tests(trial: Trial, *, terminal: int | None = None) -> Iterator[tuple
             time.sleep(0.02)
         assert (trial.project / "begun.tmp").exists()
         try:
-            yield process, set(supervision.living_below(process.pid))
+            yield process, set(supervision.list_living(process.pid))
         finally:
             process.kill()
 

@@ -13,9 +13,16 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.evidence.clean_copy import clean_copy
-from cdd_agent.git.commits import commit_paths, find_by_trailer, move_head, refresh_index, remarks, require_identity
-from cdd_agent.git.notes import NOTES_REF, append_line, read_lines
-from cdd_agent.git.repository import CommitId, Repository, branch_ref, require_usable, resolved
+from cdd_agent.git.commits import (
+    commit_paths,
+    find_by_trailer,
+    list_warnings,
+    move_head,
+    refresh_index,
+    require_identity,
+)
+from cdd_agent.git.notes import REF_NAME, append_line, read_lines
+from cdd_agent.git.repository import CommitId, Repository, make_branch_ref, require_usable, resolve_revision
 from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -48,7 +55,7 @@ def made(folder: Path) -> Repository:
 
 
 def head_of(repository: Repository) -> CommitId:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     return head
 
@@ -153,14 +160,14 @@ def test_what_the_program_does_to_a_repository_runs_nothing(hostile: Hostile) ->
     snapshots = Snapshots(repository)
     hostile.ready()
 
-    require_usable(repository.place)
+    require_usable(repository.location)
     require_identity(repository)
-    assert any("'single'" in remark for remark in remarks(repository))
-    assert repository.unfinished() is None
-    assert repository.apart()
-    repository.uncommitted()
-    repository.ignored()
-    snapshots.hold_ignored("refs/cdd/ignored")
+    assert any("'single'" in remark for remark in list_warnings(repository))
+    assert repository.find_unfinished() is None
+    assert repository.list_nested()
+    repository.list_uncommitted()
+    repository.list_ignored()
+    snapshots.freeze_ignored("refs/cdd/ignored")
     kept = snapshots.take("refs/cdd/kept", message="kept")
     hostile.root.joinpath("a.single").write_text("other\n")
     assert [change.path for change in snapshots.restore(kept)] == ["a.single"]
@@ -183,12 +190,12 @@ def test_the_plugin_asks_what_is_ignored_and_runs_nothing(hostile: Hostile) -> N
 
 def test_a_configuration_that_changes_while_the_program_runs_is_read_again(hostile: Hostile) -> None:
     repository = made(hostile.root.parent / "later")
-    assert repository.uncommitted() == ()
+    assert repository.list_uncommitted() == ()
     plain(repository.root, "config", "filter.late.clean", f"touch {hostile.root}/marks/late; cat")
     (repository.root / ".gitattributes").write_text("* filter=late\n")
     (repository.root / "a.txt").write_text("two\n")
     hostile.ready()
-    assert set(repository.uncommitted()) == {".gitattributes", "a.txt"}
+    assert set(repository.list_uncommitted()) == {".gitattributes", "a.txt"}
     assert hostile.marks == set()
     run_plain(repository.root, ["status"])
     assert hostile.marks == {"late"}
@@ -199,12 +206,12 @@ def test_an_included_file_that_appears_later_is_read_too(hostile: Hostile) -> No
     included = repository.root / ".git" / "later"
     plain(repository.root, "config", "include.path", str(included))
     plain(repository.root, "config", "includeIf.onbranch:main.path", str(included))
-    assert repository.uncommitted() == ()
+    assert repository.list_uncommitted() == ()
     included.write_text(f'[filter "late"]\n\tclean = touch {hostile.root}/marks/late; cat\n')
     (repository.root / ".gitattributes").write_text("* filter=late\n")
     (repository.root / "a.txt").write_text("two\n")
     hostile.ready()
-    assert "a.txt" in repository.uncommitted()
+    assert "a.txt" in repository.list_uncommitted()
     assert hostile.marks == set()
 
 
@@ -218,7 +225,7 @@ def test_another_repository_in_the_place_of_the_first_is_never_asked(hostile: Ho
     hostile.ready()
     assert work.git("rev-parse", "--git-dir").strip() == str(repository.root / ".git" / "worktrees" / "linked")
     (linked / "a.txt").write_text("two\n")
-    assert work.uncommitted() == ("a.txt",)
+    assert work.list_uncommitted() == ("a.txt",)
     with pytest.raises(GitUnable, match="names another repository") as caught:
         commit_paths(work, "taken", paths=["a.txt"])
     assert "ls -ld" in caught.value.hint
@@ -251,7 +258,7 @@ def test_hooks_in_the_work_tree_run_only_for_a_commit_and_only_if_they_may(hosti
     commits = {f"hook.{name}" for name in ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")}
     assert commits <= hostile.marks <= {f"hook.{name}" for name in HOOKS}, "hooks run, and nothing of the configuration"
     hostile.ready()
-    repository.uncommitted()
+    repository.list_uncommitted()
     Snapshots(repository).take("refs/cdd/kept", message="kept")
     assert hostile.marks == set()
 
@@ -286,11 +293,11 @@ def test_what_the_user_configured_for_all_repositories_stays(
 def test_a_file_is_not_committed_without_the_filter_that_only_the_repository_names(hostile: Hostile) -> None:
     repository = Repository(hostile.root)
     hostile.ready()
-    before = repository.head()
+    before = repository.read_head()
     with pytest.raises(GitUnable, match=r"a\.single is converted by the filter 'single'") as caught:
         commit_paths(repository, "ours", paths=["a.single"])
     assert "git config --global filter.single.clean" in caught.value.hint
-    assert repository.head() == before
+    assert repository.read_head() == before
     assert hostile.marks == set()
 
 
@@ -304,7 +311,7 @@ def test_a_git_that_ignores_our_settings_is_refused(tmp_path: Path, monkeypatch:
     old.chmod(0o755)
     monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
     with pytest.raises(EnvironmentMissing, match="too old"):
-        Repository(repository.root).uncommitted()
+        Repository(repository.root).list_uncommitted()
 
 
 def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, interpreter: Interpreter) -> None:
@@ -314,7 +321,7 @@ def test_a_clean_copy_of_a_hostile_repository_runs_nothing(hostile: Hostile, int
     suite = PytestSuite(root=hostile.root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=None)
     with clean_copy(repository, suite, green=kept.commit, red=kept.commit) as copied:
         assert (copied.root / "a.single").read_text() == (hostile.root / "a.single").read_text()
-        assert Repository.find(copied.root).uncommitted() == ()
+        assert Repository.find(copied.root).list_uncommitted() == ()
     assert hostile.marks == set()
 
 
@@ -329,24 +336,24 @@ def test_a_name_that_git_could_take_for_anything_else_is_refused(tmp_path: Path,
     head = head_of(repository)
     before = sorted(path.name for path in repository.root.iterdir())
     for use in (
-        lambda: resolved(repository, name),
-        lambda: repository.changes(name, head),
-        lambda: repository.changes(head, name),
+        lambda: resolve_revision(repository, name),
+        lambda: repository.list_changes(name, head),
+        lambda: repository.list_changes(head, name),
         lambda: find_by_trailer(repository, "Handoff-Id", value="1", since=CommitId(name)),
         lambda: append_line(repository, CommitId(name), line="{}"),
         lambda: move_head(repository, CommitId(name), expected=head, why="test"),
     ):
-        with pytest.raises(UsageError, match="names no commit"):
+        with pytest.raises(UsageError, match="does not name a commit"):
             use()
     assert sorted(path.name for path in repository.root.iterdir()) == before
-    assert repository.head() == head
+    assert repository.read_head() == head
 
 
 def test_a_name_that_is_a_commit_is_passed_on_as_its_id(tmp_path: Path) -> None:
     repository = made(tmp_path / "project")
     head = head_of(repository)
     for name in ("main", "HEAD", "refs/heads/main", head):
-        assert resolved(repository, name) == head
+        assert resolve_revision(repository, name) == head
 
 
 @pytest.mark.parametrize("name", ODD_BRANCHES)
@@ -357,8 +364,8 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
     head, branch = head_of(repository), f"refs/heads/{name}"
     plain(repository.root, "update-ref", branch, head)
     plain(repository.root, "symbolic-ref", "HEAD", branch)
-    assert repository.branch() == name
-    assert branch_ref(repository, name) == branch
+    assert repository.read_branch() == name
+    assert make_branch_ref(repository, name) == branch
     snapshots = Snapshots(repository)
     kept = snapshots.take("refs/cdd/kept", message=name)
     (repository.root / "a.txt").write_text("two\n")
@@ -377,8 +384,8 @@ def test_a_branch_of_any_name_is_worked_on_and_never_run(
 
 @pytest.mark.parametrize("name", ["../../HEAD", "a..b", "x.lock", "x$(touch p)", "", "a\nb", "/x"])
 def test_what_can_be_no_branch_is_refused(tmp_path: Path, *, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a branch"):
-        branch_ref(made(tmp_path / "project"), name)
+    with pytest.raises(UsageError, match="is not a valid branch name"):
+        make_branch_ref(made(tmp_path / "project"), name)
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/main", "HEAD", "--stdin", "-d", "refs/tags/v1", "refs/notes/n"])
@@ -387,9 +394,9 @@ def test_a_snapshot_is_never_kept_in_the_place_of_a_branch(tmp_path: Path, *, re
     repository = made(tmp_path / "project")
     head, snapshots = head_of(repository), Snapshots(repository)
     for use in (partial(snapshots.take, message="x"), snapshots.find, snapshots.forget):
-        with pytest.raises(UsageError, match="names no checkpoint"):
+        with pytest.raises(UsageError, match="is not a checkpoint"):
             use(ref)
-    assert repository.head() == head
+    assert repository.read_head() == head
 
 
 @pytest.mark.parametrize("path", ["../outside.txt", "link/outside.txt", "*", ":(top)*", ".git/config", "/etc/hostname"])
@@ -401,14 +408,14 @@ def test_a_path_is_never_a_pattern_and_never_outside(tmp_path: Path, *, path: st
     (repository.root / "a.txt").write_text("the user's own, not to be committed\n")
     with suppress(GitError):
         commit_paths(repository, "taken", paths=[path])
-    assert repository.head() == head
-    assert set(repository.uncommitted()) == {"a.txt", "link"}
+    assert repository.read_head() == head
+    assert set(repository.list_uncommitted()) == {"a.txt", "link"}
 
 
 def test_a_new_repository_is_only_made_where_there_is_none(tmp_path: Path) -> None:
     """And only for the demonstration and for clean copies: no tool of the model's makes one."""
     repository = made(tmp_path / "project")
-    with pytest.raises(UsageError, match="is a git repository already"):
+    with pytest.raises(UsageError, match="is already a git repository"):
         Repository.create(repository.root)
     makers = {module.relative_to(PACKAGE).as_posix() for module in modules() if "Repository.create(" in text_of(module)}
     assert makers == {"cli/demo.py", "evidence/clean_copy.py"}
@@ -532,17 +539,17 @@ def test_snapshots_leave_a_dirty_work_tree_as_it_is_bit_for_bit(tmp_path: Path) 
     made_dirty(root)
     files, past, status = everything(root), history(root), plain(root, "--no-optional-locks", "status", "--porcelain")
     snapshots = Snapshots(repository)
-    snapshots.hold_ignored("refs/cdd/ignored")
+    snapshots.freeze_ignored("refs/cdd/ignored")
     kept = snapshots.take("refs/cdd/kept", message="kept")
-    assert snapshots.changes_since(kept) == ()
+    assert snapshots.list_changes_since(kept) == ()
     for name in ("a.txt", "both.txt", "untracked.bin"):
         (root / name).write_text("ruined\n")
     (root / "link").unlink()
     (root / "made.txt").write_text("made\n")
     snapshots.restore(kept)
-    repository.uncommitted()
-    repository.ignored()
-    repository.apart()
+    repository.list_uncommitted()
+    repository.list_ignored()
+    repository.list_nested()
     assert everything(root) == files
     assert history(root) == past
     assert plain(root, "--no-optional-locks", "status", "--porcelain").stdout == status.stdout
@@ -558,7 +565,7 @@ def test_a_commit_leaves_what_else_is_staged_and_changed_as_it_is(tmp_path: Path
     stash = history(root)["stash"]
     base = head_of(repository)
     commit = commit_paths(repository, "feat: ours", paths=["ours.py"])
-    assert [change.path for change in repository.changes(base, commit)] == ["ours.py"]
+    assert [change.path for change in repository.list_changes(base, commit)] == ["ours.py"]
     after = plain(root, "ls-files", "--stage").stdout.splitlines()
     assert [line for line in after if not line.endswith(b"ours.py")] == before
     move_head(repository, base, expected=commit, why="undone")
@@ -628,8 +635,8 @@ def test_a_note_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
     repository = made(tmp_path / "project")
     head = head_of(repository)
     append_line(repository, head, line='{"seq": 1}')
-    blob = plain(repository.root, "notes", f"--ref={NOTES_REF}", "list", head).stdout.decode().split()[0]
-    held = repository.place.common_dir / "objects" / blob[:2] / blob[2:]
+    blob = plain(repository.root, "notes", f"--ref={REF_NAME}", "list", head).stdout.decode().split()[0]
+    held = repository.location.common_dir / "objects" / blob[:2] / blob[2:]
     held.rename(tmp_path / "put aside")
     with pytest.raises(GitError):
         append_line(repository, head, line='{"seq": 2}')

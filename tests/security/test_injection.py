@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
 from cdd_agent.agent.loop import run_agent
 from cdd_agent.agent.quoting import Marks
+from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
 from cdd_agent.agent.tool import Tool
-from cdd_agent.agent.tools.files import file_tools, search_tools
-from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.agent.tools.signals import blocked_tool, completion_tool, run_tests_tool
 from cdd_agent.errors import GateClosed
 from cdd_agent.events import Event, RolledBack, encode
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, ToolSpec
@@ -23,16 +22,16 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd import context as briefing
+from cdd_agent.tdd import briefing
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
 from cdd_agent.work.state import AttemptRecord
-from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
-from cdd_agent.workflows.execution.documents import Documents, commit_documents, work_item
-from cdd_agent.workflows.execution.executor import brief_for
+from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item
+from cdd_agent.workflows.execution.executor import make_brief_for
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.demo import captured
 from tests.fakes.model import ScriptedModel, call, says
@@ -112,7 +111,7 @@ def test_an_injection_that_is_obeyed_changes_nothing_that_counts(
 def cycle(project: Project, model: ScriptedModel, *, sandbox: Sandbox, max_attempts: int = 2) -> str | None:
     """Why the step failed that ``model`` carried out, or nothing."""
     context = project.context(model, max_attempts=max_attempts)
-    context = replace(context, suite=context.suite.shut_in(sandbox))
+    context = replace(context, suite=context.suite.with_sandbox(sandbox))
     return project.run(item(refactor=False), context=context)[1]
 
 
@@ -213,20 +212,20 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     )
     planning = ScriptedModel([says(call("WritePlan", content=PLAN))])
 
-    def desk(model: ScriptedModel) -> Desk:
-        return Desk(workspace=Workspace(tmp_path), model=model, budget=Budget(), emit=lambda _: None)
+    def dialog(model: ScriptedModel) -> Dialog:
+        return Dialog(workspace=Workspace(tmp_path), model=model, budget=Budget(), emit=lambda _: None)
 
-    Socrates(ticket, desk=desk(socratic)).open(somebody_answers=True)
+    Socrates(ticket, dialog=dialog(socratic)).open(somebody_answers=True)
     assert POISON in ticket.spec_path.read_text(encoding="utf-8")
     ticket.spec_path.write_text(SPEC, encoding="utf-8")
-    Planner(ticket, desk=desk(planning), max_drafts=3).draft()
+    Planner(ticket, dialog=dialog(planning), max_drafts=3).draft()
     documents = Documents.read(ticket)
     (step,) = documents.plan.steps
     marks = Marks("kvqtzh")
-    work = work_item(ticket, step, spec=documents.spec)
-    brief = brief_for()(work, "red")
-    conversation = Conversation(briefing.system_prompt(brief, attempt=1, marks=marks))
-    conversation.say(briefing.task(brief, earlier=(), is_anew=False, failing="", marks=marks))
+    work = make_work_item(ticket, step, spec=documents.spec)
+    brief = make_brief_for()(work, "red")
+    conversation = Conversation(briefing.format_system_prompt(brief, attempt=1, marks=marks))
+    conversation.say(briefing.format_task(brief, earlier=(), is_anew=False, failing="", marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -291,19 +290,19 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
             says("No."),
         ]
     )
-    desk = Desk(workspace=Workspace(tmp_path), model=model, budget=Budget(), emit=lambda _: None)
-    Socrates(ticket, desk=desk).open(somebody_answers=True)
+    dialog = Dialog(workspace=Workspace(tmp_path), model=model, budget=Budget(), emit=lambda _: None)
+    Socrates(ticket, dialog=dialog).open(somebody_answers=True)
     ticket.spec_path.write_text(CANARIES_SPEC.partition("open_questions")[0], encoding="utf-8")
     with pytest.raises(GateClosed):
-        Planner(ticket, desk=desk, max_drafts=3).draft()
+        Planner(ticket, dialog=dialog, max_drafts=3).draft()
     documents = Documents.read(ticket)
     marks = Marks("kvqtzh")
-    work = work_item(ticket, documents.plan.steps[0], spec=documents.spec)
+    work = make_work_item(ticket, documents.plan.steps[0], spec=documents.spec)
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
-    brief = brief_for()(work, "green")
-    conversation = Conversation(briefing.system_prompt(brief, attempt=2, marks=marks))
-    conversation.say(briefing.task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
+    brief = make_brief_for()(work, "green")
+    conversation = Conversation(briefing.format_system_prompt(brief, attempt=2, marks=marks))
+    conversation.say(briefing.format_task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4
@@ -321,8 +320,8 @@ def test_a_plan_writes_no_message_of_a_commit_that_a_terminal_would_obey(project
     )
     ticket.plan_path.write_text(hostile, encoding="utf-8")
     documents = Documents.read(ticket)
-    commit_documents(project.repository, ticket, documents=documents, emit=lambda _: None)
-    work = work_item(ticket, documents.plan.steps[0], spec=documents.spec)
+    TicketFiles(repository=project.repository, ticket=ticket).commit_documents(documents, emit=lambda _: None)
+    work = make_work_item(ticket, documents.plan.steps[0], spec=documents.spec)
     chore = replace(work, kind="chore", phases=("green",), tests=())
     assert project.run(chore, context=project.context(ScriptedModel([green()])))[1] is None
     assert project.log == [
@@ -361,21 +360,21 @@ def offered(folder: Path) -> Iterator[ToolSpec]:
     workspace = Workspace(folder)
     access = Access(read_write=(folder,))
     for tool in (
-        *file_tools(workspace, lambda _: None),
-        shell_tool(PlainSandbox(), folder, access=access),
-        *search_tools(workspace),
-        run_tests_tool(lambda _: ""),
-        completion_tool(),
-        blocked_tool(),
+        *make_file_tools(workspace, lambda _: None),
+        make_bash_tool(PlainSandbox(), folder, access=access),
+        *make_search_tools(workspace),
+        make_run_tests_tool(lambda _: ""),
+        make_completion_tool(),
+        make_blocked_tool(),
     ):
         yield tool.spec
     model = ScriptedModel([says("Nothing.")] * 2)
-    desk = Desk(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
+    dialog = Dialog(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
     ticket = create(folder, "sale", title="A sale", type="feature")
-    Socrates(ticket, desk=desk).open(somebody_answers=True)
+    Socrates(ticket, dialog=dialog).open(somebody_answers=True)
     ticket.spec_path.write_text(SPEC, encoding="utf-8")
     with pytest.raises(GateClosed):
-        Planner(ticket, desk=desk, max_drafts=3).draft()
+        Planner(ticket, dialog=dialog, max_drafts=3).draft()
     for request in model.requests:
         yield from (spec for spec in request.tools if spec.name not in {"Read", "Glob", "Grep"})
 
@@ -399,16 +398,16 @@ def test_no_tool_comes_from_outside() -> None:
 
 
 def tools_of(folder: Path) -> dict[str, Tool]:
-    return {tool.spec.name: tool for tool in file_tools(Workspace(folder), lambda _: None)}
+    return {tool.spec.name: tool for tool in make_file_tools(Workspace(folder), lambda _: None)}
 
 
 def test_what_nobody_can_see_is_told_with_its_lines_and_can_still_be_edited(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a = 1\nb = '\u202ex\u200b'\nc = '👩\u200d💻'\nd = '\x1b[0m'\n", encoding="utf-8")
     tools = tools_of(tmp_path)
     read = tools["Read"].run({"file_path": "a.py"})
-    assert "(characters that cannot be seen, in the lines above as they are: line 2 U+202E, U+200B)" in read.text
+    assert "(invisible characters in the lines above: line 2 U+202E, U+200B)" in read.text
     assert "(control characters are shown as <U+001B>; Edit keeps them, but cannot match them)" in read.text
-    marked = Marks("kvqtzh").around(read.text, source="Read a.py", exact=read.exact)
+    marked = Marks("kvqtzh").wrap(read.text, source="Read a.py", exact=read.exact)
     assert marked.startswith("<data-kvqtzh Read a.py; cannot be seen: ")
     assert "b = '\u202ex\u200b'" in marked
     assert "d = '<U+001B>[0m'" in marked
@@ -427,7 +426,7 @@ def test_a_model_cannot_copy_it_into_a_file_that_had_none(hidden: str, tmp_path:
         tools["Edit"].run({"file_path": "a.txt", "old_string": "one", "new_string": f"one{hidden}"}),
     ):
         assert refused.is_error
-        assert "no reader would see: U+" in refused.text
+        assert "contains invisible characters: U+" in refused.text
     assert not (tmp_path / "new.txt").exists()
     assert (tmp_path / "a.txt").read_text() == "one\n"
     kept = tools["Edit"].run({"file_path": "b.txt", "old_string": "one", "new_string": "two"})
@@ -436,7 +435,7 @@ def test_a_model_cannot_copy_it_into_a_file_that_had_none(hidden: str, tmp_path:
 
 
 def test_what_a_command_prints_reaches_model_log_and_screen_as_text(tmp_path: Path) -> None:
-    shell = shell_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)))
+    shell = make_bash_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)))
     model = ScriptedModel(
         [says(call("Bash", command="printf 'a\\033[8mb\\302\\233\\342\\200\\256c'; exit 1")), says("End.")]
     )
@@ -461,4 +460,4 @@ def test_a_diff_shows_what_nobody_can_see() -> None:
 def test_the_marks_add_few_characters_to_an_answer() -> None:
     """Thirty, besides the name of the source: some ten tokens."""
     source = "Read discount.py"
-    assert len(Marks("kvqtzh").around("x", source=source)) - len("x") - len(source) == 30
+    assert len(Marks("kvqtzh").wrap("x", source=source)) - len("x") - len(source) == 30

@@ -15,7 +15,7 @@ import pytest
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import AgentRun, run_agent
-from cdd_agent.agent.tool import ToolOutput, define
+from cdd_agent.agent.tool import ToolOutput, define_tool
 from cdd_agent.clock import SystemClock
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
@@ -26,7 +26,7 @@ from cdd_agent.model.anthropic import AnthropicModel, Endpoint
 from cdd_agent.model.conversation import JSON, Conversation, Request, ToolResult, Turn
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import Private, RecordingModel
+from cdd_agent.model.replay import PrivateData, RecordingModel
 from cdd_agent.model.secret import Secret
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer, event_bytes, turn_events
 from tests.fakes.program import KEY, WATCH
@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[2]
 WORDS = "- content: ['Hello, how are you?']\n"
 CALL = "- content: ['Reading.', {type: tool_use, name: Read, input: {file_path: a.py}}]\n"
 QUICK = AnswerLimits(idle_s=0.8, total_s=4.0, tries=2)
+IMPATIENT = replace(QUICK, idle_s=0.4)
+SHORT = replace(QUICK, total_s=1.5)
 
 
 class Unhurried(SystemClock):
@@ -46,7 +48,7 @@ class Unhurried(SystemClock):
 
 
 def turns(text: str) -> tuple[RecordedTurn, ...]:
-    return recording.parse(text, source="x")
+    return recording.parse_recording(text, source="x")
 
 
 def sent(text: str, **fault: str) -> list[dict[str, JSON]]:
@@ -84,14 +86,15 @@ class Case:
     """What the error says if it goes on failing so; a regular expression."""
     passes: bool = False
     """Whether another try is worth while."""
+    limits: AnswerLimits = QUICK
 
 
 def status(number: int, said: str, *, passes: bool = False) -> Case:
     return Case(name=f"status {number}", fault=Fault(status=number, message="no"), said=said, passes=passes)
 
 
-def raw(name: str, *parts: bytes | float, said: str, passes: bool = False) -> Case:
-    return Case(name=name, fault=Fault(raw=parts), said=said, passes=passes)
+def raw(name: str, *parts: bytes | float, said: str, passes: bool = False, limits: AnswerLimits = QUICK) -> Case:
+    return Case(name=name, fault=Fault(raw=parts), said=said, passes=passes, limits=limits)
 
 
 def pause(name: str, value: str) -> Case:
@@ -103,6 +106,7 @@ def pause(name: str, value: str) -> Case:
     )
 
 
+IN_TIME = "did not answer in time after 2 tries"
 BROKE_OFF = "broke off before its end after 2 tries"
 UNREADABLE = "Could not read the answer"
 MALFORMED = "does not follow the Messages API"
@@ -148,15 +152,21 @@ CASES = (
     raw("no event at all", STREAM_HEAD, said=BROKE_OFF, passes=True),
     Case(name="overloaded in the middle", fault=Fault(error_after=4), said=r"\(529\) after 2 tries", passes=True),
     raw("an error that is a text", HALF + b'data: {"type": "error", "error": "no"}\n\n', said=r"\(500\)", passes=True),
-    raw("silence before the headers", 9.0, said="did not answer in time after 2 tries", passes=True),
-    raw("silence in the middle", HALF, 9.0, said="did not answer in time after 2 tries", passes=True),
+    raw("silence before the headers", 9.0, said=IN_TIME, passes=True, limits=IMPATIENT),
+    raw("silence in the middle", HALF, 9.0, said=IN_TIME, passes=True, limits=IMPATIENT),
     raw(
         "nothing but pings",
         *(STREAM_HEAD, *(part for _ in range(70) for part in (event_bytes({"type": "ping"}), 0.05))),
-        said="did not answer in time after 2 tries: nothing but pings for 2.4 s",
+        said=f"{IN_TIME}: nothing but pings for 1.2 s",
         passes=True,
+        limits=IMPATIENT,
     ),
-    raw("a drip", STREAM_HEAD, *(part for _ in range(120) for part in (b":", 0.05)), said="exceeds the time limit"),
+    raw(
+        "a drip",
+        *(STREAM_HEAD, *(part for _ in range(120) for part in (b":", 0.05))),
+        said="exceeds the time limit",
+        limits=SHORT,
+    ),
     raw("52 MB", STREAM_HEAD, *(b"data: " + b"x" * 65_000 for _ in range(800)), said="exceeds the size limit"),
     raw("an event without an end", STREAM_HEAD, b"data: ", *([b"x" * 65_000] * 99), said="exceeds the size limit"),
     raw("no JSON", STREAM_HEAD + b"data: {oops\n\n", said=UNREADABLE),
@@ -208,6 +218,7 @@ CASES = (
         *(b"HTTP/1.1 500 No\r\nconnection: close\r\n\r\n", *(part for _ in range(100) for part in (b"n", 0.05))),
         said=r"\(500\) after 2 tries",
         passes=True,
+        limits=SHORT,
     ),
     raw("an error of 60,000 levels", response("400 No", b'{"error":' * 60_000), said=r"\(400\)"),
     raw("endless headers", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 60_000, said="Could not connect", passes=True),
@@ -243,14 +254,14 @@ def test_the_table_holds_every_kind_of_fault_once() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_fault_ends_in_our_one_error_or_in_a_whole_answer(case: Case) -> None:
     """Faults 11 to 22, against the real SDK: no exception but ``ModelError`` gets out, and no half answer."""
-    ended, seen, requests = outcome([case.fault] * 2)
+    ended, seen, requests = outcome([case.fault] * 2, limits=case.limits)
     assert isinstance(ended, ModelError)
     assert re.search(case.said, str(ended)), str(ended)
     assert ended.hint
     assert requests == (2 if case.passes else 1)
     assert KEY not in f"{ended}{ended.hint}{seen}"
     if case.passes:
-        turn, seen, requests = outcome([case.fault], limits=replace(QUICK, tries=4))
+        turn, seen, requests = outcome([case.fault], limits=replace(case.limits, tries=4))
         assert isinstance(turn, Turn), turn
         assert turn.text == "Hello, how are you?"
         assert requests >= 2, "more than two only where this machine is slow"
@@ -446,7 +457,7 @@ def agent_run(*streams: bytes) -> tuple[AgentRun, list[str], list[ToolResult]]:
         read.append(inputs.file_path)
         return ToolOutput(text="text")
 
-    tool = define("Read", "Reads.", inputs=ReadInput, run=run, subject=lambda inputs: inputs.file_path)
+    tool = define_tool("Read", "Reads.", inputs=ReadInput, run=run, subject=lambda inputs: inputs.file_path)
     conversation = Conversation("Be brief.")
     conversation.say("go")
     with MessagesServer(turns(WORDS), faults=[Fault(raw=(data,)) for data in streams]) as server:
@@ -518,11 +529,11 @@ def test_a_recording_holds_what_was_said_and_nothing_of_how_it_was_sent(name: st
     with MessagesServer(turns(CALL), faults=[Fault(status=500, message=KEY)]) as server:
         key, endpoint = Secret(KEY), Endpoint(url=server.base_url)
         inner = AnthropicModel("m", key=key, clock=Unhurried(), endpoint=endpoint)
-        model = RecordingModel(inner, tmp_path / name, private=Private(key=key))
+        model = RecordingModel(inner, tmp_path / name, private=PrivateData(key=key))
         with closing(inner):
             model.reply(asking(), emit=lambda _: None)
     written = (tmp_path / name).read_text(encoding="utf-8")
-    assert recording.load(tmp_path / name)[0].content == turns(CALL)[0].content
+    assert recording.load_recording(tmp_path / name)[0].content == turns(CALL)[0].content
     for word in ("authorization", "bearer", "127.0.0.1", "http", "anthropic", "canary", "user-agent"):
         assert word not in written.lower()
 
@@ -535,7 +546,7 @@ def test_a_service_that_says_the_key_is_not_written_down(tmp_path: Path) -> None
         options = Options(project=tmp_path / "project", key=Secret(key), record=tmp_path / "run.yaml")
         environment = {"HOME": str(tmp_path / "home"), "ANTHROPIC_BASE_URL": server.base_url}
         model = Composition(options, emit=lambda _: None, environment=environment).adapters.model
-        with pytest.raises(RecordingError, match="it holds the key of the model's service") as caught:
+        with pytest.raises(RecordingError, match="it contains the API key") as caught:
             model.reply(asking(), emit=lambda _: None)
     assert key not in str(caught.value)
     assert not (tmp_path / "run.yaml").exists()

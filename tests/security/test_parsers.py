@@ -17,8 +17,8 @@ from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, DocumentError, EnvironmentMissing, RecordingError
 from cdd_agent.events import decode
 from cdd_agent.model import recording
-from cdd_agent.storage import holder_of
-from cdd_agent.testrun.interpreter import Probe, candidates
+from cdd_agent.storage import read_holder
+from cdd_agent.testrun.interpreter import Probe, find_candidates
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
@@ -135,17 +135,17 @@ def test_a_file_larger_than_its_kind_can_be_is_refused_unread(tmp_path: Path) ->
     with path.open("wb") as file:
         file.truncate(4 * 1024**3)
 
-    for read in (plan_markdown.load, spec.load, recording.load, state_file.load, codec.load):
+    for read in (plan_markdown.load, spec.load, recording.load_recording, state_file.load, codec.load):
         with pytest.raises((CddError, codec.ReportError), match=r"at most|more than"):
             read(path)
 
 
 def test_every_prefix_of_a_recording_is_read_or_refused() -> None:
-    whole = recording.print_turns(recording.load(EXAMPLE)[:6])
+    whole = recording.print_turns(recording.load_recording(EXAMPLE)[:6])
     fit = 0
     for length in range(0, len(whole), 7):
         try:
-            recording.parse(whole[:length], source="run.yaml")
+            recording.parse_recording(whole[:length], source="run.yaml")
             fit += 1
         except RecordingError:
             continue
@@ -158,7 +158,7 @@ def test_every_prefix_of_a_settings_file_is_read_or_refused() -> None:
     fit = 0
     for length in range(len(whole)):
         try:
-            settings.parsed(whole[:length])
+            settings.parse_settings(whole[:length])
             fit += 1
         except DocumentError:
             continue
@@ -168,7 +168,7 @@ def test_every_prefix_of_a_settings_file_is_read_or_refused() -> None:
 
 def test_a_pyproject_names_no_environment(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("a = " + "[" * 5_000)
-    assert list(candidates(tmp_path, {"PATH": ""})) == []
+    assert list(find_candidates(tmp_path, {"PATH": ""})) == []
 
 
 def test_the_answer_of_an_interpreter_is_asked_for_anew(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_event_is_none_of_this_program(tmp_path: Path) -> None:
 
 def test_a_lock_names_no_holder(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("[" * 9_999)
-    assert holder_of(tmp_path / "lock") is None
+    assert read_holder(tmp_path / "lock") is None
 
 
 def test_a_file_of_approvals_is_an_error_with_a_way_out(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ def test_a_file_of_approvals_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     approvals.record(offer, approved=True)
     approvals.path.write_text(NESTED)
     with pytest.raises(EnvironmentMissing, match="is damaged"):
-        approvals.decision(offer)
+        approvals.find_decision(offer)

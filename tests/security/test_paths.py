@@ -13,24 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools.files import (
-    Change,
+from cdd_agent.agent.file_tools import (
     EditInput,
     GlobInput,
     GrepInput,
     ReadInput,
+    Replacement,
     WriteInput,
-    file_tools,
-    search_tools,
+    make_file_tools,
+    make_search_tools,
 )
-from cdd_agent.agent.tools.shell import BashInput
-from cdd_agent.agent.tools.signals import Completion, RunTestsInput
+from cdd_agent.agent.run_tools import BashInput, Completion, RunTestsInput
+from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.errors import UsageError
-from cdd_agent.evidence.clean_copy import lend
+from cdd_agent.evidence.clean_copy import copy_ignored_files
 from cdd_agent.model.conversation import JSON
 from cdd_agent.tdd.context import Phase
-from cdd_agent.tdd.tools import tools_for
+from cdd_agent.tdd.tools import make_tools
+from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.tickets.ticket import find
 from cdd_agent.untrusted.paths import SETTINGS_FILES, SETTINGS_FOLDERS
 from cdd_agent.workspace.files import Workspace
@@ -46,7 +46,7 @@ class Agent:
     def __init__(self, root: Path) -> None:
         self.root = root
         workspace = Workspace(root)
-        offered = (*file_tools(workspace, lambda _: None), *search_tools(workspace))
+        offered = (*make_file_tools(workspace, lambda _: None), *make_search_tools(workspace))
         self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in offered}
 
     def call(self, name: str, **inputs: JSON) -> ToolOutput:
@@ -99,7 +99,7 @@ def test_no_input_of_a_tool_names_the_folder_that_paths_are_relative_to(agent: A
         *("file_path", "offset", "limit", "content", "old_string", "new_string", "replace_all", "edits"),
         *("pattern", "glob", "command", "timeout_s", "targets", "implementation_files", "summary"),
     }
-    assert set(Change.__struct_fields__) == {"old_string", "new_string", "replace_all"}
+    assert set(Replacement.__struct_fields__) == {"old_string", "new_string", "replace_all"}
     assert agent.call("Read", file_path="src/a.py", cwd="/").is_error
 
 
@@ -152,7 +152,7 @@ def test_links_to_folders_outside_are_not_searched(agent: Agent) -> None:
     assert "secret.txt" not in agent.call("Glob", pattern="**").text
     assert "leak.txt" not in agent.call("Glob", pattern="**").text
     assert agent.call("Grep", pattern="outside-word").text == (
-        "No line matches.\n(files not searched, being binary, too large, of secrets or not readable: 1)"
+        "No line matches.\n(files not searched because they are binary, too large, secret or unreadable: 1)"
     )
 
 
@@ -207,13 +207,13 @@ def test_a_file_that_is_lent_to_a_copy_stays_the_link_that_it_is(project: Projec
     (project.folder / "data" / "key").symlink_to(tmp_path / "key")
     copy, elsewhere = tmp_path / "copy", tmp_path / "elsewhere"
     copy.mkdir()
-    assert lend(project.repository, project.folder, copy=copy) == ("data/key",)
+    assert copy_ignored_files(project.repository, project.folder, copy=copy) == ("data/key",)
     assert (copy / "data" / "key").is_symlink()
     (copy / "data" / "key").unlink()
     (copy / "data").rmdir()
     elsewhere.mkdir()
     (copy / "data").symlink_to(elsewhere)
-    assert lend(project.repository, project.folder, copy=copy) == ()
+    assert copy_ignored_files(project.repository, project.folder, copy=copy) == ()
     assert list(elsewhere.iterdir()) == []
 
 
@@ -304,7 +304,7 @@ def test_tests_and_the_configuration_of_pytest_are_locked_outside_red(
     project: Project, phase: Phase, *, path: str
 ) -> None:
     context = project.context(ScriptedModel([]))
-    tools = {tool.spec.name: tool for tool in tools_for(phase, context, off_limits=frozenset(), tests=())}
+    tools = {tool.spec.name: tool for tool in make_tools(PhaseLocks(phase=phase), context)}
     assert tools["Write"].run({"file_path": path, "content": "x = 1\n"}).is_error
     assert not (project.folder / path).exists() or "x = 1" not in (project.folder / path).read_text()
 
@@ -327,10 +327,10 @@ def test_random_paths_reach_nothing_outside_and_nothing_guarded() -> None:
 
 def test_the_random_paths_would_find_a_workspace_that_lets_them_through() -> None:
     class Trusting(Workspace):
-        def relative(self, path: str) -> str:
+        def resolve(self, path: str) -> str:
             return os.path.normpath(path)
 
-        def writable(self, path: str) -> str:
+        def resolve_writable(self, path: str) -> str:
             return os.path.normpath(path)
 
     assert paths.run(500, seed=20, make=Trusting).bad > 10

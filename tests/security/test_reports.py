@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.model.conversation import Turn
-from cdd_agent.tdd import attempt as baseline
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import make_attempt
+from cdd_agent.tdd.attempt import Attempt
+from cdd_agent.tdd.baseline import take_baseline
+from cdd_agent.tdd.recovery import StepRecovery, read_position
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord
 from tests.fakes.model import ScriptedModel, call, says
@@ -120,8 +120,8 @@ def at_green(tmp_path_factory: pytest.TempPathFactory, *, interpreter: Interpret
     )
     context = project.context(ScriptedModel([]))
     begun = project.start().execution(1)
-    step = replace(begun, checkpoint=recovery.begin("sale", begun, context=context))
-    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), context=context)
+    step = replace(begun, checkpoint=StepRecovery("sale", begun, context=context).begin())
+    take_baseline(WORK, "green", step=step, position=read_position(project.repository), context=context)
     return Stage(project=project, step=step)
 
 
@@ -134,26 +134,26 @@ def leaves(files: Mapping[str, str]) -> Turn:
     return says(call("Bash", command="; ".join(commands)), call("CompleteImplementation", implementation_files=[]))
 
 
-Attempt = Callable[[Mapping[str, str]], AttemptRecord]
+MakeAttempt = Callable[[Mapping[str, str]], AttemptRecord]
 
 
 @pytest.fixture
-def attempt(at_green: Stage, tmp_path: Path) -> Attempt:
+def attempt(at_green: Stage, tmp_path: Path) -> MakeAttempt:
     """Return what makes one attempt at GREEN that leaves files, judged as in a run."""
 
     def made(files: Mapping[str, str]) -> AttemptRecord:
         here = at_green.copied(tmp_path / "project")
         context = here.project.context(ScriptedModel([leaves(files)]))
         context = replace(context, policy=replace(context.policy, evidence_timeout_s=60))
-        at = recovery.position(here.project.repository)
-        laid = baseline.lay(WORK, "green", step=here.step, at=at, context=context)
-        return make_attempt(WORK, "green", step=here.step, ground=laid, is_anew=False, context=context)
+        position = read_position(here.project.repository)
+        baseline = take_baseline(WORK, "green", step=here.step, position=position, context=context)
+        return Attempt(WORK, "green", step=here.step, baseline=baseline, context=context).run(is_anew=False)
 
     return made
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_forged_report_opens_no_gate(name: str, attempt: Attempt, *, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forged_report_opens_no_gate(name: str, attempt: MakeAttempt, *, monkeypatch: pytest.MonkeyPatch) -> None:
     played = TRICKS[name]
     for variable, value in played.variables.items():
         monkeypatch.setenv(variable, value)
@@ -162,7 +162,7 @@ def test_a_forged_report_opens_no_gate(name: str, attempt: Attempt, *, monkeypat
     assert {reason.partition(":")[0] for reason in judged.reasons} & played.codes, judged.reasons
 
 
-def test_honest_work_opens_it(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_honest_work_opens_it(attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "--co")
     judged = attempt({"discount.py": CODE})
     assert (judged.verdict, judged.reasons) == ("open", ())

@@ -33,10 +33,10 @@ from cdd_agent.events import Event, encode
 from cdd_agent.journal import Journal
 from cdd_agent.repl import question, session
 from cdd_agent.repl.completion import Candidates
-from cdd_agent.repl.prompt import terminal_reader
-from cdd_agent.repl.render import Renderer, reason_text, show_plan, show_steps, show_ticket, show_tickets
+from cdd_agent.repl.prompt import make_reader
+from cdd_agent.repl.render import Renderer, format_reason, show_plan, show_steps, show_ticket, show_tickets
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import plan_markdown
 from cdd_agent.tickets.ticket import all_tickets, create, find
 from cdd_agent.untrusted.text import clean
@@ -108,7 +108,7 @@ def table(text: str) -> Table:
 
 
 def offered(text: str, screen: Screen) -> None:
-    question.show(Offer(subject="settings", source=text, shown=(text, text), content=b""), screen=screen)
+    question.show_offer(Offer(subject="settings", source=text, shown=(text, text), content=b""), screen=screen)
 
 
 def rendered(text: str, screen: Screen) -> None:
@@ -158,7 +158,7 @@ WAYS: dict[str, Callable[[str, Screen], None]] = {
     "a line": lambda text, screen: screen.line(text),
     "a line that is a Text": lambda text, screen: screen.line(Text(text)),
     "a hung line": lambda text, screen: screen.line(text, indent=4, hang=4),
-    "a gate's reason": lambda text, screen: screen.line(reason_text(f"code: {text}")),
+    "a gate's reason": lambda text, screen: screen.line(format_reason(f"code: {text}")),
     "an error": lambda text, screen: screen.error(text, hint=text),
     "a model's words": spoken,
     "a str for rich": lambda text, screen: screen.show(text),
@@ -216,12 +216,12 @@ def prompt(written: io.StringIO) -> Iterator[Callable[[str], None]]:
 def test_the_prompt_its_toolbar_and_its_history_are_text(kind: str, tmp_path: Path) -> None:
     text = hostile(SEQUENCES[kind])
     (tmp_path / "history").write_text(f"\n# 2026-01-31\n+{text}\n", encoding="utf-8")
-    place = Place(agent=text, ticket=text, step=text, phase=text, gate="open", model=text, cost=text, sandbox=text)
+    place = PromptStatus(
+        agent=text, ticket=text, step=text, phase=text, gate="open", model=text, cost=text, sandbox=text
+    )
     written = io.StringIO()
     with prompt(written) as press:
-        read = terminal_reader(
-            tmp_path / "history", candidates=Candidates(slugs=lambda: [("behold", text)]), model=text
-        )
+        read = make_reader(tmp_path / "history", candidates=Candidates(slugs=lambda: [("behold", text)]), model=text)
         press("\x1b[A\r")
         recalled = read(place)
         press("/spec b\r")
@@ -301,9 +301,9 @@ def test_the_journal_and_json_output_are_text_and_lose_nothing(kind: str, tmp_pa
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_a_crash_is_told_and_kept_as_text(kind: str) -> None:
     error = RuntimeError(hostile(SEQUENCES[kind]))
-    report = session.keep(error)
+    report = session.save_crash_report(error)
     try:
-        happened, hint = session.explain(error, report)
+        happened, hint = session.describe_crash(error, report)
         assert "be" in happened
         assert not OBEYED.findall(happened + hint + report.read_text(encoding="utf-8"))
     finally:
@@ -321,7 +321,7 @@ def test_a_crash_of_the_whole_program_is_told_as_text(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 70
-    assert ended.stderr.startswith(b"error: cdd met a defect of its own: KeyError: ")
+    assert ended.stderr.startswith(b"error: cdd has a bug: KeyError: ")
     assert not OBEYED.findall(ended.stderr.decode())
 
 

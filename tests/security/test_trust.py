@@ -21,8 +21,8 @@ from cdd_agent.events import Event, Notice
 from cdd_agent.git import commits
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.testrun.access import access_for
-from cdd_agent.testrun.interpreter import approved_interpreter
+from cdd_agent.testrun.access import build_access
+from cdd_agent.testrun.interpreter import find_approved_interpreter
 from cdd_agent.tickets.ticket import find
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.git.test_commits_hooks import EVERY_HOOK
@@ -142,7 +142,9 @@ def test_opening_a_hostile_repository_runs_nothing_of_it_and_approves_nothing(
         assert "have not been approved" in result.stderr or "has not been approved" in result.stderr
         assert "cdd trust" in result.stderr
     assert not (hostile.project / "state").exists()
-    assert Approvals(hostile.project, environment=hostile.environment()).decision(offer_of(hostile.project)) is None
+    assert (
+        Approvals(hostile.project, environment=hostile.environment()).find_decision(offer_of(hostile.project)) is None
+    )
     if no_strace is not None:
         pytest.skip(f"only the traps were looked at, not what else was started: {no_strace}")
     calls = log.read_text(encoding="utf-8", errors="replace")
@@ -199,7 +201,7 @@ def test_settings_of_a_repository_name_no_address_key_program_or_protection(tmp_
 
 
 def offer_of(project: Path) -> Offer:
-    found = settings.offered(project)
+    found = settings.read_offer(project)
     assert found is not None
     return found
 
@@ -250,7 +252,9 @@ def test_approvals_that_a_repository_brings_are_not_read(hostile: Hostile) -> No
     for place in (".cdd", "state/cdd", ".local/state/cdd"):
         (hostile.project / place).mkdir(parents=True, exist_ok=True)
         shutil.copy(real.path, hostile.project / place / "approvals.json")
-    assert Approvals(hostile.project, environment=hostile.environment()).decision(offer_of(hostile.project)) is None
+    assert (
+        Approvals(hostile.project, environment=hostile.environment()).find_decision(offer_of(hostile.project)) is None
+    )
     result = hostile.cdd("--replay", str(RECORDING), "exec", SLUG, "--yes")
     assert result.returncode == 2
     assert "approved" in result.stderr
@@ -268,10 +272,10 @@ def test_no_file_of_a_repository_answers_for_the_interpreter(tmp_path: Path) -> 
         (project / ".cdd" / "interpreter.json").write_text(json.dumps(kept))
         (project / ".cdd" / "interpreters.json").write_text(json.dumps({"schema": schema, "answers": [kept]}))
         trust, _ = trust_in(project, temporary=tmp_path)
-        found = approved_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
+        found = find_approved_interpreter(project, environment={"CDD_PYTHON": str(python)}, trust=trust)
         assert found.python != "3.99.0"
         assert private not in found.reads
-        assert private not in access_for(project, found).read_only
+        assert private not in build_access(project, found).read_only
 
 
 @pytest.mark.parametrize("folder", [".cdd", "state", "."])
@@ -280,8 +284,8 @@ def test_a_user_s_folder_inside_the_project_answers_for_nothing(tmp_path: Path, 
     project = tmp_path / "sub"
     project.mkdir()
     for place in (tmp_path / folder, project / folder):
-        trust = Trust(Approvals(project, environment={"XDG_STATE_HOME": str(place)}), ask=None, tell=lambda _: None)
-        approved_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
+        trust = Trust(Approvals(project, environment={"XDG_STATE_HOME": str(place)}), ask=None, report=lambda _: None)
+        find_approved_interpreter(project, environment={"CDD_PYTHON": sys.executable}, trust=trust)
         assert not (place / "cdd").exists()
 
 
@@ -379,7 +383,7 @@ def test_hooks_that_changed_do_not_run_before_they_are_approved_again(
     repository.git("config", "user.email", "ada@example.org")
     answers = Answers(True)
     trust, _ = trust_in(trusted, temporary=tmp_path, ask=answers)
-    repository.may_run_hooks = lambda: trust.allows(commits.offer(repository))
+    repository.may_run_hooks = lambda: trust.allows(commits.offer_hooks(repository))
     assert repository.may_run_hooks()
     (trusted / changed).write_text(f"#!/bin/sh\n: > '{tmp_path}/mark'\n")
     (trusted / changed).chmod(0o755)
@@ -405,5 +409,5 @@ def test_commits_go_with_approved_hooks_and_without_declined_ones(
     commit_paths(repository, "settings", paths=[str(settings.CONFIG_FILE)])
     assert (tmp_path / "mark").exists() is answer
     told = [event.text for event in seen if isinstance(event, Notice)]
-    without = "The repository's commit hooks are declined: commits are made without them."
-    assert told == ([] if answer else [f"{without} cdd --project {trusted} trust asks again."])
+    without = "You declined the repository's commit hooks: cdd commits without them."
+    assert told == ([] if answer else [f"{without} To decide again: cdd --project {trusted} trust"])

@@ -140,7 +140,7 @@ class Trial:
 
     def approve(self) -> None:
         """Let the project's settings take effect, as its user would."""
-        offer = settings.offered(self.project)
+        offer = settings.read_offer(self.project)
         if offer is not None:
             Approvals(self.project, environment=self.environment).record(offer, approved=True)
 

@@ -73,7 +73,7 @@ def test_nobody_is_there_and_no_work_is_lost(
     assert run(["--project", str(begun), "--replay", str(replay), "exec", SLUG, "--allow-dirty", *flags]) == 1
     *refused, ran = answers(capsys.readouterr().out)
     assert len(refused) == len(LOSING) + 2
-    assert all(told.startswith("Refused, and nothing of the command was run: ") for told in refused)
+    assert all(told.startswith("Refused; no part of the command ran: ") for told in refused)
     assert ran.startswith("exit status 0")
     assert kept(begun) == before
     assert not (begun.parent / "outside.txt").exists()
@@ -112,7 +112,7 @@ def test_ctrl_c_at_the_question_stops_the_turn(begun: Path, tmp_path: Path) -> N
         window.type_at(f"exec {SLUG}>", "Enter")
         window.screen_with("│ frobnicate --all", "Run it? y: always in this project")
         window.type("C-c")
-        window.screen_with("\nStopped; nothing is half done.")
+        window.screen_with("\nStopped. All work is in a consistent state.")
     finally:
         window.close()
 

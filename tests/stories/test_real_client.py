@@ -33,7 +33,7 @@ def judged(folder: Path, name: str) -> list[tuple[str, str, str, list[str]]]:
 @pytest.mark.parametrize("demo", [pytest.param("csv-export", marks=pytest.mark.slow), "minutes-lost"], indirect=True)
 def test_the_real_client_comes_to_the_same_commits(demo: Demo, cdd: Cdd, tmp_path: Path) -> None:
     folder = tmp_path / demo.name
-    turns = recorded.load(EXAMPLES / demo.name / "recording.yaml")
+    turns = recorded.load_recording(EXAMPLES / demo.name / "recording.yaml")
     with MessagesServer(turns) as server:
         arguments = ("--model", "claude-loopback", "demo", demo.name, "--keep", str(folder))
         result = cdd(*arguments, ANTHROPIC_BASE_URL=server.base_url, ANTHROPIC_API_KEY=KEY)
@@ -42,7 +42,7 @@ def test_the_real_client_comes_to_the_same_commits(demo: Demo, cdd: Cdd, tmp_pat
     assert live.tree == demo.tree
     assert live.subjects == demo.subjects
     assert judged(folder, demo.name) == judged(demo.folder, demo.name)
-    assert server.playback.left == ()
+    assert server.playback.unused == ()
     assert all(request.body["stream"] is True for request in server.requests)
 
 
@@ -85,7 +85,7 @@ class Sitting:
             level="none",
             approvals=Approvals(folder, environment=environment(home)),
             ask=lambda _: CommandAnswer(verdict="always"),
-            tell=self.fail,
+            report=self.fail,
         )
         assert yes.check_command(LOOKS) is None
 
@@ -95,7 +95,7 @@ class Sitting:
 
     def run(self, *faults: Fault | None, kill_at: bytes = b"", **variables: str) -> int:
         """The exit code of ``cdd exec`` with the real client, killed once a line of its output holds ``kill_at``."""
-        turns = prying(recorded.load(EXAMPLES / self.name / "recording.yaml"))
+        turns = prying(recorded.load_recording(EXAMPLES / self.name / "recording.yaml"))
         recording = self.home / "recording.yaml"
         with MessagesServer(turns, faults=faults) as server:
             given = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": USERS_KEY, "TMPDIR": str(self.home)}

@@ -19,7 +19,7 @@ def test_back_to_red_and_on_and_what_went_back_again(cdd: Cdd, tmp_path: Path) -
 
     back = cdd("tdd", "rollback", "HEAD~3", "--yes", cwd=folder)
     assert back.returncode == 0, back.stderr
-    assert "Go on with GREEN: cdd tdd resume" in back.stdout
+    assert "Continue with GREEN: cdd tdd resume" in back.stdout
     assert not (folder / "calculator.py").exists()
     on = cdd("--replay", turns, "tdd", "resume", "--yes", cwd=folder)
     assert on.returncode == 0, on.stderr

@@ -108,7 +108,7 @@ def test_typed_at_the_prompt(project: Path, tmp_path: Path) -> None:
     try:
         window.screen_with("turns a ticket into tested commits", "/new SLUG makes one")
         window.type_at("cdd>", f"/new {SLUG} {TITLE}", "Enter")
-        window.screen_with("Made tickets/peek/spec.yaml")
+        window.screen_with("Created tickets/peek/spec.yaml")
         window.type_at("cdd peek>", "/spec", "Enter")
         window.screen_with("1  Return a default, None if none is given", "2  Raise KeyError")
         window.type_at("spec peek>", "1", "Enter")
@@ -128,7 +128,7 @@ def test_typed_at_the_prompt(project: Path, tmp_path: Path) -> None:
         window.type("a", "Enter")
         window.screen_with("1 left to review")
         window.type("a", "Enter")
-        window.screen_with("Nothing is left to review")
+        window.screen_with("Every completed step is approved")
         window.type_at("cdd peek>", "/exit", "Enter")
     finally:
         window.close()

@@ -1,5 +1,5 @@
-"""What watches over one run from a process of its own.
+"""The warden: a process that supervises one run.
 
-``python -I -S`` starts it for every run, so that it imports little: none of ``typing``, ``signal``, ``re``,
-``pathlib``, ``dataclasses``, each of which takes as long as the rest together.
+``python -I -S`` starts it for every run, so it must not import ``typing``, ``signal``, ``re``, ``pathlib`` or
+``dataclasses``: each takes as long as all the rest together.
 """

@@ -1,16 +1,11 @@
-"""Paths that stay as they are: looked at before a run and after it, when nothing of the run is alive any more.
+"""Restores protected paths after a run, when all its processes have ended.
 
-A sandbox can protect what is there; a file that is not there yet has nothing to be protected by. What came to be, or
-was changed, is set aside if there is a place: a user may have made it in the meantime. Nothing of it is read, so that
-mending takes no longer for much than for little; and as this happens outside every sandbox, no link is followed that
-was not there before.
+A sandbox can protect an existing path but not one that does not exist yet. A changed or new file is moved aside if
+there is a folder for that, since the user may have made it. It is never read, so its size does not matter. As this
+happens outside every sandbox, links are followed only if they existed before the run.
 
-What lies at a path, to know it again and to put it back; what cannot be kept whole is known by its marks alone.
-
-One run at a time in a folder that is looked after.
-
-A run's guard takes what it finds for the user's. Were another run under way in the same folder, that could be a file
-which the other's guard removes in the end, and this one would put it back.
+A guard takes what it finds for the user's files, so only one run at a time may use a guarded folder: otherwise it could
+restore a file that another run made and its guard removed.
 """
 
 import contextlib
@@ -21,180 +16,172 @@ import time
 from collections.abc import Iterable, Iterator
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.sandbox.warden.supervision import Spot, open_root, ways
+from cdd_agent.sandbox.warden.supervision import FolderEntry, open_root, resolve_links
 
 _FILE_CAP_BYTES = 1 << 20
-_ENTRIES = 300
-"""Of a folder with more than that, folders inside it counted too, the rest is not looked at."""
+_MOST_ENTRIES = 300
+"""Entries of a folder, including its subfolders; larger folders are only compared by identity."""
 _BLOCK_BYTES = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Budget:
-    """Bytes that may still be kept in memory, of all pictures together."""
+class ByteBudget:
+    """The bytes of file content that may still be kept in memory, for all paths together."""
 
     def __init__(self, left_bytes: int) -> None:
-        """So many at first."""
+        """Start with ``left_bytes``."""
         self.left_bytes = left_bytes
 
 
-class Picture:
-    """One file, folder or link as it was."""
+class PathState:
+    """A file, folder or link before a run."""
 
-    __slots__ = ("bits", "content", "kind", "marks")
+    __slots__ = ("bits", "content", "identity", "kind")
 
-    def __init__(self, status: os.stat_result, content: "bytes | str | dict[str, Picture] | None") -> None:
-        """``content``: bytes of a file, target of a link, entries of a folder; None if it is not kept."""
+    def __init__(self, status: os.stat_result, content: "bytes | str | dict[str, PathState] | None") -> None:
+        """``content``: bytes of a file, target of a link, entries of a folder; None if too large to keep."""
         self.kind = stat.S_IFMT(status.st_mode)
         self.bits = stat.S_IMODE(status.st_mode)
-        self.marks = _marks(status)
+        self.identity = _identify(status)
         self.content = content
 
-    def is_at(self, spot: Spot, status: os.stat_result) -> bool:
-        """Whether it is still there; of a folder only whether that is the same one. Reads no more than was kept."""
+    def is_unchanged(self, entry: FolderEntry, status: os.stat_result) -> bool:
+        """Return whether ``entry`` is still in this state; of a folder, only whether it is the same folder."""
         if stat.S_IFMT(status.st_mode) != self.kind:
             return False
         if isinstance(self.content, bytes):
-            has_marks = (stat.S_IMODE(status.st_mode), status.st_size) == (self.bits, len(self.content))
-            return has_marks and _holds(spot, self.content)
+            is_same = (stat.S_IMODE(status.st_mode), status.st_size) == (self.bits, len(self.content))
+            return is_same and _has_content(entry, self.content)
         if isinstance(self.content, str):
-            return os.readlink(spot.name, dir_fd=spot.folder) == self.content
-        return _marks(status) == self.marks
+            return os.readlink(entry.name, dir_fd=entry.folder) == self.content
+        return _identify(status) == self.identity
 
-    def put_back(self, spot: Spot) -> bool:
-        """Make it anew where nothing is; whether that could be done in full."""
+    def restore(self, entry: FolderEntry) -> bool:
+        """Create the path where nothing exists, and return whether that was possible in full."""
         if isinstance(self.content, str):
-            os.symlink(self.content, spot.name, dir_fd=spot.folder)
+            os.symlink(self.content, entry.name, dir_fd=entry.folder)
         elif isinstance(self.content, bytes):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(spot.name, flags, 0o600, dir_fd=spot.folder), "wb") as stream:
+            with open(os.open(entry.name, flags, 0o600, dir_fd=entry.folder), "wb") as stream:
                 stream.write(self.content)
                 os.fchmod(stream.fileno(), self.bits)
         elif isinstance(self.content, dict):
-            os.mkdir(spot.name, dir_fd=spot.folder)
-            folder = spot.opened()
+            os.mkdir(entry.name, dir_fd=entry.folder)
+            folder = entry.open()
             try:
-                whole = [picture.put_back(spot.inside(folder, name)) for name, picture in self.content.items()]
+                restored = [state.restore(entry.inside(folder, name)) for name, state in self.content.items()]
                 os.fchmod(folder, self.bits)
             finally:
                 os.close(folder)
-            return all(whole)
+            return all(restored)
         return self.content is not None
 
 
-def take(spot: Spot, budget: Budget, *, left: list[int] | None = None) -> Picture | None:
-    """What is at a spot, None if nothing is; ``left`` holds how many more entries of folders are looked at."""
-    status = spot.status()
+def capture(entry: FolderEntry, budget: ByteBudget, *, left: list[int] | None = None) -> PathState | None:
+    """Return the state of ``entry``, or None if it does not exist; ``left`` counts the entries of folders to read."""
+    status = entry.read_status()
     if status is None:
         return None
     try:
-        content = _content(spot, status, budget=budget, left=[_ENTRIES] if left is None else left)
+        content = _read_content(entry, status, budget=budget, left=[_MOST_ENTRIES] if left is None else left)
     except OSError:
         content = None
-    return Picture(status, content)
+    return PathState(status, content)
 
 
-def names_in(folder: int, *, known: int = 0) -> list[str] | None:
-    """What a folder holds, sorted; None if that is far more than is ``known``."""
+def list_names(folder: int, *, known: int = 0) -> list[str] | None:
+    """Return the sorted names in a folder; None if there are far more than ``known``."""
     names: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             names.append(entry.name)
-            if len(names) > known + _ENTRIES:
+            if len(names) > known + _MOST_ENTRIES:
                 return None
     return sorted(names)
 
 
-def _content(
-    spot: Spot, status: os.stat_result, *, budget: Budget, left: list[int]
-) -> bytes | str | dict[str, Picture] | None:
-    """What is kept of it, within the bounds."""
+def _read_content(
+    entry: FolderEntry, status: os.stat_result, *, budget: ByteBudget, left: list[int]
+) -> bytes | str | dict[str, PathState] | None:
     if stat.S_ISLNK(status.st_mode):
-        return os.readlink(spot.name, dir_fd=spot.folder)
+        return os.readlink(entry.name, dir_fd=entry.folder)
     if stat.S_ISDIR(status.st_mode):
-        return _entries(spot, budget, left=left)
+        folder = entry.open()
+        try:
+            names = list_names(folder)
+            left[0] -= _MOST_ENTRIES + 1 if names is None else len(names)
+            if names is None or left[0] < 0:
+                return None
+            states = {name: capture(entry.inside(folder, name), budget, left=left) for name in names}
+            return {name: state for name, state in states.items() if state is not None}
+        finally:
+            os.close(folder)
     if not stat.S_ISREG(status.st_mode) or status.st_size > min(_FILE_CAP_BYTES, budget.left_bytes):
         return None
-    with open(os.open(spot.name, _READ, dir_fd=spot.folder), "rb") as stream:
+    with open(os.open(entry.name, _READ, dir_fd=entry.folder), "rb") as stream:
         data = stream.read(_FILE_CAP_BYTES + 1)
     budget.left_bytes -= len(data)
     return data
 
 
-def _entries(spot: Spot, budget: Budget, *, left: list[int]) -> dict[str, Picture] | None:
-    folder = spot.opened()
+def _has_content(entry: FolderEntry, content: bytes) -> bool:
     try:
-        names = names_in(folder)
-        left[0] -= _ENTRIES + 1 if names is None else len(names)
-        if names is None or left[0] < 0:
-            return None
-        found = {name: take(spot.inside(folder, name), budget, left=left) for name in names}
-        return {name: picture for name, picture in found.items() if picture is not None}
-    finally:
-        os.close(folder)
-
-
-def _holds(spot: Spot, content: bytes) -> bool:
-    """Whether the file's bytes are these; read in blocks."""
-    try:
-        handle = os.open(spot.name, _READ, dir_fd=spot.folder)
+        handle = os.open(entry.name, _READ, dir_fd=entry.folder)
     except OSError:
         return False
     with open(handle, "rb") as stream:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return False
-        place = 0
+        position = 0
         while block := stream.read(_BLOCK_BYTES):
-            if content[place : place + len(block)] != block:
+            if content[position : position + len(block)] != block:
                 return False
-            place += len(block)
-    return place == len(content)
+            position += len(block)
+    return position == len(content)
 
 
-def _marks(status: os.stat_result) -> tuple[int, ...]:
-    """By what something is known whose content is not: no program can set the time of a file's last change."""
+def _identify(status: os.stat_result) -> tuple[int, ...]:
+    # No program can set ctime, so it shows a changed file even if its content is not known.
     if stat.S_ISREG(status.st_mode):
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino
 
 
-_KEPT_BYTES = 8 << 20
-"""Of all files together; of those beyond that a change is noticed, and cannot be put back."""
-
-
+_CONTENT_BYTES = 8 << 20
+"""Content of all files together; a change of further files is noticed but cannot be undone."""
 _MOST_REMOVED = 200
-"""A folder with more entries in all stays, under another name, where nothing can be set aside."""
+"""Largest number of entries to remove with a new folder; a larger folder is renamed instead."""
 
 
 class Guard:
-    """Knows what its paths were, and puts them back."""
+    """Remembers the states of paths, and restores them."""
 
-    def __init__(self, kept: list[tuple[str, str]], aside: str | None) -> None:
-        """Look at each path, given as a folder and a name below it; a link stands with what it leads to."""
+    def __init__(self, protected: list[tuple[str, str]], aside: str | None) -> None:
+        """Read the state of each path, given as a folder and a name below it, and of the targets of links."""
         self._aside = None if aside is None else os.path.realpath(aside)
         self._remarks: list[str] = []
-        budget = Budget(_KEPT_BYTES)
-        names = dict.fromkeys((root, way) for root, name in kept for way in ways(root, name))
+        budget = ByteBudget(_CONTENT_BYTES)
+        names = dict.fromkeys((root, path) for root, name in protected for path in resolve_links(root, name))
         before = []
         for root, name in names:
             try:
-                before.append((root, name, _taken(root, name, budget=budget)))
+                before.append((root, name, _capture_path(root, name, budget=budget)))
             except OSError:
-                continue  # nobody may look there
-        self._before = sorted(before, key=lambda seen: seen[2] is None or not stat.S_ISLNK(seen[2].kind))
+                continue  # the path is not readable
+        # Links first: only then do the other paths lead where they led before.
+        self._before = sorted(before, key=lambda each: each[2] is None or not stat.S_ISLNK(each[2].kind))
 
-    def mend(self) -> list[str]:
-        """Put back what is no more as it was, links first; one remark each."""
+    def repair(self) -> list[str]:
+        """Restore what changed, and return one remark for each path."""
         self._remarks = []
         for root, name, before in self._before:
             try:
-                self._look(root, name, before=before)
+                self._check(root, name, before=before)
             except OSError as error:
                 self._remarks.append(f"{name} may have been changed by a program in the sandbox: {error}")
         return self._remarks
 
-    def _look(self, root: str, name: str, *, before: Picture | None) -> None:
-        """Compare what is at ``name``; a link that has come to be on the way is out of it first."""
+    def _check(self, root: str, name: str, *, before: PathState | None) -> None:
         if before is None and not os.path.exists(root):
             return
         try:
@@ -205,87 +192,86 @@ class Guard:
         *above, last = name.split("/")
         try:
             for number, part in enumerate(above, start=1):
-                spot = Spot(folder, part, shown="/".join(above[:number]))
-                if not self._is_passable(spot, is_needed=before is not None):
+                entry = FolderEntry(folder, part, shown="/".join(above[:number]))
+                if not self._clear_path(entry, is_needed=before is not None):
                     return
-                inner = _entered(spot)
+                inner = _open_folder(entry)
                 os.close(folder)
                 folder = inner
-            self._compare(Spot(folder, last, shown=name), before)
+            self._compare(FolderEntry(folder, last, shown=name), before)
         finally:
             os.close(folder)
 
-    def _is_passable(self, spot: Spot, *, is_needed: bool) -> bool:
-        """Whether a folder is at a spot on the way; one that is needed is made."""
-        status = spot.status()
+    def _clear_path(self, entry: FolderEntry, *, is_needed: bool) -> bool:
+        """Move anything but a folder aside, create a needed folder, and return whether it exists now."""
+        status = entry.read_status()
         if status is not None and not stat.S_ISDIR(status.st_mode):
             if not is_needed and not stat.S_ISLNK(status.st_mode):
                 return False
-            self._remarks.append(self._set_aside(spot, was_there=False))
+            self._remarks.append(self._set_aside(entry, existed=False))
             status = None
         if status is None and is_needed:
-            os.mkdir(spot.name, dir_fd=spot.folder)
+            os.mkdir(entry.name, dir_fd=entry.folder)
         return status is not None or is_needed
 
-    def _compare(self, spot: Spot, before: Picture | None) -> None:
-        status = spot.status()
+    def _compare(self, entry: FolderEntry, before: PathState | None) -> None:
+        status = entry.read_status()
         if before is None:
             if status is not None:
-                self._remarks.append(self._set_aside(spot, was_there=False))
+                self._remarks.append(self._set_aside(entry, existed=False))
             return
         if status is not None and isinstance(before.content, dict) and stat.S_ISDIR(status.st_mode):
-            if self._compare_entries(spot, before.content):
+            if self._compare_entries(entry, before.content):
                 return
-        elif status is not None and before.is_at(spot, status):
+        elif status is not None and before.is_unchanged(entry, status):
             return
         if status is None:
-            said, end = f"{spot.shown} was removed by a program in the sandbox", ", and is put back"
+            remark, end = f"{entry.shown} was removed by a program in the sandbox", ", and is restored"
         else:
-            said, end = self._set_aside(spot, was_there=True), ""
-        is_whole = before.put_back(spot)
-        self._remarks.append(said + (end if is_whole else "; not all of it could be kept to put it back"))
+            remark, end = self._set_aside(entry, existed=True), ""
+        is_complete = before.restore(entry)
+        self._remarks.append(remark + (end if is_complete else "; it was too large to be restored in full"))
 
-    def _compare_entries(self, spot: Spot, before: dict[str, Picture]) -> bool:
-        """Compare each entry of a folder, unless there are so many new ones that it is no more the folder it was."""
-        folder = _entered(spot)
+    def _compare_entries(self, entry: FolderEntry, before: dict[str, PathState]) -> bool:
+        """Compare each entry of a folder; return False if too many are new, so that the folder must be replaced."""
+        folder = _open_folder(entry)
         try:
-            names = names_in(folder, known=len(before))
+            names = list_names(folder, known=len(before))
             for name in () if names is None else sorted({*names, *before}):
-                self._compare(spot.inside(folder, name), before.get(name))
+                self._compare(entry.inside(folder, name), before.get(name))
         finally:
             os.close(folder)
         return names is not None
 
-    def _set_aside(self, spot: Spot, *, was_there: bool) -> str:
-        """Move what is at a spot out of the way; the remark that tells of it."""
-        what = "was changed" if was_there else "came to be"
-        said = f"{spot.shown} {what} while a program ran in the sandbox, and is"
-        place = self._moved(spot)
+    def _set_aside(self, entry: FolderEntry, *, existed: bool) -> str:
+        """Move ``entry`` out of the way, and return the remark about it."""
+        what = "was changed" if existed else "appeared"
+        remark = f"{entry.shown} {what} while a program ran in the sandbox, and is"
+        path = self._move(entry)
         if self._aside is None:
             try:
-                Spot(spot.folder, os.path.basename(place), shown=place).remove([_MOST_REMOVED])
+                FolderEntry(entry.folder, os.path.basename(path), shown=path).remove([_MOST_REMOVED])
             except OSError:
-                pass  # it is not in the way any more
+                pass  # the new name already makes it harmless
             else:
-                return f"{said} removed"
-        return f"{said} set aside as {place}"
+                return f"{remark} removed"
+        return f"{remark} set aside as {path}"
 
-    def _moved(self, spot: Spot) -> str:
-        """Move what is at a spot to the folder for that; if that cannot be, give it a name that nobody obeys."""
+    def _move(self, entry: FolderEntry) -> str:
         if self._aside is not None:
             try:
-                folder = _made(self._aside)
+                folder = _make_folder(self._aside)
                 try:
-                    return os.path.join(self._aside, spot.move(folder, before="-"))
+                    return os.path.join(self._aside, entry.move(folder, before="-"))
                 finally:
                     os.close(folder)
             except OSError:
-                pass  # it is a link now, or on another file system
-        return os.path.join(os.path.dirname(spot.shown), spot.move(spot.folder, after=".cdd-"))
+                pass  # the folder has become a link, or is on another file system
+        # No program looks for a file with this name.
+        return os.path.join(os.path.dirname(entry.shown), entry.move(entry.folder, after=".cdd-"))
 
 
-def _taken(root: str, name: str, *, budget: Budget) -> Picture | None:
-    """What is at a name; None if that, or a folder above it, is missing."""
+def _capture_path(root: str, name: str, *, budget: ByteBudget) -> PathState | None:
     *above, last = name.split("/")
     try:
         folder = open_root(root)
@@ -293,36 +279,35 @@ def _taken(root: str, name: str, *, budget: Budget) -> Picture | None:
         return None
     try:
         for part in above:
-            inner = Spot(folder, part, shown=name).opened()
+            inner = FolderEntry(folder, part, shown=name).open()
             os.close(folder)
             folder = inner
-        return take(Spot(folder, last, shown=name), budget)
+        return capture(FolderEntry(folder, last, shown=name), budget)
     except (FileNotFoundError, NotADirectoryError):
         return None
     finally:
         os.close(folder)
 
 
-def _entered(spot: Spot) -> int:
-    """A descriptor of the folder at a spot, even if the run took away the right to look into it."""
+def _open_folder(entry: FolderEntry) -> int:
     try:
-        return spot.opened()
-    except PermissionError:
-        spot.allow()
-        return spot.opened()
+        return entry.open()
+    except PermissionError:  # the program removed permissions
+        entry.grant_access()
+        return entry.open()
 
 
-def _made(path: str) -> int:
-    """A descriptor of a folder, of which the last two parts are made if missing, and are no links."""
+def _make_folder(path: str) -> int:
+    """Return a descriptor of a folder; its last two parts are created if missing, and must not be links."""
     above, last = os.path.split(path)
     top, middle = os.path.split(above)
     folder = open_root(top)
     for name in (middle, last):
         try:
-            spot = Spot(folder, name, shown=name)
-            if spot.status() is None:
+            entry = FolderEntry(folder, name, shown=name)
+            if entry.read_status() is None:
                 os.mkdir(name, 0o700, dir_fd=folder)
-            inner = spot.opened()
+            inner = entry.open()
         finally:
             os.close(folder)
         folder = inner
@@ -330,39 +315,39 @@ def _made(path: str) -> int:
 
 
 PATIENCE_S = 900.0
-"""Longer than a run may take."""
+"""Longer than any run."""
 _TICK_S = 0.02
 
 
 @contextlib.contextmanager
-def turn(roots: Iterable[str]) -> Iterator[tuple[int, ...]]:
-    """Wait until no other run looks after one of the folders; gives the descriptors that hold them locked.
+def lock_roots(roots: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    """Wait until no other run uses one of the folders, and yield the descriptors that lock them.
 
-    A folder stays locked until every process that got its descriptor has closed it, and so until a warden whose
-    caller was killed has put everything back. A folder that is missing or cannot be locked has no turns.
+    A folder stays locked until every process with its descriptor has closed it, which includes a warden whose caller
+    was killed and that is still restoring files. Missing folders, and folders without locks, are not locked.
     Raises ``EnvironmentMissing`` after ``PATIENCE_S``.
     """
     deadline = time.monotonic() + PATIENCE_S
-    held: list[int] = []
+    locks: list[int] = []
     try:
         for root in sorted({os.path.realpath(root) for root in roots}):
             with contextlib.suppress(OSError):
-                held.append(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-                while not _is_ours(held[-1]):
+                locks.append(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                while not _is_locked(locks[-1]):
                     if time.monotonic() > deadline:
                         raise EnvironmentMissing(
                             f"Another run in {root} has not ended for {PATIENCE_S / 60:.0f} minutes.",
-                            hint=f"see who holds the folder: fuser -v {root}",
+                            hint=f"see which process uses the folder: fuser -v {root}",
                         )
                     time.sleep(_TICK_S)
-        yield tuple(held)
+        yield tuple(locks)
     finally:
-        for descriptor in held:
+        for descriptor in locks:
             os.close(descriptor)
 
 
-def _is_ours(descriptor: int) -> bool:
-    """Whether the folder is locked for us now; raises ``OSError`` where folders have no locks."""
+def _is_locked(descriptor: int) -> bool:
+    """Return whether we hold the lock now; raises ``OSError`` if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,8 +1,6 @@
-"""What only the kernel can do for a run, by ``prctl`` and the three calls of Landlock; ``seccomp`` has the rest.
+"""Kernel features for a run: ``prctl``, Landlock, and a seccomp filter for calls that Landlock does not cover.
 
-System calls that a run is refused where neither Landlock nor a namespace has a word, and the keys it leaves behind.
-
-The numbers of calls are those of two architectures; on any other nothing is refused here, and ``is_available`` says so.
+The filter knows the system calls of two architectures. On others it refuses nothing, and ``is_available`` is false.
 """
 
 import ctypes
@@ -28,64 +26,63 @@ _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_FOR_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _FILE_RIGHTS_SINCE = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL_DEV))
-"""Version of Landlock -> rights that it brought."""
+"""Version of Landlock, and the rights that it introduced."""
 _BIND_AND_CONNECT_TCP = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 
 def become_reaper() -> None:
-    """Get the orphans of this process's descendants as children, and be no business of anybody's but root."""
+    """Adopt the orphans of this process's descendants, and let only root inspect this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, value=1)
     _prctl(_PR_SET_DUMPABLE, value=0)
 
 
-def depend_on(parent: int) -> None:
-    """End this process when its parent ends; at once if it has."""
+def end_with_parent(parent: int) -> None:
+    """End this process when its parent ends, or now if it already has."""
     _prctl(_PR_SET_PDEATHSIG, value=9)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def renounce_privileges() -> None:
-    """Let no program that this process starts gain rights by being set-user-ID: it could not be ended."""
+    """Disable set-user-ID for all programs that this process starts; otherwise cdd could not end them."""
     _prctl(_PR_SET_NO_NEW_PRIVS, value=1)
 
 
-def give_up_capabilities() -> None:
-    """Let root be no more than the owner of its files: with capabilities it could read the memory of others."""
+def drop_capabilities() -> None:
+    """Reduce root to the owner of its files; with capabilities it could read the memory of others."""
     capability = 0
     while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) == 0:
         capability += 1
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel has; 0: none, or it is switched off."""
+    """Return the kernel's version of Landlock; 0 if it has none, or it is disabled."""
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
-def restrict(paths: "Paths", *, network: bool) -> None:
-    """Take from this process, for good, what ``paths`` do not allow, and TCP without ``network``; raises ``OSError``.
+def apply_landlock(paths: "Paths", *, network: bool) -> None:
+    """Irrevocably restrict this process to ``paths``, and without ``network`` deny TCP; raises ``OSError``.
 
-    Of each version of Landlock everything is used: rights to files, TCP from 4 on, sockets without a file and signals
-    to others from 6 on.
+    Newer versions add rights: version 4 covers TCP, version 6 abstract sockets and signals to other processes.
     """
     version = landlock_version()
     handled = sum(rights for since, rights in _FILE_RIGHTS_SINCE if version >= since)
     ports = 0 if network else _BIND_AND_CONNECT_TCP
     fields = [handled, *([ports] if version >= 4 else []), *([_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else [])]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
-    ruleset = _called(_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
+    ruleset = _syscall(_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
     for path in paths["read"]:
         _allow(ruleset, path, rights=handled & _READ)
     for path in paths["write"]:
         _allow(ruleset, path, rights=handled)
-    _called(_RESTRICT_SELF, ruleset, 0)
+    _syscall(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
 
-class _Beneath(ctypes.Structure):
+class _PathBeneath(ctypes.Structure):
     """``struct landlock_path_beneath_attr``."""
 
     _pack_ = 1
@@ -93,21 +90,20 @@ class _Beneath(ctypes.Structure):
 
 
 def _allow(ruleset: int, path: str, *, rights: int) -> None:
-    """Allow ``rights`` on and below ``path``, if it exists."""
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
+    except OSError:  # it does not exist
         return
     try:
         is_folder = os.path.isdir(f"/proc/self/fd/{folder}")
-        beneath = _Beneath(rights if is_folder else rights & _OF_A_FILE, folder)
-        _called(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(beneath), 0)
+        # The kernel rejects rights of folders for a file.
+        rule = _PathBeneath(rights if is_folder else rights & _FOR_FILES, folder)
+        _syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(folder)
 
 
-def _called(number: int, *arguments: object) -> int:
-    """What a system call returns."""
+def _syscall(number: int, *arguments: object) -> int:
     result = int(_libc.syscall(number, *arguments))
     if result < 0:
         errno = ctypes.get_errno()
@@ -151,79 +147,81 @@ _NUMBERS = {
     },
 }
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""As the kernel names them to a filter (``AUDIT_ARCH``)."""
+"""``AUDIT_ARCH`` values, by which the kernel names an architecture to a filter."""
 _FOREIGN_FROM = {"x86_64": 0x40000000}
-"""Calls from this number on are those of x32: the same as others, by other numbers."""
+"""First number of the x32 calls, which duplicate the others under other numbers."""
 
 _AF_UNIX, _AF_NETLINK, _AF_VSOCK = 1, 16, 40
 _NETLINK_ROUTE = 0
-"""Where the C library asks for the machine's addresses."""
+"""The C library reads the machine's addresses there."""
 _MSG_FASTOPEN = 0x20000000
 _FLAGS_AT = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 _LOAD, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | _EPERM
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 Instruction = tuple[int, int, int, int]
-"""Operation, how many to skip if it holds, how many if not, operand."""
+"""Operation, instructions to skip if it is true, instructions to skip if it is false, operand."""
+_ALLOW: Instruction = (_RETURN, 0, 0, 0x7FFF0000)
+_REFUSE: Instruction = (_RETURN, 0, 0, 0x00050000 | _EPERM)
 
 
 def is_available() -> bool:
-    """Whether calls can be refused: the kernel takes filters, and the numbers of this machine's calls are known."""
+    """Return whether calls can be refused: the kernel has filters, and this architecture is known."""
     if _machine() not in _NUMBERS:
         return False
     return bool(_libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0) != 0 and ctypes.get_errno() == _EFAULT)
 
 
-def leave_keys() -> None:
-    """Get an empty session keyring; where that cannot be had, the keys are kept away by ``refuse_calls`` alone."""
+def leave_keyring() -> None:
+    """Join an empty session keyring; if that fails, ``refuse_calls`` alone protects the user's keys."""
     if (numbers := _NUMBERS.get(_machine())) is not None:
         _libc.syscall(numbers["keyctl"], _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def refuse_calls(*, network: bool) -> None:
-    """Refuse this process, for good, what ``instructions`` says; nothing where it cannot be; raises ``OSError``.
+    """Irrevocably apply ``build_filter`` to this process, if available; raises ``OSError``.
 
-    It must have renounced privileges before.
+    The process must have called ``renounce_privileges``.
     """
     if not is_available():
         return
-    listed = instructions(_machine(), network=network)
-    array = (_Instruction * len(listed))(*(_Instruction(*one) for one in listed))
-    told = _Program(len(listed), ctypes.cast(array, ctypes.c_void_p))
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(told), 0, 0) != 0:
+    instructions = build_filter(_machine(), network=network)
+    array = (_Instruction * len(instructions))(*(_Instruction(*each) for each in instructions))
+    program = _Program(len(instructions), ctypes.cast(array, ctypes.c_void_p))
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         errno = ctypes.get_errno()
         raise OSError(errno, f"seccomp: {os.strerror(errno)}")
 
 
-def instructions(machine: str, *, network: bool) -> list[Instruction]:
-    """The filter: no keys, no io_uring, no call of another architecture, no socket to the machine below a virtual one.
+def build_filter(machine: str, *, network: bool) -> list[Instruction]:
+    """Return a filter that refuses keys, io_uring, calls of other architectures and sockets to the hypervisor.
 
-    Without ``network``, no socket but those between processes of this machine (``AF_UNIX``) and to its kernel, for
-    addresses. None of the Internet at all, as Landlock sees neither MPTCP nor UDP, nor a socket that listens without
-    a port of its choice; nor does it see data sent along with the request for a connection, over a socket that another
-    process has handed over.
+    Without ``network`` it also refuses all sockets, except local ones (``AF_UNIX``) and those that read addresses from
+    the kernel.
     """
     numbers = _NUMBERS[machine]
-    listed = [
+    instructions = [
         _load(_ARCHITECTURE_AT),
         (_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
-        _answer(_REFUSE),
+        _REFUSE,
         _load(_NUMBER_AT),
     ]
     if machine in _FOREIGN_FROM:
-        listed += [(_IF_AT_LEAST, 0, 1, _FOREIGN_FROM[machine]), _answer(_REFUSE)]
+        instructions += [(_IF_AT_LEAST, 0, 1, _FOREIGN_FROM[machine]), _REFUSE]
     for name in ("keyctl", "add_key", "request_key", "io_uring_setup"):
-        listed += _on_call(numbers[name], [_answer(_REFUSE)])
+        instructions += _for_call(numbers[name], [_REFUSE])
     if network:
-        listed += _on_call(numbers["socket"], [_argument(0), *_refused_if(_IF_EQUAL, _AF_VSOCK)])
+        instructions += _for_call(numbers["socket"], [_load_argument(0), *_refuse_if(_IF_EQUAL, _AF_VSOCK)])
     else:
-        listed += _on_call(numbers["socket"], _SOCKETS_OF_THE_MACHINE)
-        listed += _on_call(numbers["socketpair"], [_argument(0), *_refused_unless(_AF_UNIX)])
-        for name, place in _FLAGS_AT.items():
-            listed += _on_call(numbers[name], [_argument(place), *_refused_if(_IF_ANY_BIT, _MSG_FASTOPEN)])
-    return [*listed, _answer(_ALLOW)]
+        # Landlock sees neither MPTCP nor UDP, nor a socket that listens on a port of the kernel's choice, nor data in
+        # the connection request (TCP Fast Open) on a socket that another process passed on.
+        instructions += _for_call(numbers["socket"], _REFUSE_REMOTE_SOCKETS)
+        instructions += _for_call(numbers["socketpair"], [_load_argument(0), *_refuse_unless(_AF_UNIX)])
+        for name, index in _FLAGS_AT.items():
+            check = [_load_argument(index), *_refuse_if(_IF_ANY_BIT, _MSG_FASTOPEN)]
+            instructions += _for_call(numbers[name], check)
+    return [*instructions, _ALLOW]
 
 
 class _Instruction(ctypes.Structure):
@@ -244,12 +242,12 @@ class _Program(ctypes.Structure):
 
 
 def _machine() -> str:
-    """The architecture; that of a 32-bit program is none that is known here, whatever the kernel's."""
+    # A 32-bit program uses other call numbers than its kernel.
     return os.uname().machine if ctypes.sizeof(ctypes.c_void_p) == 8 else ""
 
 
-def _on_call(number: int, then: list[Instruction]) -> list[Instruction]:
-    """``then``, which has to end in an answer, for one call; the number of the call is loaded."""
+def _for_call(number: int, then: list[Instruction]) -> list[Instruction]:
+    """Apply ``then``, which must end in an answer, to one call, whose number is loaded."""
     return [(_IF_EQUAL, 0, len(then), number), *then]
 
 
@@ -257,27 +255,23 @@ def _load(offset: int) -> Instruction:
     return _LOAD, 0, 0, offset
 
 
-def _argument(place: int) -> Instruction:
-    """Load the lower half of an argument: the kernel takes no more of those that are looked at here."""
-    return _load(_ARGUMENTS_AT + 8 * place)
+def _load_argument(index: int) -> Instruction:
+    # Only the lower half: the kernel ignores the rest of the arguments that are checked here.
+    return _load(_ARGUMENTS_AT + 8 * index)
 
 
-def _answer(what: int) -> Instruction:
-    return _RETURN, 0, 0, what
+def _refuse_if(operation: int, operand: int) -> list[Instruction]:
+    return [(operation, 0, 1, operand), _REFUSE, _ALLOW]
 
 
-def _refused_if(operation: int, operand: int) -> list[Instruction]:
-    return [(operation, 0, 1, operand), _answer(_REFUSE), _answer(_ALLOW)]
+def _refuse_unless(value: int) -> list[Instruction]:
+    return [(_IF_EQUAL, 1, 0, value), _REFUSE, _ALLOW]
 
 
-def _refused_unless(value: int) -> list[Instruction]:
-    return [(_IF_EQUAL, 1, 0, value), _answer(_REFUSE), _answer(_ALLOW)]
-
-
-_SOCKETS_OF_THE_MACHINE = [
-    _argument(0),
+_REFUSE_REMOTE_SOCKETS = [
+    _load_argument(0),
     (_IF_EQUAL, 4, 0, _AF_UNIX),
     (_IF_EQUAL, 0, 2, _AF_NETLINK),
-    _argument(2),
-    *_refused_unless(_NETLINK_ROUTE),
+    _load_argument(2),
+    *_refuse_unless(_NETLINK_ROUTE),
 ]

@@ -1,7 +1,7 @@
-"""One run from its start to the end of its last process: the program of a process of its own.
+"""The program of a warden process: runs one order, and ends everything that the run started.
 
-It reads an order on standard input and writes the answer to standard output. Standard input stays open as long as
-somebody waits for the answer; when it closes, by Ctrl-C or because cdd was killed, all that was started is ended.
+It reads an order from standard input and writes the answer to standard output. Standard input stays open while the
+caller waits; when it closes, by Ctrl-C or because cdd was killed, the warden ends the run.
 """
 
 import marshal
@@ -13,48 +13,46 @@ import time
 
 from cdd_agent.sandbox.warden import kernel, supervision
 from cdd_agent.sandbox.warden.guard import Guard
-from cdd_agent.sandbox.warden.supervision import GRACE_S, MENDED, SWEEP_S, Ring
+from cdd_agent.sandbox.warden.supervision import GRACE_S, REPAIRED, SWEEP_S, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cdd_agent.sandbox.warden.supervision import Order, Rules
 
 _TICK_S = 0.25
-"""How often orphans are reaped that have ended meanwhile."""
+"""How often ended orphans are reaped."""
 _CHUNK_BYTES = 1 << 16
 _IGNORED_BY_PYTHON = (13, 25)
-"""SIGPIPE and SIGXFSZ: a program expects them as they are by default."""
+"""SIGPIPE and SIGXFSZ: programs expect their default actions."""
 
 
 def main() -> None:
-    """Read the order, carry it out, answer."""
-    head = _read(8)
-    order: Order = marshal.loads(_read(int.from_bytes(head, "little")))
-    for descriptor in order["held"]:
+    """Read the order, run it, and write the answer."""
+    order: Order = marshal.loads(_read_input(int.from_bytes(_read_input(8), "little")))
+    for descriptor in order["locks"]:
         os.set_inheritable(descriptor, False)
     kernel.become_reaper()
-    guard = Guard(order["kept"], order["aside"])
-    run = Run(order)
+    guard = Guard(order["protected"], order["aside"])
+    run = SupervisedRun(order)
     run.follow(order["timeout_s"])
     run.end()
-    if run.is_alone or not _is_heard(run):
-        guard.mend()
+    if run.is_alone or not _answer(run):
+        guard.repair()
 
 
-def _is_heard(run: "Run") -> bool:
-    """Answer; whether somebody took it and compared in our place what stays as it is."""
-    head, tail, dropped = run.output.kept()
+def _answer(run: "SupervisedRun") -> bool:
+    """Write the answer, and return whether the caller has repaired the protected paths."""
+    head, tail, dropped = run.output.read()
     numbers = (run.errno, run.status, dropped, int(run.timed_out), run.survivors, len(head))
     try:
         with open(1, "wb") as stream:
             stream.write(b"".join(str(number).encode() + b"\0" for number in numbers) + head + tail)
     except BrokenPipeError:
         return False
-    return os.read(0, len(MENDED)) == MENDED
+    return os.read(0, len(REPAIRED)) == REPAIRED
 
 
-def _read(size: int) -> bytes:
-    """So many bytes of standard input."""
+def _read_input(size: int) -> bytes:
     data = b""
     while len(data) < size:
         more = os.read(0, size - len(data))
@@ -64,28 +62,28 @@ def _read(size: int) -> bytes:
     return data
 
 
-class Run:
-    """The program, its output and all that it starts."""
+class SupervisedRun:
+    """A program, its output and all processes that it starts."""
 
     def __init__(self, order: "Order") -> None:
-        """Start the program; ``errno`` says if it could not be, ``is_alone`` when nobody waits for its end."""
-        self.output = Ring(order["output_cap"])
+        """Start the program; ``errno`` says why it failed, ``is_alone`` becomes true when the caller is gone."""
+        self.output = OutputBuffer(order["output_cap"])
         self.status = 0
         self.errno = 0
         self.timed_out = False
         self.survivors = 0
         self._order = order
         self._has_ended = self.is_alone = False
-        self._ender = 0
+        self._killer = 0
         self._out, write_end = os.pipe()
-        said, saying = os.pipe()
+        errors, report = os.pipe()
         warden = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _become(order, write_end, saying=saying, warden=warden)
+            _execute(order, write_end, report=report, warden=warden)
         os.close(write_end)
-        os.close(saying)
-        self.errno = int(os.read(said, 16) or b"0")
+        os.close(report)
+        self.errno = int(os.read(errors, 16) or b"0")
         os.set_blocking(self._out, False)
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
@@ -93,54 +91,53 @@ class Run:
         try:
             self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
         except OSError:
-            return  # an older kernel: its end is seen at the next tick
+            return  # without pidfd_open (Linux 5.3), the next tick notices the end
 
     def follow(self, time_s: float) -> None:
-        """Take the output until the program has ended, its time is up or nobody waits for it any more."""
+        """Collect output until the program has ended, the time is up or the caller is gone."""
         deadline = time.monotonic() + time_s
         while not (self._has_ended or self.is_alone):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 self.timed_out = True
                 return
-            self._turn(min(left_s, _TICK_S))
+            self._wait(min(left_s, _TICK_S))
 
     def end(self) -> None:
-        """End everything that is left, politely what was stopped before its end, and take the rest of the output."""
+        """End all remaining processes, at first politely if the program is still running, and read the last output."""
         if not self._has_ended:
-            self._ask_to_end()
+            self._terminate()
         deadline = time.monotonic() + SWEEP_S
         while not self._reap() and time.monotonic() < deadline:
             self.survivors = supervision.end_all(os.getpid(), deadline)
-        while self._take():
+        while self._read_output():
             pass
 
-    def _ask_to_end(self) -> None:
-        ending, deadline = self._order["ending"], time.monotonic() + GRACE_S
-        if ending:
-            nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-            self._ender = os.posix_spawn(ending[0], ending, self._order["environment"], file_actions=nowhere)
+    def _terminate(self) -> None:
+        command, deadline = self._order["kill_command"], time.monotonic() + GRACE_S
+        if command:
+            devnull = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+            self._killer = os.posix_spawn(command[0], command, self._order["environment"], file_actions=devnull)
         else:
             try:
                 os.killpg(self._pid, 15)
             except OSError:
                 return
-        while (self._ender or not self._has_ended) and (left_s := deadline - time.monotonic()) > 0:
-            self._turn(left_s)
+        while (self._killer or not self._has_ended) and (left_s := deadline - time.monotonic()) > 0:
+            self._wait(left_s)
 
-    def _turn(self, time_s: float) -> None:
-        """Wait for something to happen, and see to it."""
+    def _wait(self, time_s: float) -> None:
         for descriptor, _ in self._poll.poll(max(1, int(time_s * 1000))):
             if descriptor == self._out:
-                if not self._take():
+                if not self._read_output():
                     self._poll.unregister(self._out)
             elif descriptor == 0:
                 self.is_alone = True
                 self._poll.unregister(0)
         self._reap()
 
-    def _take(self) -> bool:
-        """Take what has been printed; whether there was something."""
+    def _read_output(self) -> bool:
+        """Read some output, and return whether there was any."""
         try:
             data = os.read(self._out, _CHUNK_BYTES)
         except BlockingIOError:
@@ -149,14 +146,14 @@ class Run:
         return bool(data)
 
     def _reap(self) -> bool:
-        """Take leave of every child that has ended, the program or an orphan of it; whether none is left."""
+        """Reap ended children, including orphans of the program, and return whether no child is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return False
-                if pid == self._ender:
-                    self._ender = 0
+                if pid == self._killer:
+                    self._killer = 0
                 if pid == self._pid:
                     self.status = os.waitstatus_to_exitcode(status)
                     self._has_ended = True
@@ -165,47 +162,40 @@ class Run:
             return True
 
 
-def _become(order: "Order", output: int, *, saying: int, warden: int) -> None:
-    """In the child: become the program, or say the errno of what stands against that."""
+def _execute(order: "Order", output: int, *, report: int, warden: int) -> None:
+    """In the child: execute the program, or write the errno of what prevents it to ``report``."""
     try:
         os.setsid()
-        kernel.depend_on(warden)
+        kernel.end_with_parent(warden)
         kernel.renounce_privileges()
+        from _signal import SIG_DFL, signal  # type: ignore[import-not-found]  # `signal` takes too long to import
+
         for number in _IGNORED_BY_PYTHON:
-            _default(number)
+            signal(number, SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.chdir(order["cwd"])
         for kind, most in order["limits"]:
-            _limit(kind, most)
+            _lower_limit(kind, most)
         if order["rules"] is not None:
-            _submit(order["rules"])
+            _confine(order["rules"])
         os.execve(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:
-        os.write(saying, str(error.errno or 1).encode())
+        os.write(report, str(error.errno or 1).encode())
     finally:
         os._exit(127)
 
 
-def _submit(rules: "Rules") -> None:
-    """Give up what the rules do not allow."""
+def _confine(rules: "Rules") -> None:
     if rules["paths"] is not None:
-        kernel.restrict(rules["paths"], network=rules["network"])
-        kernel.give_up_capabilities()
-    kernel.leave_keys()
+        kernel.apply_landlock(rules["paths"], network=rules["network"])
+        kernel.drop_capabilities()
+    kernel.leave_keyring()
     kernel.refuse_calls(network=rules["network"])
 
 
-def _limit(kind: int, most: int) -> None:
-    """Lower a limit of this process to ``most``; one that is lower already stays."""
+def _lower_limit(kind: int, most: int) -> None:
     soft, hard = resource.getrlimit(kind)
     hard = most if hard == resource.RLIM_INFINITY else min(hard, most)
     resource.setrlimit(kind, (hard if soft == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-def _default(number: int) -> None:
-    """A signal as it is by default."""
-    from _signal import SIG_DFL, signal  # type: ignore[import-not-found]
-
-    signal(number, SIG_DFL)

@@ -1,15 +1,10 @@
-"""Names in open folders, so that no link is followed: neither on the way to a path nor at its end.
+"""Parts shared by the warden and its caller: file access without links, the protocol, buffers and process trees.
 
-Whoever puts a link in the place of a folder makes the opening fail, and nothing below it is reached.
+Protected files are handled outside the sandbox, so all access goes through open folders and never follows a link: if a
+program replaces a folder by a link, opening it fails.
 
-What a warden is told, and what it answers.
-
-The output of a program whose end nobody knows, in little memory: its head and its tail.
-
-The descendants of a process, found and ended, whatever they did to get away.
-
-An orphan becomes a child of its nearest ancestor that asked for orphans (``kernel.become_reaper``), so that nothing
-leaves the tree of a warden: not by a process group, a session or a name of its own, nor by a parent that ends.
+Processes are found by their parents. The warden is a subreaper (``kernel.become_reaper``), so orphans become its
+children, and no process leaves its tree by a new group, session or name, or by the end of its parent.
 """
 
 import errno
@@ -17,26 +12,26 @@ import os
 import stat
 import time
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # as in `typing`, whose import would take too long here
 if TYPE_CHECKING:
     from typing import TypedDict
 
     class Paths(TypedDict):
-        """The files that Landlock allows; every other is refused."""
+        """The files that Landlock allows; it refuses all others."""
 
         read: list[str]
         write: list[str]
 
     class Rules(TypedDict):
-        """What the kernel refuses the program, besides keys and what else ``seccomp.instructions`` always does."""
+        """Restrictions that the kernel enforces; ``kernel.build_filter`` lists those that always apply."""
 
         paths: Paths | None
-        """None: no Landlock, since something else keeps files and network away."""
+        """None: no Landlock, because the sandbox confines files and network otherwise."""
         network: bool
-        """Whether every socket is left to the program."""
+        """Whether the program may use every kind of socket."""
 
     class Order(TypedDict):
-        """One run; passed as ``marshal`` does, which both ends have at no cost."""
+        """One run, serialized with ``marshal``, which needs no import time."""
 
         argv: list[str]
         environment: dict[str, str]
@@ -45,48 +40,48 @@ if TYPE_CHECKING:
         output_cap: int
         limits: list[tuple[int, int]]
         rules: Rules | None
-        kept: list[tuple[str, str]]
-        """Folder that the program may write to, and a path relative to it that stays as it is."""
+        protected: list[tuple[str, str]]
+        """A writable folder, and a path relative to it to restore after the run."""
         aside: str | None
-        ending: list[str]
-        """A command that ends what is no descendant of the warden, such as a container; may be empty."""
-        held: list[int]
-        """Descriptors that keep other runs away as long as the warden has them; the program gets none."""
+        kill_command: list[str]
+        """Ends a program outside the warden's process tree, such as a container; may be empty."""
+        locks: list[int]
+        """Descriptors of locked folders; the warden keeps them open, the program gets none."""
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_HOPS = 40
-"""Links on one way, as for the kernel."""
-_PLACES = 100
-"""Numbers that are tried for a name before one is drawn: somebody may have taken them all."""
+_MOST_LINKS = 40
+"""Number of links that a path may lead through, as in the kernel."""
+_MOST_NUMBERS = 100
+"""Numbers to try for a free name before a random one; a program may have taken them all."""
 
 
-class Spot:
-    """A name in an open folder, and as what it is shown."""
+class FolderEntry:
+    """A name in an open folder."""
 
     def __init__(self, folder: int, name: str, *, shown: str) -> None:
-        """``folder`` is a descriptor that stays its owner's."""
+        """``folder`` is a descriptor that the caller closes; ``shown`` is the path for messages."""
         self.folder = folder
         self.name = name
         self.shown = shown
 
-    def inside(self, folder: int, name: str) -> "Spot":
-        """A name in the folder at this spot, which ``opened`` has opened."""
-        return Spot(folder, name, shown=f"{self.shown}/{name}")
+    def inside(self, folder: int, name: str) -> "FolderEntry":
+        """Return an entry of the folder at this entry, whose descriptor is ``folder``."""
+        return FolderEntry(folder, name, shown=f"{self.shown}/{name}")
 
-    def status(self) -> os.stat_result | None:
-        """What is there, of a link the link; None if nothing is."""
+    def read_status(self) -> os.stat_result | None:
+        """Return the status without following a link; None if the entry does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
-    def opened(self) -> int:
-        """A descriptor of the folder that is there."""
+    def open(self) -> int:
+        """Return a descriptor of the folder at this entry; fails for a link."""
         return os.open(self.name, _FOLDER | os.O_NOFOLLOW, dir_fd=self.folder)
 
-    def allow(self) -> None:
-        """Give ourselves back the right to look into the folder that is there, and to move it."""
+    def grant_access(self) -> None:
+        """Restore the owner's permissions of the folder at this entry."""
         handle = os.open(self.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
         try:
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(os.fstat(handle).st_mode) | 0o700)
@@ -94,19 +89,19 @@ class Spot:
             os.close(handle)
 
     def remove(self, left: list[int]) -> None:
-        """Delete what is there; raises ``OSError`` where it is more than the entries that ``left`` holds."""
-        status = self.status()
+        """Delete the entry recursively; raises ``OSError`` after ``left[0]`` entries."""
+        status = self.read_status()
         if status is None or not stat.S_ISDIR(status.st_mode):
             os.unlink(self.name, dir_fd=self.folder)
             return
-        self.allow()
-        folder = self.opened()
+        self.grant_access()
+        folder = self.open()
         try:
             with os.scandir(folder) as entries:
                 names = [entry.name for entry, _ in zip(entries, range(left[0] + 1), strict=False)]
             left[0] -= len(names)
             if left[0] < 0:
-                raise OSError(errno.E2BIG, "It holds too much")
+                raise OSError(errno.E2BIG, "It holds too many entries")
             for name in names:
                 self.inside(folder, name).remove(left)
         finally:
@@ -114,40 +109,43 @@ class Spot:
         os.rmdir(self.name, dir_fd=self.folder)
 
     def move(self, folder: int, *, before: str = "", after: str = "") -> str:
-        """Move what is there into ``folder``, under a free name that is told; its number comes at one of its ends."""
+        """Move the entry into ``folder`` under a free name, and return the name.
+
+        The name has a number, followed by ``before`` and the old name, or preceded by the old name and ``after``.
+        """
         start = self.name[:60]
-        for number in (*range(1, _PLACES), os.urandom(8).hex()):
+        for number in (*range(1, _MOST_NUMBERS), os.urandom(8).hex()):
             name = f"{number}{before}{start}" if before else f"{start}{after}{number}"
-            if Spot(folder, name, shown=name).status() is None:
+            if FolderEntry(folder, name, shown=name).read_status() is None:
                 break
         try:
             os.rename(self.name, name, src_dir_fd=self.folder, dst_dir_fd=folder)
-        except PermissionError:
+        except PermissionError:  # the program removed permissions
             os.fchmod(self.folder, stat.S_IMODE(os.fstat(self.folder).st_mode) | 0o700)
-            status = self.status()
+            status = self.read_status()
             if status is not None and stat.S_ISDIR(status.st_mode):
-                self.allow()
+                self.grant_access()
             os.rename(self.name, name, src_dir_fd=self.folder, dst_dir_fd=folder)
         return name
 
 
 def open_root(root: str) -> int:
-    """A descriptor of a folder above which nobody but the user has changed anything."""
+    """Return a descriptor of a folder whose parents only the user can change."""
     return os.open(root, _FOLDER)
 
 
-def ways(root: str, name: str) -> list[str]:
-    """``name`` and each link by which it leads elsewhere, as names below ``root`` without a link above them.
+def resolve_links(root: str, name: str) -> list[str]:
+    """Return the links between ``name`` and its target, and the target, as names below ``root``.
 
-    The last is where ``name`` leads in the end, unless that is outside ``root``: nothing there is ours to keep.
+    A target outside ``root`` is left out.
     """
     found: list[str] = []
     done: list[str] = []
     left = name.split("/")[::-1]
-    while left and len(found) < _HOPS:
+    while left and len(found) < _MOST_LINKS:
         part = left.pop()
         if part == ".." and not done:
-            return found + _back_inside(root, "/".join(("..", *left[::-1])))
+            return found + _resolve_outside(root, "/".join(("..", *left[::-1])))
         if part == "..":
             done.pop()
             continue
@@ -163,49 +161,45 @@ def ways(root: str, name: str) -> list[str]:
         if target.startswith(root.rstrip("/") + "/"):
             done, target = [], target[len(root) :]
         elif target.startswith("/"):
-            return found + _back_inside(root, "/".join((target, *left[::-1])))
+            return found + _resolve_outside(root, "/".join((target, *left[::-1])))
         left += target.split("/")[::-1]
     return [*found, "/".join(done)] if done and not left else found
 
 
-def _back_inside(root: str, path: str) -> list[str]:
-    """Where a path that leaves the root leads, if that is in the root after all."""
+def _resolve_outside(root: str, path: str) -> list[str]:
+    # A path that leaves the root may still lead back into it.
     top = os.path.realpath(root)
     real = os.path.realpath(os.path.join(root, path))
     return [os.path.relpath(real, top)] if real.startswith(top.rstrip("/") + "/") else []
 
 
-"""As in ``typing``, which is not imported here: it takes long."""
-
-
 FIELDS = 6
-"""Numbers before an answer's text: errno of a failed start, exit status, dropped bytes, time-out, survivors, head.
+"""Numbers at the start of an answer, each followed by a NUL: errno of a failed start, exit status, dropped bytes,
+timeout, survivors, size of the head. The head and tail of the output follow."""
 
-Each ends with a NUL; after them come head and tail of the output, the last number being the size of the head."""
-
-MENDED = b"m"
-"""Said to a warden that has answered: what stays as it is has been compared; it does so itself unless it hears that."""
+REPAIRED = b"m"
+"""Tells the warden that protected paths are restored; otherwise it does so itself."""
 
 GRACE_S = 0.5
-"""From the polite signal to the one that cannot be caught."""
+"""Time between SIGTERM and SIGKILL."""
 SWEEP_S = 1.2
-"""For ending what does not want to be ended; together less than the two seconds that a call may take longer."""
+"""Time to end the remaining processes. Both together stay below two seconds, which a call may last longer."""
 
 
-class Ring:
-    """Keeps the first and the last bytes of what it is fed."""
+class OutputBuffer:
+    """Keeps the first and last bytes of an output, in limited memory."""
 
     __slots__ = ("_half", "_head", "_tail", "_total")
 
     def __init__(self, cap: int) -> None:
-        """``cap`` bytes are kept in all."""
+        """``cap`` is the number of bytes to keep."""
         self._half = cap // 2
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what came next."""
+        """Add the next bytes."""
         self._total += len(data)
         room = self._half - len(self._head)
         if room > 0:
@@ -215,8 +209,8 @@ class Ring:
         if len(self._tail) > 4 * self._half + 65_536:
             del self._tail[: -(self._half + 1)]
 
-    def kept(self) -> tuple[bytes, bytes, int]:
-        """Head and tail of what came, and how many bytes are missing between them; all of it is the head."""
+    def read(self) -> tuple[bytes, bytes, int]:
+        """Return head, tail and the number of bytes dropped between them; the head is everything if none are."""
         if self._total <= 2 * self._half:
             return bytes(self._head + self._tail), b"", 0
         tail = self._tail[-self._half :] if self._half else b""
@@ -224,14 +218,13 @@ class Ring:
 
 
 _DEAD = ("", "Z", "X")
-"""States of what does nothing any more."""
+"""States of processes that have ended."""
 _ENOUGH_LOOKS = 2
-_KILL = 9
-"""SIGKILL; the module ``signal`` takes long to import."""
+_KILL = 9  # SIGKILL; importing `signal` takes too long
 
 
-def _stat(pid: int) -> tuple[str, int, int]:
-    """The letter of its state, its parent and its process group; ``("", 0, 0)`` if it has ended."""
+def _read_stat(pid: int) -> tuple[str, int, int]:
+    """Return state, parent and process group; ``("", 0, 0)`` if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             state, parent, group = stream.read().rpartition(b") ")[2].split()[:3]
@@ -241,24 +234,24 @@ def _stat(pid: int) -> tuple[str, int, int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process does anything yet."""
-    return _stat(pid)[0] not in _DEAD
+    """Return whether a process is running."""
+    return _read_stat(pid)[0] not in _DEAD
 
 
 def end_all(root: int, deadline: float) -> int:
-    """End everything below ``root`` again and again until nothing is left; how many are, at the ``deadline``.
+    """Kill everything below ``root`` until nothing is left or the ``deadline`` passes; return how many are left.
 
-    Whole process groups are ended: one signal of the kernel's reaches all of a group, however quickly it forks.
-    Nothing is left once two looks in a row find nothing. Only a parent can be sure, by having no child to wait for:
-    a process may fork after the look has passed the child and end before the look comes to it.
+    Only a parent without children to wait for can be certain: a process may fork after its child was listed and end
+    before it is listed itself. Therefore two empty lists in a row are needed.
     """
     pause_s = 0.0
-    spared = {os.getpgrp(), _stat(root)[2]}
+    spared = {os.getpgrp(), _read_stat(root)[2]}
     empty_looks = 0
     while empty_looks < _ENOUGH_LOOKS:
-        living = living_below(root)
+        living = list_living(root)
         empty_looks = 0 if living else empty_looks + 1
         for pid, group in living.items():
+            # One signal reaches the whole group, however fast it forks.
             _kill(-group if group not in spared else pid)
         if time.monotonic() > deadline:
             return sum(map(is_alive, living))
@@ -268,16 +261,13 @@ def end_all(root: int, deadline: float) -> int:
     return 0
 
 
-def living_below(root: int) -> dict[int, int]:
-    """Process and process group of whatever does anything yet below ``root``, from one look at all processes.
-
-    Empty where the system does not list processes under ``/proc``.
-    """
+def list_living(root: int) -> dict[int, int]:
+    """Return process -> process group of all running processes below ``root``; empty without ``/proc``."""
     try:
-        listed = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
         return {}
-    table = {pid: _stat(pid) for pid in listed}
+    table = {pid: _read_stat(pid) for pid in pids}
     below = {root}
     found = [root]
     for known in found:

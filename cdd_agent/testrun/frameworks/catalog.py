@@ -1,22 +1,27 @@
-"""Every test framework that cdd knows apart from pytest, each as one record.
+"""The test frameworks that cdd knows besides pytest, each as one record.
 
 **To add a framework, add its record here**, and to ``FRAMEWORKS``. ``framework.Framework`` explains the fields. What
 most frameworks share exists already:
 
 ========================  ============================================================================
-``find``                  ``by_manifest("pom.xml", command=...)``; ``javascript.find_tool`` for npm packages
+``find``                  ``by_manifest("pom.xml", command=...)``; a ``javascript.NpmTool`` for npm packages
 ``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``junit_xml.read_junit`` for other names
 ``read``, jest's JSON     ``javascript_reports.read_jest`` (vitest writes the same)
 ``read``, node's events   ``javascript_reports.read_node``
-``read``, exit status     ``make.read``
+``read``, exit status     ``read_exit_status``
 ``requirements``          one of ``environment.require_*``
 ``names``                 the ``list_names`` of its language
 ========================  ============================================================================
 
-A new report format or a new language gets a module beside these, such as ``go``; its record still stands here. A stored
-output of a real run (``tests/cdd_agent/testrun/frameworks/data``) is its test.
+A new report format or a new language gets a module of its own, such as ``go``. Test it with the stored output of a real
+run in ``tests/cdd_agent/testrun/frameworks/data``.
 """
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks import (
     dotnet,
     environment,
@@ -24,65 +29,99 @@ from cdd_agent.testrun.frameworks import (
     javascript,
     javascript_reports,
     jvm,
-    make,
     rust,
     rust_errors,
     unittest,
 )
-from cdd_agent.testrun.frameworks.framework import Framework, by_manifest
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, by_manifest
+
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+"""The order in which GNU make looks for them."""
+
+_TEST_TARGET = re.compile(rb"^(?:[\w./-]+ +)*test(?: +[\w./-]+)* *::?(?!=)", re.MULTILINE)
+_NO_RULE = re.compile(r"^make: \*\*\* No rule to make target .*", re.MULTILINE)
+_NOTHING_DONE = re.compile(
+    r"^g?make: (?P<message>(?!\*\*\*)[^\n:]*['`\"\u00ab\u2018\u201e](?:test|check)['\"\u00bb\u2019\u201c][^\n:]*)\.$",
+    re.MULTILINE,
+)
+"""The message that there is nothing to do for the target, in any of make's languages."""
+_TEST_NAMES = re.compile(r"(?:^|/)(?:tests?|specs?|t)/|(?:^|/)test[_-][^/]*$|[_.-](?:test|spec)s?\.\w+$")
+
+
+def find_makefile(folder: Path) -> FrameworkMatch | None:
+    """Look for a makefile with a target ``test``; make reads only the first one."""
+    for name in _MAKEFILES:
+        try:
+            text = read_ordinary(folder / name, limit_bytes=4_000_000)
+        except OSError:
+            continue
+        found = FrameworkMatch(manifest=folder / name, argv=("make", "test"), why=f"{name} has a target test")
+        return found if _TEST_TARGET.search(text) else None
+    return None
+
+
+def read_exit_status(run: FinishedRun) -> ParsedResults:
+    """Return no tests, and a problem if make could not start or ran nothing and still succeeded."""
+    missing, idle = _NO_RULE.search(run.output), _NOTHING_DONE.search(run.output)
+    problem = missing[0].removeprefix("make: *** ") if missing and run.exit_status else None
+    if idle is not None and not run.exit_status:
+        problem = f"make ran nothing: {idle['message']}. Make the target run the tests every time (.PHONY: test)"
+    return ParsedResults(is_structured=False, problem=problem)
+
+
+def is_make_test(path: str) -> bool:
+    """Return whether a file is the makefile or, by its name, a test."""
+    return path in _MAKEFILES or _TEST_NAMES.search(path) is not None
+
 
 VITEST = Framework(
     name="vitest",
-    looked_for="vitest in a package.json's dependencies or scripts, or a vitest.config file",
-    find=javascript.find_vitest,
+    discovery="vitest in a package.json's dependencies or scripts, or a vitest.config file",
+    find=javascript.VITEST.find,
     word=r"(?:.*/)?vitest(?:\.m?js)?",
-    arguments=javascript.build_vitest_arguments,
-    # CI: otherwise a missing snapshot is written by the test that it is to judge
+    arguments=javascript.VITEST.build_arguments,
+    # Without CI, a test would write its missing snapshot itself.
     variables=(("CI", "true"), ("NO_COLOR", "1")),
     requirements=environment.require_javascript,
     read=javascript_reports.read_vitest,
     is_test=javascript.is_test,
     names=javascript.list_names,
 )
-JEST = Framework(
+JEST = replace(
+    VITEST,
     name="jest",
-    looked_for="jest in a package.json's dependencies or scripts, or a jest.config file",
-    find=javascript.find_jest,
+    discovery="jest in a package.json's dependencies or scripts, or a jest.config file",
+    find=javascript.JEST.find,
     word=r"(?:.*/)?jest(?:\.js)?",
-    arguments=javascript.build_jest_arguments,
-    variables=(("CI", "true"), ("NO_COLOR", "1")),
-    requirements=environment.require_javascript,
+    arguments=javascript.JEST.build_arguments,
     read=javascript_reports.read_jest,
-    is_test=javascript.is_test,
-    names=javascript.list_names,
 )
-MOCHA = Framework(
+MOCHA = replace(
+    VITEST,
     name="mocha",
-    looked_for="mocha in a package.json's dependencies or scripts, or a .mocharc file",
-    find=javascript.find_mocha,
+    discovery="mocha in a package.json's dependencies or scripts, or a .mocharc file",
+    find=javascript.MOCHA.find,
     word=r"(?:.*/)?_?mocha(?:\.js)?",
-    arguments=javascript.build_mocha_arguments,
+    arguments=javascript.MOCHA.build_arguments,
     variables=(("NO_COLOR", "1"), ("FORCE_COLOR", "0")),
-    requirements=environment.require_javascript,
     read=javascript_reports.read_mocha,
     is_test=javascript.is_mocha_test,
-    names=javascript.list_names,
     hides_other_tests=True,
 )
-NODE = Framework(
+NODE = replace(
+    VITEST,
     name="node",
-    looked_for="a script with node --test in a package.json",
+    discovery="a script with node --test in a package.json",
     find=javascript.find_node,
-    arguments=javascript.build_node_arguments,
+    word=r"(?!)",
+    arguments=javascript.NODE.build_arguments,
     variables=(("NO_COLOR", "1"),),
-    requirements=environment.require_javascript,
     read=javascript_reports.read_node,
     is_test=javascript.is_node_test,
-    names=javascript.list_names,
 )
 CARGO = Framework(
     name="cargo",
-    looked_for=rust_errors.MANIFEST,
+    discovery=rust_errors.MANIFEST,
     find=rust.find_cargo,
     word=r"(?:.*/)?cargo",
     arguments=rust.build_cargo_arguments,
@@ -94,24 +133,19 @@ CARGO = Framework(
     hides_other_tests=True,
     begins_build=rust.begins_build,
 )
-NEXTEST = Framework(
+NEXTEST = replace(
+    CARGO,
     name="nextest",
-    looked_for=f"{rust_errors.MANIFEST}, and cargo-nextest installed",
+    discovery=f"{rust_errors.MANIFEST}, and cargo-nextest installed",
     find=rust.find_nextest,
     word="nextest",
     arguments=rust.build_nextest_arguments,
-    variables=rust.VARIABLES,
-    requirements=environment.require_rust,
     read=rust.read_nextest,
-    is_test=rust_errors.is_test,
-    names=rust.list_names,
-    hides_other_tests=True,
     replaces="cargo",
-    begins_build=rust.begins_build,
 )
 GO = Framework(
     name="go",
-    looked_for=go.MANIFEST,
+    discovery=go.MANIFEST,
     find=by_manifest(go.MANIFEST, command=("go", "test")),
     word=r"(?:.*/)?go",
     arguments=go.build_arguments,
@@ -123,7 +157,7 @@ GO = Framework(
 )
 MAVEN = Framework(
     name="maven",
-    looked_for="pom.xml",
+    discovery="pom.xml",
     find=by_manifest("pom.xml", command=("mvn", "-B", "test"), wrapper=("mvnw", "Maven")),
     word=r"(?:.*/)?mvnw?",
     arguments=jvm.build_maven_arguments,
@@ -135,9 +169,10 @@ MAVEN = Framework(
     hides_other_tests=True,
     begins_build=jvm.begins_maven_build,
 )
-GRADLE = Framework(
+GRADLE = replace(
+    MAVEN,
     name="gradle",
-    looked_for="build.gradle(.kts) or settings.gradle(.kts)",
+    discovery="build.gradle(.kts) or settings.gradle(.kts)",
     find=by_manifest(
         *("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
         command=("gradle", "test"),
@@ -148,14 +183,11 @@ GRADLE = Framework(
     requirements=environment.require_gradle,
     read=jvm.GRADLE_BUILD.read,
     old_reports=jvm.GRADLE_BUILD.list_reports,
-    is_test=jvm.is_test,
-    names=jvm.list_names,
-    hides_other_tests=True,
     begins_build=jvm.begins_gradle_build,
 )
 DOTNET = Framework(
     name="dotnet",
-    looked_for="*.sln or *.csproj",
+    discovery="*.sln or *.csproj",
     find=by_manifest(
         *("*.sln", "*.slnx", "*.csproj", "*.fsproj", "*.vbproj"), command=("dotnet", "test", "{manifest}")
     ),
@@ -171,7 +203,7 @@ DOTNET = Framework(
 )
 UNITTEST = Framework(
     name="unittest",
-    looked_for="test*.py with `import unittest`",
+    discovery="test*.py with `import unittest`",
     find=unittest.find,
     word="unittest",
     arguments=unittest.build_arguments,
@@ -182,22 +214,21 @@ UNITTEST = Framework(
 )
 MAKE = Framework(
     name="make",
-    looked_for="a Makefile with a target test",
-    find=make.find,
-    arguments=make.build_arguments,
+    discovery="a Makefile with a target test",
+    find=find_makefile,
+    arguments=lambda targets, results: (),  # only the makefile knows how to select a test
     requirements=environment.require_make,
-    read=make.read,
-    is_test=make.is_test,
+    read=read_exit_status,
+    is_test=is_make_test,
     is_fallback=True,
 )
-COMMAND = Framework(
+COMMAND = replace(
+    MAKE,
     name="command",
-    looked_for="test_command in .cdd/config.yaml",
+    discovery="test_command in .cdd/config.yaml",
     find=lambda _: None,
-    arguments=make.build_arguments,
     requirements=environment.require_anything,
-    read=make.read,
-    is_test=make.is_test,
+    is_fallback=False,
 )
 """Any other ``test_command``: only its exit status is known."""
 

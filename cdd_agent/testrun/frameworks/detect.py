@@ -17,7 +17,7 @@ from cdd_agent.config.options import Choose
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
-from cdd_agent.testrun.frameworks.framework import Finding, Framework
+from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
 from cdd_agent.tickets.ticket import all_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
@@ -56,12 +56,12 @@ class NoFramework(EnvironmentMissing):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ProjectFramework:
     """What runs the tests."""
 
     framework: Framework | None
     """None: pytest."""
-    finding: Finding
+    finding: FrameworkMatch
 
     @property
     def name(self) -> str:
@@ -69,17 +69,17 @@ class Found:
         return PYTEST if self.framework is None else self.framework.name
 
 
-def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose | None = None) -> Found:
+def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose | None = None) -> ProjectFramework:
     """Return what runs the tests of the project in ``root``; ``framework`` and ``command`` are the user's settings.
 
     Raises ``EnvironmentMissing`` if nothing is found, or several and nobody can be asked. The error lists what was
     looked for, or what to write.
     """
     if command:
-        return _by_command(root, command, framework=framework)
+        return _detect_by_command(root, command, framework=framework)
     if framework:
-        return _by_name(root, framework)
-    found = candidates(root)
+        return _detect_by_name(root, framework)
+    found = find_matches(root)
     if not found:
         raise _explain_nothing(root)
     if len(found) == 1:
@@ -90,16 +90,16 @@ def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose
     return found[choose("Several test frameworks are found here. Which one runs the tests?", answers)]
 
 
-def candidates(root: Path) -> tuple[Found, ...]:
+def find_matches(root: Path) -> tuple[ProjectFramework, ...]:
     """Return every framework that the files in ``root`` name, without those that another one replaces."""
-    others = [Found(framework=each, finding=found) for each in FRAMEWORKS if (found := each.find(root))]
+    others = [ProjectFramework(framework=each, finding=found) for each in FRAMEWORKS if (found := each.find(root))]
     replaced = {each.framework.replaces for each in others if each.framework}
     others = [each for each in others if each.name not in replaced]
     first = [each for each in others if each.framework and not each.framework.is_fallback]
     why = explain_pytest(root, is_alone=not first)
     if why is not None:
         manifest = next((root / name for name in (*_CONFIGURED, *_PROJECT) if (root / name).is_file()), root)
-        python = Found(framework=None, finding=Finding(manifest=manifest, argv=(PYTEST,), why=why))
+        python = ProjectFramework(framework=None, finding=FrameworkMatch(manifest=manifest, argv=(PYTEST,), why=why))
         return (python, *first)
     return tuple(first) or tuple(others[:1])
 
@@ -122,7 +122,7 @@ def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
 
 def is_loose(root: Path) -> bool:
     """Return whether pytest is found only because of a Python file in some folder."""
-    found = [each.name for each in candidates(root)]
+    found = [each.name for each in find_matches(root)]
     return found == [PYTEST] and explain_pytest(root, is_alone=False) is None and not any(_find_python(root, _SOURCES))
 
 
@@ -149,21 +149,21 @@ def _framework_of(name: str) -> Framework | None:
     return _BY_FRAMEWORK.get(name)
 
 
-def _by_name(root: Path, name: str) -> Found:
+def _detect_by_name(root: Path, name: str) -> ProjectFramework:
     framework, why = _framework_of(name), "the settings say so"
     if framework is None:
-        return Found(framework=None, finding=Finding(manifest=root, argv=(PYTEST,), why=why))
+        return ProjectFramework(framework=None, finding=FrameworkMatch(manifest=root, argv=(PYTEST,), why=why))
     finding = framework.find(root)
     if finding is None:
         raise EnvironmentMissing(
             f"The settings say framework: {name}, and in {root} there is not what it is known by: "
-            f"{framework.looked_for}.",
+            f"{framework.discovery}.",
             hint="correct framework in .cdd/config.yaml, or say there how the tests are run: test_command: COMMAND",
         )
-    return Found(framework=framework, finding=replace(finding, why=f"{why}; {finding.why}"))
+    return ProjectFramework(framework=framework, finding=replace(finding, why=f"{why}; {finding.why}"))
 
 
-def _by_command(root: Path, command: str, *, framework: str) -> Found:
+def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFramework:
     """Return what a command runs: by its words if no framework is named; an unknown one has only an exit status."""
     is_shells = _SHELL.search(command) is not None
     try:
@@ -177,7 +177,7 @@ def _by_command(root: Path, command: str, *, framework: str) -> Found:
     elif is_shells:
         known = COMMAND
     else:
-        known = None if runs_pytest(root, words) else _named_by(words) or _by_scripts(root, words)
+        known = None if runs_pytest(root, words) else _find_named(words) or _detect_by_scripts(root, words)
     argv = tuple(words)
     if known is UNITTEST:
         argv = argv[:1]  # the interpreter: cdd's own program runs the tests
@@ -185,23 +185,25 @@ def _by_command(root: Path, command: str, *, framework: str) -> Found:
         argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
     elif words[0] == "npm" and known is not COMMAND and "--" not in words:
         argv = (*argv, "--")  # npm keeps options before this for itself
-    return Found(framework=known, finding=Finding(manifest=root, argv=argv, why="test_command says so"))
+    return ProjectFramework(
+        framework=known, finding=FrameworkMatch(manifest=root, argv=argv, why="test_command says so")
+    )
 
 
-def _named_by(words: list[str]) -> Framework | None:
+def _find_named(words: list[str]) -> Framework | None:
     """Return the framework that a command names."""
     if "node" in (os.path.basename(word) for word in words) and "--test" in words:
         return NODE
     return next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None)
 
 
-def _by_scripts(root: Path, words: list[str]) -> Framework:
+def _detect_by_scripts(root: Path, words: list[str]) -> Framework:
     """Return what a package manager's script runs, if exactly one framework of JavaScript is found."""
     found = [each for each in JAVASCRIPT if words[0] in _PACKAGE_MANAGERS and each.find(root)]
     return found[0] if len(found) == 1 else COMMAND
 
 
-def _explain_several(root: Path, found: tuple[Found, ...]) -> EnvironmentMissing:
+def _explain_several(root: Path, found: tuple[ProjectFramework, ...]) -> EnvironmentMissing:
     shown = "; ".join(f"{each.name} ({each.finding.why})" for each in found)
     names = " or ".join(f"framework: {each.name}" for each in found)
     return EnvironmentMissing(
@@ -220,23 +222,23 @@ def _explain_nothing(root: Path) -> NoFramework:
             f"No test framework is found in {root} itself; there are some in its folders: {shown}.",
             hint=f"go there, or say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
         )
-    looked_for = "; ".join((LOOKED_FOR, *(f"{each.name}: {each.looked_for}" for each in FRAMEWORKS)))
+    discovery = "; ".join((LOOKED_FOR, *(f"{each.name}: {each.discovery}" for each in FRAMEWORKS)))
     return NoFramework(
-        f"No test framework is found in {root}. Looked for: {looked_for}.",
+        f"No test framework is found in {root}. Looked for: {discovery}.",
         hint="set one up, or say in .cdd/config.yaml how tests are run: test_command: COMMAND, or framework: NAME",
     )
 
 
-def _find_below(root: Path) -> Iterator[tuple[Path, tuple[Found, ...]]]:
+def _find_below(root: Path) -> Iterator[tuple[Path, tuple[ProjectFramework, ...]]]:
     """Yield the folders nearest to ``root`` with a framework of their own."""
     level, seen = [root], 0
-    loose: list[tuple[Path, tuple[Found, ...]]] = []
+    loose: list[tuple[Path, tuple[ProjectFramework, ...]]] = []
     for _ in range(_DEEPEST):
         inner = [each for folder in level for each in _subfolders(folder)]
         seen += len(inner)
         if seen > _MOST_FOLDERS:
             break
-        hits = [(folder, found) for folder in inner if (found := candidates(folder))]
+        hits = [(folder, found) for folder in inner if (found := find_matches(folder))]
         firm = [(folder, found) for folder, found in hits if not is_loose(folder)]
         yield from firm
         if firm:
@@ -264,7 +266,7 @@ def project_at(here: Path, *, top: Path) -> Path:
         if folder == top or is_set_up:
             return folder
         if _is_package(folder, top=top):
-            around = (each for each in upwards[number + 1 :] if all_tickets(each) and candidates(each))
+            around = (each for each in upwards[number + 1 :] if all_tickets(each) and find_matches(each))
             return next(around, folder)
     return top
 
@@ -281,10 +283,10 @@ def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
 def has_framework(root: Path) -> bool:
     """Return whether ``root`` itself has tests, or its settings, approved or not, say what runs them."""
     try:
-        offer = settings.offered(root)
+        offer = settings.read_offer(root)
     except DocumentError:
         return True
-    return (offer is not None and _NAMED.search(offer.content) is not None) or bool(_own_names(root, is_top=True))
+    return (offer is not None and _NAMED.search(offer.content) is not None) or bool(_list_own_names(root, is_top=True))
 
 
 def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
@@ -301,18 +303,18 @@ def _is_package(folder: Path, *, top: Path) -> bool:
     if any(part.startswith(".") or part in IGNORED_FOLDERS | _TEST_FOLDERS for part in parts):
         return False
     above = tuple(_iterate_upwards(folder.parent, top))
-    names = _own_names(folder)
+    names = _list_own_names(folder)
     if any(name not in _WITHOUT_MANIFEST and not _is_member(folder, name, above=above) for name in names):
         return True
     if PYTEST in names and _is_python_package(folder):
         return True
-    around = frozenset[str]().union(*(_own_names(each, is_top=each == top) for each in above))
+    around = frozenset[str]().union(*(_list_own_names(each, is_top=each == top) for each in above))
     if PYTEST in names:
         return PYTEST not in around and explain_pytest(folder, is_alone=False) is not None
     return bool(names) and not around
 
 
-def _own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
+def _list_own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
     """Return the frameworks of a folder itself: Python files in folders below may belong to packages there.
 
     At the top of a repository they belong to the top, unless there are such packages.
@@ -320,12 +322,12 @@ def _own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
     below = (each for each in _subfolders(folder) if each.name not in _TEST_FOLDERS)
     if is_loose(folder) and (not is_top or any(map(_has_manifest, below))):
         return frozenset()
-    return frozenset(found.name for found in candidates(folder))
+    return frozenset(found.name for found in find_matches(folder))
 
 
 def _has_manifest(folder: Path) -> bool:
     """Return whether more than Python files make a folder a package."""
-    names = {found.name for found in candidates(folder)}
+    names = {found.name for found in find_matches(folder)}
     configures = any((folder / name).is_file() for name in _CONFIGURES)
     return not names <= _WITHOUT_MANIFEST or (PYTEST in names and (configures or _is_python_package(folder)))
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Results
-from cdd_agent.testrun.frameworks.junit_xml import LIMIT_BYTES, local_name, parse_xml
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
+from cdd_agent.testrun.frameworks.junit_xml import local_name, read_xml
 from cdd_agent.testrun.frameworks.sources import (
-    CompilerError,
+    Compiler,
     Sources,
-    collect_errors,
+    find_missing,
     own_frames,
     shorten,
     split_target,
@@ -58,32 +57,33 @@ _ERROR = re.compile(
     re.MULTILINE,
 )
 _OTHER_ERROR = re.compile(r"^.*?: error (?P<code>[A-Z]*\d+)?\s*: (?P<message>[^\n]+)", re.MULTILINE)
-_CODES = {
-    "CS0103": ("name_error", r"The name '(?P<name>[^']+)'"),
-    "CS0246": ("name_error", r"The type or namespace name '(?P<name>[^'<]+)"),
-    "CS0234": (
+_RULES = (
+    (r"CS0103: (?:The name '(?P<name>[^']+)')?", "name_error"),
+    (r"CS0246: (?:The type or namespace name '(?P<name>[^'<]+))?", "name_error"),
+    (
+        r"CS0234: (?:The type or namespace name '(?P<name>[^'<]+)[^']*' does not exist in the namespace "
+        r"'(?P<owner>[^']+)')?",
         "import_error",
-        r"The type or namespace name '(?P<name>[^'<]+)[^']*' does not exist in the namespace '(?P<owner>[^']+)'",
     ),
-    "CS0117": ("attribute_error", r"'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)'"),
-    "CS1061": ("attribute_error", r"'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)'"),
-    "CS0426": ("attribute_error", r"The type name '(?P<name>[^']+)' does not exist in the type '(?P<owner>[^']+)'"),
-    "CS1501": ("signature_mismatch", r"No overload for method '(?P<name>[^']+)'"),
-    "CS1729": ("signature_mismatch", r"'(?P<name>[^']+)' does not contain a constructor"),
-    "CS7036": ("signature_mismatch", r".*of '(?P<name>[\w.]+)\("),
-    "CS1739": ("signature_mismatch", r"The best overload for '(?P<name>[^']+)'"),
-    "FS0039": ("name_error", r".*'(?P<name>[^']+)' is not defined"),
-    "BC30451": ("name_error", r"'(?P<name>[^']+)' is not declared"),
-}
-"""Compiler's code -> kind, and the missing name in its message."""
-_SYNTAX = re.compile(r"CS1(?:00[1-9]|0[1-4]\d|5(?:13|14|19|25))|CS8(?:124|180)|FS0010|BC30\d")
+    (r"CS0117: (?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?", "attribute_error"),
+    (r"CS1061: (?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?", "attribute_error"),
+    (r"CS0426: (?:The type name '(?P<name>[^']+)' does not exist in the type '(?P<owner>[^']+)')?", "attribute_error"),
+    (r"CS1501: (?:No overload for method '(?P<name>[^']+)')?", "signature_mismatch"),
+    (r"CS1729: (?:'(?P<name>[^']+)' does not contain a constructor)?", "signature_mismatch"),
+    (r"CS7036: (?:.*of '(?P<name>[\w.]+)\()?", "signature_mismatch"),
+    (r"CS1739: (?:The best overload for '(?P<name>[^']+)')?", "signature_mismatch"),
+    (r"FS0039: (?:.*'(?P<name>[^']+)' is not defined)?", "name_error"),
+    (r"BC30451: (?:'(?P<name>[^']+)' is not declared)?", "name_error"),
+    (r"(?:CS1(?:00[1-9]|0[1-4]\d|5(?:13|14|19|25))|CS8(?:124|180)|FS0010|BC30\d)", "syntax_error"),
+)
+"""Code and beginning of a compiler's message -> kind."""
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEST_FOLDER = re.compile(r"(?:^|\.)(?:\w*Tests?|Specs?)$|^tests?$")
 _TEST_FILE = re.compile(r"Tests?\.(?:cs|fs|vb)$|\.runsettings$")
 
 
 def is_test(path: str) -> bool:
-    """Return whether a file lies in a project of tests, is named like a test, or configures how tests run."""
+    """Return whether a file is in a test project, is named like a test, or configures how tests run."""
     *folders, name = path.split("/")
     is_in_tests = any(map(_TEST_FOLDER.search, folders))
     return _TEST_FILE.search(name) is not None or (is_in_tests and not name.endswith("proj"))
@@ -104,26 +104,31 @@ def begins_build(folder: Path) -> bool:
 
 
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for a TRX file for each project, and for the tests of ``targets`` unless one is a folder."""
+    """Ask for a TRX file for each project, and for the tests in ``targets`` unless a target is a folder."""
     chosen = [_build_filter(target) for target in targets]
     filters = ("--filter", "|".join(unique(filter(None, chosen)))) if chosen and all(chosen) else ()
     return ("--logger", "trx", "--results-directory", str(results), "--nologo", *filters)
 
 
 def _build_filter(target: str) -> str | None:
-    """Return the condition that selects a target; a class is named like its file."""
     file, name = split_target(target)
     if not file.endswith(LANGUAGES):
         return None
+    # A class has the name of its file.
     words = _IDENTIFIER.findall(name.partition("(")[0]) or [file.rpartition("/")[2].partition(".")[0]]
     return f"FullyQualifiedName~{'.'.join(words)}" if all(map(_IDENTIFIER.fullmatch, words)) else None
 
 
-def read(run: FinishedRun) -> Results:
+def read(run: FinishedRun) -> ParsedResults:
     """Read the results of each project of tests, and the compile errors of the others."""
     sources = Sources(run.root, suffixes=LANGUAGES, built=("bin", "obj", "packages", "TestResults"))
     output = strip_terminal_codes(run.output)
-    errors = collect_errors(_parse_compiler(output), sources, is_test=is_test)
+    compiler = Compiler(
+        pattern=_ERROR,
+        explain=lambda match: find_missing(_RULES, f"{match['code']}: {match['message']}"),
+        is_test=is_test,
+    )
+    errors = compiler.read(output, sources)
     tests: list[Case] = []
     problems: list[str] = []
     for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]:
@@ -135,16 +140,13 @@ def read(run: FinishedRun) -> Results:
         other = _OTHER_ERROR.search(output)
         reason = other["message"] if other else output.strip()[-300:] or "no output"
         problems.append(f"dotnet failed outside of the tests: {reason}")
-    return Results(tests=tuple(tests), collect_errors=errors, problem="; ".join(problems) or None)
+    return ParsedResults(tests=tuple(tests), collect_errors=errors, problem="; ".join(problems) or None)
 
 
 def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
-    try:
-        root = parse_xml(read_ordinary(path, limit_bytes=LIMIT_BYTES))
-    except OSError as error:
-        return [], f"{path.name} cannot be read: {error.strerror or error}"
+    root = read_xml(path)
     if isinstance(root, str):
-        return [], f"{path.name} cannot be read: {root}"
+        return [], root
     named: dict[str, list[Element]] = {}
     for element in root.iter():
         named.setdefault(local_name(element.tag), []).append(element)
@@ -158,15 +160,13 @@ def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
     return cases, f"the run of {path.name} ended as {summary}" if summary in _CUT_OFF else None
 
 
-def _find_child(element: Element, *names: str) -> Element | None:
-    """Return the element that a path of names leads to."""
-    found: Element | None = element
+def _find_child(element: Element | None, *names: str) -> Element | None:
     for name in names:
-        found = None if found is None else next((each for each in found if local_name(each.tag) == name), None)
-    return found
+        element = next((each for each in element or () if local_name(each.tag) == name), None)
+    return element
 
 
-def _text(element: Element, *names: str) -> str:
+def _read_text(element: Element, *names: str) -> str:
     found = _find_child(element, *names)
     return "" if found is None else (found.text or "").replace("\r\n", "\n")
 
@@ -177,21 +177,23 @@ def _convert(result: Element, method: tuple[str, str] | None, *, sources: Source
     arguments = shown[at:] if (at := shown.find("(")) >= 0 and "(" not in name else ""
     name = name.removeprefix(f"{owner}.") + arguments
     simple = re.split(r"[.+]", owner)[-1]
-    file = _file_of(owner, sources) or owner or "."
+    file = _find_file(owner, sources) or owner or "."
     outcome = result.get("outcome", "").lower()
     kind = "skipped" if outcome in _SKIPPED else "passed" if outcome in _PASSED else "failed"
     bare = re.escape(name.partition("(")[0])
+    time = re.fullmatch(r"(\d{1,5}):(\d\d):(\d\d(?:\.\d+)?)", result.get("duration", ""))
+    duration_s = int(time[1]) * 3600 + int(time[2]) * 60 + float(time[3]) if time else 0.0
     return Case(
         nodeid=f"{file}::{simple}.{name}" if simple else f"{file}::{name}",
         outcome=kind,
         file=file,
         line=sources.line_of(file, rf"\b{bare}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)"),
-        duration_s=_parse_duration(result.get("duration", "")),
+        duration_s=duration_s,
         failure=_describe_failure(result, outcome, sources=sources) if kind == "failed" else None,
     )
 
 
-def _file_of(owner: str, sources: Sources) -> str | None:
+def _find_file(owner: str, sources: Sources) -> str | None:
     """Return the file named like a class; of several, the one whose folders are most like the namespace."""
     parts = re.split(r"[.+]", owner)
     for name in reversed(parts):
@@ -201,22 +203,17 @@ def _file_of(owner: str, sources: Sources) -> str | None:
     return None
 
 
-def _parse_duration(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,5}):(\d\d):(\d\d(?:\.\d+)?)", text)
-    return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3]) if found else 0.0
-
-
 def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Failure:
-    message = _text(result, "Output", "ErrorInfo", "Message").strip()
-    trace = _text(result, "Output", "ErrorInfo", "StackTrace")
+    message = _read_text(result, "Output", "ErrorInfo", "Message").strip()
+    trace = _read_text(result, "Output", "ErrorInfo", "StackTrace")
     thrown = _THROWN.match(message)
     kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
-    calls = ((_own(match["path"], sources), match) for match in _FRAME.finditer(trace))
+    calls = ((sources.own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
     frames, _ = own_frames((path, int(match["line"]), match["function"]) for path, match in calls if path)
     at = frames[-1] if frames else None
     functions = (match["function"] for match in _CALL.finditer(trace))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")
-    # Calls into packages have no file: the innermost call that is no runner's must be the innermost own one.
+    # Calls into packages have no file. If the innermost call outside of the runners is not own, a package raised.
     is_foreign = kind not in ("assertion", "did_not_raise") and at is not None and first not in at.function
     return Failure(
         phase="call",
@@ -228,12 +225,8 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
         line=at.line if at else None,
         frames=frames,
         text=shorten(f"{message}\n{trace}".strip("\n")),
-        output=shorten(_text(result, "Output", "StdOut")),
+        output=shorten(_read_text(result, "Output", "StdOut")),
     )
-
-
-def _own(path: str, sources: Sources) -> str | None:
-    return sources.own(path.replace("\\", "/"))
 
 
 def _classify(message: str, thrown: re.Match[str] | None) -> str:
@@ -246,28 +239,3 @@ def _classify(message: str, thrown: re.Match[str] | None) -> str:
     if _TIMED_OUT.match(message):
         return "timeout"
     return "assertion" if _ASSERTION.search(message) or not thrown else "exception"
-
-
-def _parse_compiler(output: str) -> Iterator[CompilerError]:
-    for match in _ERROR.finditer(output):
-        kind, name = _find_missing(match["code"], match["message"])
-        yield CompilerError(
-            path=match["path"].replace("\\", "/"),
-            line=int(match["line"]),
-            kind=kind,
-            message=match["message"],
-            text=match[0].strip(),
-            code=match["code"],
-            missing_name=name,
-        )
-
-
-def _find_missing(code: str, message: str) -> tuple[str, str | None]:
-    """Return the kind of an error, and the name that does not exist."""
-    kind, pattern = _CODES.get(code, ("", ""))
-    if kind:
-        found = re.match(pattern, message)
-        parts = found.groupdict() if found else {}
-        name, owner = parts.get("name"), parts.get("owner")
-        return kind, f"{owner}.{name}" if owner and name else name
-    return ("syntax_error" if _SYNTAX.match(code) else "collection_error"), None

@@ -25,7 +25,7 @@ MODULES = "node_modules"
 MODULE_CACHES = (".vite", ".vite-temp", ".cache")
 """Folders in ``node_modules`` that tools write to while they run tests."""
 _HIGHEST = 8
-"""How many folders upwards ``node_modules`` is looked for."""
+"""How many folders upwards to look for ``node_modules`` and lock files."""
 _DEEPEST = 4
 """How many folders downwards ``node_modules`` is looked for in a copy's original."""
 _JAVA_CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
@@ -55,7 +55,7 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ToolLocations:
     """Where a command runs."""
 
     root: Path
@@ -79,7 +79,7 @@ class Place:
         return shutil.which(program, path=self.environment.get("PATH", os.defpath))
 
 
-Requirements = Callable[[Place], Tools]
+Requirements = Callable[[ToolLocations], Tools]
 """Returns what the tools of a language need from this machine, apart from the program itself."""
 
 
@@ -94,7 +94,7 @@ def tools_for(
     """Return what a command that begins with ``program`` needs to run in ``root``."""
     found = shutil.which(program, path=environment.get("PATH", os.defpath))
     path = Path(os.path.abspath(root / (found or program)))
-    own = requirements(Place(root=root, program=path, cache=cache, environment=environment))
+    own = requirements(ToolLocations(root=root, program=path, cache=cache, environment=environment))
     return Tools(
         path=path,
         reads=tuple(each for each in (*_installation(path), *own.reads) if each.exists()),
@@ -125,23 +125,25 @@ def _installation(program: Path) -> tuple[Path, ...]:
     return (real.parent,) if is_too_much else (prefix,)
 
 
+def iterate_upwards(folder: Path) -> Iterator[Path]:
+    """Yield the folder and those above it, up to the top of the repository."""
+    for place in (folder, *folder.parents)[:_HIGHEST]:
+        yield place
+        if (place / ".git").exists():
+            return
+
+
 def find_modules(root: Path) -> tuple[Path, ...]:
-    """Return the folders of installed packages that count in ``root``, with links resolved."""
-    found = []
-    for folder in (root, *root.parents)[:_HIGHEST]:
-        if (folder / MODULES).is_dir():
-            found.append((folder / MODULES).resolve())
-        if (folder / ".git").exists():
-            break
-    return tuple(found)
+    """Return the folders of installed packages that apply in ``root``, with links resolved."""
+    return tuple((folder / MODULES).resolve() for folder in iterate_upwards(root) if (folder / MODULES).is_dir())
 
 
-def require_python(place: Place) -> Tools:
+def require_python(place: ToolLocations) -> Tools:
     """Return what a Python interpreter reads."""
-    return Tools(reads=access.before_asked(place.program))
+    return Tools(reads=access.guess_reads(place.program))
 
 
-def require_javascript(place: Place) -> Tools:
+def require_javascript(place: ToolLocations) -> Tools:
     """Return node and the installed packages."""
     node, modules = place.find("node"), find_modules(place.root)
     return Tools(
@@ -150,7 +152,7 @@ def require_javascript(place: Place) -> Tools:
     )
 
 
-def require_rust(place: Place) -> Tools:
+def require_rust(place: ToolLocations) -> Tools:
     """Return cargo, rustup and the fetched crates."""
     cargo, rustup = place.folder("CARGO_HOME", default=".cargo"), place.folder("RUSTUP_HOME", default=".rustup")
     return Tools(
@@ -164,7 +166,7 @@ def require_rust(place: Place) -> Tools:
     )
 
 
-def require_go(place: Place) -> Tools:
+def require_go(place: ToolLocations) -> Tools:
     """Return the fetched modules."""
     path = place.folder("GOPATH", default="go")
     modules = Path(place.environment.get("GOMODCACHE") or path / "pkg" / "mod")
@@ -181,7 +183,7 @@ def require_go(place: Place) -> Tools:
     )
 
 
-def require_maven(place: Place) -> Tools:
+def require_maven(place: ToolLocations) -> Tools:
     """Return Java and Maven's local repository."""
     java = place.environment.get("JAVA_HOME")
     home = place.home / ".m2"
@@ -193,7 +195,7 @@ def require_maven(place: Place) -> Tools:
     )
 
 
-def require_gradle(place: Place) -> Tools:
+def require_gradle(place: ToolLocations) -> Tools:
     """Return Java and Gradle's caches."""
     java = place.environment.get("JAVA_HOME")
     home = place.folder("GRADLE_USER_HOME", default=".gradle")
@@ -208,7 +210,7 @@ def require_gradle(place: Place) -> Tools:
     )
 
 
-def require_dotnet(place: Place) -> Tools:
+def require_dotnet(place: ToolLocations) -> Tools:
     """Return .NET and its fetched packages."""
     packages = place.folder("NUGET_PACKAGES", default=".nuget/packages")
     root = place.folder("DOTNET_ROOT", default=".dotnet")
@@ -224,7 +226,7 @@ def require_dotnet(place: Place) -> Tools:
     )
 
 
-def require_anything(place: Place) -> Tools:
+def require_anything(place: ToolLocations) -> Tools:
     """Return what all compiled languages need: nobody knows what a command runs."""
     rules = (require_rust, require_go, require_maven, require_gradle, require_dotnet)
     all_of = [rule(place) for rule in rules]
@@ -234,7 +236,7 @@ def require_anything(place: Place) -> Tools:
     return Tools(reads=tuple(path for each in all_of for path in each.reads), variables=variables)
 
 
-def require_make(place: Place) -> Tools:
+def require_make(place: ToolLocations) -> Tools:
     """Return what all languages need: a makefile may run anything."""
     javascript, others = require_javascript(place), require_anything(place)
     return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
@@ -326,7 +328,7 @@ def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
             found[name] = _digest_file(path)
         elif path.name in conventions.shared:
             folder = name.removesuffix(path.name)
-            found |= {f"{folder}{key}": sha256 for key, sha256 in conventions.parts(path.parent).items()}
+            found |= {f"{folder}{key}": sha256 for key, sha256 in conventions.digest_parts(path.parent).items()}
     return dict(sorted(found.items()))
 
 
@@ -410,16 +412,16 @@ class _Workspace:
         """
         entries = [path for path in modules.iterdir() if path.name not in MODULE_CACHES]
         scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
-        if not any(map(self.in_copy, (*entries, *scoped))):
+        if not any(map(self.find_copy, (*entries, *scoped))):
             place.symlink_to(modules)
             return
         place.mkdir()
         for path in (*(path for path in entries if not _is_scope(path)), *scoped):
             link = place / path.relative_to(modules)
             link.parent.mkdir(exist_ok=True)
-            link.symlink_to(self.in_copy(path) or path)
+            link.symlink_to(self.find_copy(path) or path)
 
-    def in_copy(self, link: Path) -> Path | None:
+    def find_copy(self, link: Path) -> Path | None:
         """Return where a link leads in the copy; None if it does not lead to a package of the repository."""
         target = link.resolve()
         if not link.is_symlink() or not target.is_relative_to(self.top):

@@ -1,20 +1,17 @@
-"""The record that describes one test framework, and the records of what a run of it returns.
-
-The frameworks themselves are listed in ``catalog``.
-"""
+"""The records that describe a test framework and the results of a run; ``catalog`` lists the frameworks."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
-from cdd_agent.testrun.suite import modules_of
+from cdd_agent.testrun.suite import list_modules
 from pytest_tdd_agent.report import Case, CollectError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FrameworkMatch:
     """A framework found in a project."""
 
     manifest: Path
@@ -39,7 +36,7 @@ class FinishedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class ParsedResults:
     """Every test of a run, in the records that the gates judge."""
 
     tests: tuple[Case, ...] = ()
@@ -65,9 +62,9 @@ class Framework:
 
     name: str
     """As the setting ``framework`` and messages call it."""
-    looked_for: str
+    discovery: str
     """Description of what is looked for, for the error that nothing was found."""
-    find: Callable[[Path], Finding | None]
+    find: Callable[[Path], FrameworkMatch | None]
     """Look for the framework in a folder without running anything."""
     word: str = r"(?!)"
     """Pattern of a word in ``test_command`` that names the framework; by default no word does."""
@@ -80,7 +77,7 @@ class Framework:
     """Environment variables that the command needs."""
     requirements: Requirements = require_anything
     """Which toolchains, caches and packages the command needs from this machine."""
-    read: Callable[[FinishedRun], Results]
+    read: Callable[[FinishedRun], ParsedResults]
     """Read the results of a run."""
     old_reports: Callable[[Path], tuple[Path, ...]] = lambda _: ()
     """List the result files of an earlier run in the project; they are deleted before a run."""
@@ -101,24 +98,20 @@ class Framework:
         """Return a function of sources and failing tests: the names that RED may find missing."""
         rule = self.names
         if rule is None:
-            return modules_of
-
-        def list_names(sources: Iterable[str], tests: Iterable[str]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys(rule(root, tuple(sources), tests=tuple(tests))))
-
-        return list_names
+            return list_modules
+        return lambda sources, tests: tuple(dict.fromkeys(rule(root, tuple(sources), tests=tuple(tests))))
 
 
 def by_manifest(
     *patterns: str, command: tuple[str, ...], wrapper: tuple[str, str] | None = None
-) -> Callable[[Path], Finding | None]:
+) -> Callable[[Path], FrameworkMatch | None]:
     """Make a ``Framework.find`` that looks for a file by the first of ``patterns`` that matches.
 
     ``{manifest}`` in ``command`` is the file's name. ``wrapper``: a script that, if the project has it, replaces the
     first word of the command, and the name of the tool it brings along.
     """
 
-    def find(folder: Path) -> Finding | None:
+    def find(folder: Path) -> FrameworkMatch | None:
         found = (path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file())
         manifest = next(found, None)
         if manifest is None:
@@ -127,14 +120,21 @@ def by_manifest(
         if wrapper is not None and (folder / wrapper[0]).is_file():
             program, why = f"./{wrapper[0]}", f"{why}, and it brings its own {wrapper[1]}"
         words = (word.format(manifest=manifest.name) for word in command[1:])
-        return Finding(manifest=manifest, argv=(program, *words), why=why)
+        return FrameworkMatch(manifest=manifest, argv=(program, *words), why=why)
 
     return find
 
 
 def number_repeated(names: Iterable[str], *, form: str) -> Iterator[str]:
-    """Yield ``names``; a name that comes again gets a number by ``form``, such as ``{name} ({count})``."""
+    """Yield ``names``; a repeated name gets a number by ``form``, such as ``{name} ({count})``."""
     seen: dict[str, int] = {}
     for name in names:
         count = seen[name] = seen.get(name, 0) + 1
         yield name if count == 1 else form.format(name=name, count=count)
+
+
+def number_cases(cases: Iterable[Case], *, form: str = "{name} #{count}") -> tuple[Case, ...]:
+    """Number repeated node ids, so that the last of these tests does not hide the others."""
+    cases = tuple(cases)
+    names = number_repeated((case.nodeid for case in cases), form=form)
+    return tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(cases, names, strict=True))

@@ -1,4 +1,4 @@
-"""Go: reads the events of ``go test -json``, and the compiler's messages, which older versions print between them."""
+"""Go: runs ``go test -json``, and reads its events and the compiler's messages between them."""
 
 import posixpath
 import re
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.sources import (
-    CompilerError,
+    Compiler,
+    Missing,
     Sources,
-    collect_errors,
+    find_missing,
     own_frames,
     read_text,
     shorten,
@@ -37,7 +38,7 @@ _LOGGED = re.compile(r"^ {4,}(?P<file>[\w.-]+\.go):(?P<line>\d+): (?P<message>.*
 _FRAME = re.compile(r"^(?P<function>\S.*)\n\t(?P<path>/.+\.go):(?P<line>\d+)", re.MULTILINE)
 _PANIC = re.compile(r"^panic: (?P<message>.*?)(?: \[recovered\].*)?$", re.MULTILINE)
 _RULES = (
-    (r"(?P<name>[\w.]+) undefined \(type (?P<owner>[\w.*\[\]]+) has no ", "attribute_error"),
+    (r"(?:[\w.]*\.)?(?P<name>\w+) undefined \(type \**(?P<owner>[\w.*\[\]]+) has no ", "attribute_error"),
     (r"unknown field '?(?P<name>\w+)'? in struct literal of type (?P<owner>[\w.]+)", "attribute_error"),
     (r"undefined: (?P<name>\w+\.\w+)", "attribute_error"),
     (r"(?P<name>\w+\.\w+) undefined", "attribute_error"),
@@ -51,7 +52,12 @@ _RULES = (
     (r"(?:syntax error|expected |missing |illegal |unexpected )", "syntax_error"),
 )
 """Beginning of a compiler message -> kind."""
-_NOT_IMPLEMENTED = re.compile(r"(?:not (?:yet )?implemented|unimplemented|todo)\b", re.IGNORECASE)
+_PANICS = (
+    (r"test timed out", "timeout"),
+    (r"(?s:.*)stack overflow", "recursion"),
+    (r"(?i:not (?:yet )?implemented|unimplemented|todo)\b", "not_implemented"),
+)
+"""Beginning of a panic's message -> kind."""
 
 
 def is_test(path: str) -> bool:
@@ -89,7 +95,7 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     return ("-json", "-count=1", *chosen, *(packages or ("./...",)))
 
 
-class _Event(msgspec.Struct, rename="pascal"):
+class _GoEvent(msgspec.Struct, rename="pascal"):
     """One line of ``go test -json``."""
 
     action: str
@@ -100,7 +106,7 @@ class _Event(msgspec.Struct, rename="pascal"):
     import_path: str = ""
 
 
-_decode = msgspec.json.Decoder(_Event).decode
+_decode = msgspec.json.Decoder(_GoEvent).decode
 
 
 @dataclass(slots=True)
@@ -139,52 +145,54 @@ class _Events:
             else:
                 self.packages[event.package] = event.action
 
-    @property
-    def compiler(self) -> str:
-        """The compiler's messages."""
-        return "".join(self.compiler_lines)
-
-    def silent_packages(self) -> list[str]:
+    def list_silent_packages(self) -> list[str]:
         """Return a problem for each package that failed without a failed test: its ``TestMain`` or ``init`` exited."""
-        failed = {package for (package, _), (action, _) in self.ended.items() if action == "fail"}
-        failed |= {package for package, _ in self.begun.keys() - self.ended.keys()}
-        return [
-            f"package {package} failed outside of its tests: {_last_line(self.output.get((package, ''), []))}"
-            for package, action in self.packages.items()
-            if action == "fail" and package not in failed and not self._is_unbuilt(package)
-        ]
-
-    def _is_unbuilt(self, package: str) -> bool:
-        printed = "".join(self.output.get((package, ""), [])) + self.compiler
-        return any(match["package"] == package for match in _CANNOT_BUILD.finditer(printed))
-
-
-def _last_line(lines: list[str]) -> str:
-    printed = [line.strip() for line in lines if line.strip() and not line.startswith(("FAIL", "exit status"))]
-    return printed[-1] if printed else "no output"
+        explained = {package for (package, _), (action, _) in self.ended.items() if action == "fail"}
+        explained |= {package for package, _ in self.begun.keys() - self.ended.keys()}
+        compiler, found = "".join(self.compiler_lines), []
+        for package, action in self.packages.items():
+            lines = self.output.get((package, ""), [])
+            unbuilt = (match["package"] for match in _CANNOT_BUILD.finditer("".join(lines) + compiler))
+            if action == "fail" and package not in explained and package not in unbuilt:
+                said = [line.strip() for line in lines if line.strip() and not line.startswith(("FAIL", "exit status"))]
+                found.append(f"package {package} failed outside of its tests: {said[-1] if said else 'no output'}")
+        return found
 
 
-def read(run: FinishedRun) -> Results:
+def read(run: FinishedRun) -> ParsedResults:
     """Read the tests of each package, and the packages that cannot be built."""
     events = _Events()
     for line in strip_terminal_codes(run.output).splitlines(keepends=True):
         events.add(line)
     sources = Sources(run.root, suffixes=(".go",), built=("vendor",))
     module = _read_module(run.root)
-    places = _Places(sources, module)
+    locations = _Locations(sources, module)
     ended = dict(events.ended)
     unfinished = [key for key in events.begun if key not in ended]
     # A panic ends the process: the test has begun, its package has failed, and no event says how the test ended.
     ended |= {key: ("fail", 0.0) for key in unfinished if events.packages.get(key[0]) == "fail"}
-    tests = [_convert(key, how, output=events.output.get(key, []), places=places) for key, how in ended.items()]
-    errors = collect_errors(_parse_compiler(events.compiler, module), sources, is_test=_is_test_source)
-    unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(events.compiler)]
-    problems = [f"package {name} cannot be built: {events.compiler.strip()[:500]}" for name in unbuilt if not errors]
-    problems += [f"{key[1]} of {key[0]} was begun and has no result" for key in unfinished if key not in ended]
-    problems += events.silent_packages()
+    tests = []
+    for key, (action, seconds) in ended.items():
+        file, line_number = locations.find(key[0], key[1].partition("/")[0])
+        output = "".join(events.output.get(key, []))
+        failure = _describe_failure(output, file=file, sources=sources) if action == "fail" else None
+        outcome, nodeid = _OUTCOMES[action], f"{file}::{key[1]}"
+        tests.append(Case(nodeid, outcome, file=file, line=line_number, duration_s=seconds, failure=failure))
+
+    def explain(match: re.Match[str]) -> Missing:
+        missing = find_missing(_RULES, match["message"])
+        is_module = missing.name and missing.kind == "missing_module" and module
+        return missing._replace(is_own=missing.name.startswith(module)) if missing.name and is_module else missing
+
+    compiler = "".join(events.compiler_lines)
+    errors = Compiler(pattern=_ERROR, explain=explain, is_test=_is_test_source).read(compiler, sources)
+    unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
+    problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
+    problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in ended]
+    problems += events.list_silent_packages()
     if not events.packages and not errors and not problems and run.exit_status:
         problems.append(f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
-    return Results(
+    return ParsedResults(
         tests=tuple(_explain_parents(tests)), collect_errors=errors, problem="; ".join(sorted(problems)) or None
     )
 
@@ -197,7 +205,7 @@ def _explain_parents(tests: list[Case]) -> Iterator[Case]:
             yield case
             continue
         found = [failure for nodeid, failure in failures.items() if nodeid.startswith(case.nodeid + "/")]
-        unexplained = replace(case.failure, message="it failed and said nothing")
+        unexplained = replace(case.failure, message="it failed without a message")
         yield replace(case, failure=found[-1] if found else unexplained)
 
 
@@ -207,7 +215,7 @@ def _read_module(root: Path) -> str:
     return found[1] if found else ""
 
 
-class _Places:
+class _Locations:
     """Maps tests to files and lines; events name only their package."""
 
     def __init__(self, sources: Sources, module: str) -> None:
@@ -230,41 +238,31 @@ class _Places:
                     yield match[1], (path, text.count("\n", 0, match.start()) + 1)
 
 
-def _convert(key: tuple[str, str], ended: tuple[str, float], *, output: list[str], places: _Places) -> Case:
-    (package, name), (action, seconds) = key, ended
-    file, line = places.find(package, name.partition("/")[0])
-    failure = _describe_failure("".join(output), file=file, sources=places.sources) if action == "fail" else None
-    return Case(
-        nodeid=f"{file}::{name}",
-        outcome=_OUTCOMES[action],
-        file=file,
-        line=line,
-        duration_s=seconds,
-        failure=failure,
-    )
-
-
 def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
-    """Return the failure of a test, from what it printed."""
+    """Return the failure of a test, from its output."""
     panic = _PANIC.search(text)
-    frames = _parse_frames(text, sources) if panic else ()
-    path, line = None, None
+    frames: tuple[Frame, ...] = ()
+    path, line, kind = None, None, "assertion"
     if panic:
         message = panic["message"]
-        kind = _classify_panic(message)
+        kind = next((kind for pattern, kind in _PANICS if re.match(pattern, message)), "exception")
+        # The goroutine that panicked is printed first.
+        first = text.partition("goroutine ")[2].partition("\n\n")[0]
+        calls = ((sources.own(call["path"]), call) for call in _FRAME.finditer(first))
+        frames, _ = own_frames((own, int(call["line"]), call["function"].partition("(")[0]) for own, call in calls)
         path, line = (frames[-1].path, frames[-1].line) if frames else (None, None)
+    elif logged := list(_LOGGED.finditer(text)):
+        message = "\n".join(match["message"] for match in logged)
+        folder = file.rpartition("/")[0] if file.endswith(".go") else file
+        path = sources.own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
+        line = int(logged[-1]["line"]) if path else None
     else:
-        logged = list(_LOGGED.finditer(text))
-        kind = "assertion"
-        message = "\n".join(match["message"] for match in logged) or _strip_headings(text)
-        if logged:
-            folder = file.rpartition("/")[0] if file.endswith(".go") else file
-            path = sources.own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
-            line = int(logged[-1]["line"]) if path else None
+        lines = (line.strip() for line in text.splitlines())
+        message = "\n".join(line for line in lines if line and not line.startswith(("=== ", "--- ")))
     return Failure(
         phase="call",
         kind=kind,
-        origin="test" if not panic or path is None or path.endswith("_test.go") else "project",
+        origin="test" if not panic or path is None or _is_test_source(path) else "project",
         exception="panic" if panic else "",
         message=message[:MESSAGE_CAP],
         path=path,
@@ -274,52 +272,5 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
     )
 
 
-def _classify_panic(message: str) -> str:
-    if message.startswith("test timed out"):
-        return "timeout"
-    if "stack overflow" in message:
-        return "recursion"
-    return "not_implemented" if _NOT_IMPLEMENTED.match(message) else "exception"
-
-
-def _strip_headings(text: str) -> str:
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(("=== ", "--- ")))
-
-
-def _parse_frames(text: str, sources: Sources) -> tuple[Frame, ...]:
-    """Return the project's calls of the goroutine that panicked, which is printed first."""
-    first = text.partition("goroutine ")[2].partition("\n\n")[0]
-    calls = (
-        (sources.own(match["path"]), int(match["line"]), match["function"].partition("(")[0])
-        for match in _FRAME.finditer(first)
-    )
-    return own_frames(calls)[0]
-
-
 def _is_test_source(path: str) -> bool:
     return path.endswith("_test.go")
-
-
-def _parse_compiler(text: str, module: str) -> Iterator[CompilerError]:
-    for match in _ERROR.finditer(text):
-        kind, name = _find_missing(match["message"])
-        yield CompilerError(
-            path=match["path"],
-            line=int(match["line"]),
-            kind=kind,
-            message=match["message"],
-            text=match[0],
-            missing_name=name,
-            is_own=name.startswith(module) if name and kind == "missing_module" and module else None,
-        )
-
-
-def _find_missing(message: str) -> tuple[str, str | None]:
-    """Return the kind of an error, and the name that does not exist."""
-    for pattern, kind in _RULES:
-        if found := re.match(pattern, message):
-            parts = found.groupdict()
-            name, owner = parts.get("name"), parts.get("owner")
-            return kind, f"{owner.lstrip('*')}.{name.rpartition('.')[2]}" if owner and name else name
-    return "collection_error", None

@@ -167,7 +167,7 @@ _RUNNER_SCOPES = frozenset({"@vitest", "@jest"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ErrorContext:
     """Where an error was thrown, as far as the report says it."""
 
     root: Path
@@ -177,35 +177,35 @@ class Setting:
     phase: str = "call"
 
 
-def describe_error(text: str, setting: Setting, *, is_expectation: bool = False) -> Failure:
+def describe_error(text: str, context: ErrorContext, *, is_expectation: bool = False) -> Failure:
     """Return the failure of an error; ``text`` is its class, message and stack as the tool shows them.
 
     ``is_expectation``: the tool says that a matcher threw it.
     """
     text = _COLOR.sub("", text[:_TEXT_READ_CAP]).strip("\n")
     name, message = _split_head(text)
-    places = _parse_places(text, setting.root)
+    places = _parse_places(text, context.root)
     own = [place for place in places if _is_own(place.path)]
-    origin = _find_origin(places, setting)
+    origin = _find_origin(places, context)
     kind = classify(message, name=name, is_expectation=is_expectation)
-    if setting.phase == "collect" and kind.name == "exception":
+    if context.phase == "collect" and kind.name == "exception":
         kind = replace(kind, name="collection_error")
     if kind.name == "timeout" and message.strip() == "STACK_TRACE_ERROR":  # vitest's stand-in for a message
         message = "A time limit was exceeded"
-    importer = relative(kind.importer, setting.root) if kind.importer else setting.file
-    missing = _find_missing(kind, importer=importer, root=setting.root)
+    importer = relative_path(kind.importer, context.root) if kind.importer else context.file
+    missing = _find_missing(kind, importer=importer, root=context.root)
     return Failure(
-        phase=setting.phase,
+        phase=context.phase,
         kind=kind.name,
         origin=origin,
         exception=name or "Error",
         message=message.strip()[:MESSAGE_CAP],
         missing_name=missing,
-        path=own[0].path if own else setting.file if setting.phase == "collect" else None,
+        path=own[0].path if own else context.file if context.phase == "collect" else None,
         line=own[0].line if own else None,
         frames=tuple(reversed(own[:FRAMES_CAP])),
         text=text[:TEXT_CAP],
-        missing_in_project=_is_in_project(kind, missing, root=setting.root, origin=origin),
+        missing_in_project=_is_in_project(kind, missing, root=context.root, origin=origin),
     )
 
 
@@ -226,7 +226,7 @@ def strip_colors(text: str) -> str:
     return _COLOR.sub("", text)
 
 
-def relative(path: str, root: Path) -> str:
+def relative_path(path: str, root: Path) -> str:
     """Return a file as node ids name it: posix, and relative if it lies below the root."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     path = path.partition("?")[0]
@@ -248,7 +248,7 @@ def _parse_places(text: str, root: Path) -> list[Frame]:
     """Return the places of the stack, innermost first, without node's own and the test runner's."""
     frames = []
     for place in (*_BABEL.finditer(text), *_PLACE.finditer(text)):
-        path = relative(place["path"], root)
+        path = relative_path(place["path"], root)
         if not path.startswith("node:") and not _is_of_runner(path):
             function = place.groupdict().get("function") or ""
             frames.append(Frame(path, int(place["line"]), function))
@@ -265,12 +265,12 @@ def _is_own(path: str) -> bool:
     return not path.startswith(("/", "../", "node:")) and "node_modules" not in path.split("/")
 
 
-def _find_origin(places: list[Frame], setting: Setting) -> str:
+def _find_origin(places: list[Frame], context: ErrorContext) -> str:
     if not places:
         return "test"
     if not _is_own(places[0].path):
         return "third_party"
-    return "test" if places[0].path == setting.file or setting.is_test(places[0].path) else "project"
+    return "test" if places[0].path == context.file or context.is_test(places[0].path) else "project"
 
 
 def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
@@ -281,7 +281,7 @@ def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
     if module.startswith("."):
         module = posixpath.normpath(posixpath.join(posixpath.dirname(importer), module))
     elif module.startswith(("/", "file://")):
-        module = relative(module, root)
+        module = relative_path(module, root)
         # Vite's paths begin at the root of the project, so their first folder need not exist in the file system.
         if module.startswith("/") and not Path("/", *Path(module).parts[1:2]).is_dir():
             module = module.removeprefix("/")

@@ -5,12 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Results, number_repeated
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.javascript import (
     REPORTS,
     SELECTED,
@@ -20,10 +21,10 @@ from cdd_agent.testrun.frameworks.javascript import (
     is_test,
 )
 from cdd_agent.testrun.frameworks.javascript_errors import (
-    Setting,
+    ErrorContext,
     describe_error,
     find_printed_error,
-    relative,
+    relative_path,
     strip_colors,
 )
 from cdd_agent.testrun.frameworks.sources import read_text
@@ -35,40 +36,40 @@ _NUMBERED = "{name} ({count})"
 """Form of a repeated node id."""
 
 
-# What all reports share
-
-
-def _find_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
-    """Return the report, and whether tests were left out of it by their names."""
-    selected = run.results / f"{SELECTED}-{REPORTS[tool]}"
-    return (selected, True) if selected.is_symlink() or selected.exists() else (run.results / REPORTS[tool], False)
-
-
-def _explain_unwritten(run: FinishedRun, tool: str) -> Results:
-    return Results(problem=f"{tool} ended with status {run.exit_status} and wrote no results{_last_words(run.output)}")
-
-
-def _explain_unreadable(error: Exception, tool: str) -> Results:
-    return Results(problem=f"The results that {tool} wrote cannot be read: {error}")
+def _locate_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
+    """Return the report of a run, and whether the run selected tests by name."""
+    name = REPORTS[tool.partition(" ")[0]]
+    selected = run.results / f"{SELECTED}-{name}"
+    return (selected, True) if os.path.lexists(selected) else (run.results / name, False)
 
 
 def _last_words(output: str) -> str:
-    """Return ``: `` and the last lines of the output; nothing if there are none."""
+    """Return ``: `` and the last lines of the output, or an empty text."""
     lines = [line.rstrip() for line in strip_colors(output).splitlines() if line.strip()]
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
-def _require_reason(run: FinishedRun, results: Results, *, tool: str) -> Results:
-    """Return the results, with a problem if the command failed and no test says why."""
+def _read_report(run: FinishedRun, tool: str, parse: Callable[[bytes, bool], ParsedResults]) -> ParsedResults:
+    """Parse the report of a run; ``parse`` also gets whether the run selected tests by name.
+
+    A command that failed although no test did is a problem.
+    """
+    path, is_selected = _locate_report(run, tool)
+    last = _last_words(run.output)
+    try:
+        results = parse(read_ordinary(path, limit_bytes=LIMIT_BYTES), is_selected)
+    except FileNotFoundError:
+        return ParsedResults(problem=f"{tool} ended with status {run.exit_status} and wrote no results{last}")
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return ParsedResults(problem=f"The results that {tool} wrote cannot be read: {error}")
     is_explained = bool(results.collect_errors) or any(case.outcome in FAILING for case in results.tests)
     if results.problem is not None or run.exit_status == 0 or is_explained:
         return results
     what = "no test failed" if results.tests else "no test ran"
-    problem = f"{tool} ended with status {run.exit_status} though {what}{_last_words(run.output)}"
-    return replace(results, problem=problem)
+    return replace(results, problem=f"{tool} ended with status {run.exit_status} though {what}{last}")
 
 
-# The JSON of jest, which vitest writes too
+# The JSON of jest and vitest
 
 _OUTCOMES = {
     "passed": "passed",
@@ -98,20 +99,10 @@ class _Assertion(msgspec.Struct, rename="camel"):
     invocations: int | None = None
 
     @property
-    def outcome(self) -> str:
-        """Our outcome for the status."""
-        return _OUTCOMES.get(self.status, "error")
-
-    @property
     def is_in_hook(self) -> bool:
         """Whether a hook failed: the stack then contains jest's function that calls hooks, not the one for tests."""
         before, hook, _ = "\n".join(self.failure_messages or ()).partition("_callCircusHook")
         return bool(hook) and "_callCircusTest" not in before
-
-    @property
-    def is_matcher(self) -> bool:
-        """Whether a matcher threw the error."""
-        return any(isinstance(detail, dict) and "matcherResult" in detail for detail in self.failure_details or ())
 
 
 class _File(msgspec.Struct, rename="camel"):
@@ -126,48 +117,46 @@ class _JestRun(msgspec.Struct, rename="camel"):
     was_interrupted: bool = False
 
 
-def read_jest(run: FinishedRun, tool: str = "jest") -> Results:
+def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
     """Read the JSON of jest, or of another ``tool`` that writes the same."""
-    path, is_selected = _find_report(run, tool)
-    try:
-        report = msgspec.json.decode(read_ordinary(path, limit_bytes=LIMIT_BYTES), type=_JestRun)
-    except FileNotFoundError:
-        return _explain_unwritten(run, tool)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return _explain_unreadable(error, tool)
-    tests = tuple(_jest_cases(report, run.root, is_selected=is_selected))
-    errors = tuple(_jest_errors(report, run.root, tool=tool))
-    problem = f"{tool} was interrupted{_last_words(run.output)}" if report.was_interrupted else None
-    return _require_reason(run, Results(tests=tests, collect_errors=errors, problem=problem), tool=tool)
+
+    def parse(data: bytes, is_selected: bool) -> ParsedResults:
+        report = msgspec.json.decode(data, type=_JestRun)
+        files = [(relative_path(file.name, run.root), file) for file in report.test_results]
+        cases = (
+            _convert_jest(test, ErrorContext(root=run.root, file=name, is_test=is_test))
+            for name, file in files
+            for test in file.assertion_results
+        )
+        # Tests that the selection leaves out are reported as skipped. A selected test that is skipped looks the same.
+        numbered = number_cases(cases, form=_NUMBERED)
+        tests = tuple(case for case in numbered if not (is_selected and case.outcome == "skipped"))
+        errors = tuple(_find_jest_errors(report, run.root, tool=tool))
+        problem = f"{tool} was interrupted{_last_words(run.output)}" if report.was_interrupted else None
+        return ParsedResults(tests=tests, collect_errors=errors, problem=problem)
+
+    return _read_report(run, tool, parse)
 
 
-def read_vitest(run: FinishedRun) -> Results:
+def read_vitest(run: FinishedRun) -> ParsedResults:
     """Read vitest's JSON."""
     return read_jest(run, "vitest")
 
 
-def _jest_cases(report: _JestRun, root: Path, *, is_selected: bool) -> Iterator[Case]:
-    pairs = [(relative(file.name, root), test) for file in report.test_results for test in file.assertion_results]
-    names = (f"{file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}" for file, test in pairs)
-    for nodeid, (file, test) in zip(number_repeated(names, form=_NUMBERED), pairs, strict=True):
-        # Tests left out by their names are reported as skipped. A target that is skipped looks the same.
-        if not (is_selected and test.outcome == "skipped"):
-            yield _jest_case(nodeid, test, setting=Setting(root=root, file=file, is_test=is_test))
-
-
-def _jest_case(nodeid: str, test: _Assertion, *, setting: Setting) -> Case:
-    outcome = test.outcome
+def _convert_jest(test: _Assertion, context: ErrorContext) -> Case:
+    outcome = _OUTCOMES.get(test.status, "error")
     if outcome == "failed" and test.is_in_hook:
-        outcome, setting = "error", replace(setting, phase="setup")
+        outcome, context = "error", replace(context, phase="setup")
     if outcome == "passed" and test.failing:
         outcome = "xfailed"
     failure = None
     if outcome in FAILING:
-        failure = describe_error("\n".join(test.failure_messages or ()), setting, is_expectation=test.is_matcher)
+        is_matcher = any(isinstance(each, dict) and "matcherResult" in each for each in test.failure_details or ())
+        failure = describe_error("\n".join(test.failure_messages or ()), context, is_expectation=is_matcher)
     return Case(
-        nodeid=nodeid,
+        nodeid=f"{context.file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}",
         outcome=outcome,
-        file=setting.file,
+        file=context.file,
         line=test.location.line if test.location else 0,
         duration_s=max(test.duration or 0.0, 0.0) / 1000,
         reruns=max((test.invocations or 1) - 1, 0),
@@ -175,16 +164,16 @@ def _jest_case(nodeid: str, test: _Assertion, *, setting: Setting) -> Case:
     )
 
 
-def _jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[CollectError]:
+def _find_jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[CollectError]:
     """Yield the files that could not be loaded, and those that failed although none of their tests did."""
     for file in report.test_results:
         message = strip_colors(file.message or "")
-        has_failed = any(test.outcome in FAILING for test in file.assertion_results)
+        has_failed = any(_OUTCOMES.get(test.status, "error") in FAILING for test in file.assertion_results)
         is_of_file = not file.assertion_results or _SUITE_FAILED in message or not has_failed
         if file.status == "failed" and is_of_file:
-            name = relative(file.name, root)
-            setting = Setting(root=root, file=name, is_test=is_test, phase="collect")
-            yield CollectError(name, describe_error(_unindent(message) or _UNEXPLAINED.format(tool), setting))
+            name = relative_path(file.name, root)
+            context = ErrorContext(root=root, file=name, is_test=is_test, phase="collect")
+            yield CollectError(name, describe_error(_unindent(message) or _UNEXPLAINED.format(tool), context))
 
 
 def _unindent(message: str) -> str:
@@ -198,7 +187,7 @@ def _unindent(message: str) -> str:
     return text
 
 
-# The JSON of mocha, in which titles are joined by spaces, and which is not written if a file cannot load
+# The JSON of mocha, which joins titles by spaces, and is not written if a file cannot be loaded
 
 _HOOK = re.compile(r'"(?P<when>before|after) (?:each|all)" hook[^\n]*?(?: for "(?P<test>.*)"| in ".*")?', re.DOTALL)
 _PHASES = {"before": "setup", "after": "teardown"}
@@ -239,7 +228,7 @@ class _MochaTest(msgspec.Struct, rename="camel"):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from other tests, as far as mocha does."""
+        """File and full title, by which mocha identifies a test."""
         return self.file or "", self.full_title
 
 
@@ -249,47 +238,46 @@ class _MochaRun(msgspec.Struct):
     failures: list[_MochaTest] = []
 
 
-def read_mocha(run: FinishedRun) -> Results:
+def read_mocha(run: FinishedRun) -> ParsedResults:
     """Read mocha's JSON; without it, the file that could not be loaded."""
-    path, _ = _find_report(run, "mocha")
-    try:
-        report = msgspec.json.decode(read_ordinary(path, limit_bytes=LIMIT_BYTES), type=_MochaRun)
-    except FileNotFoundError:
-        return _read_unloaded(run)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return _explain_unreadable(error, "mocha")
-    return _require_reason(run, Results(tests=tuple(_mocha_cases(report, run.root))), tool="mocha")
+
+    def parse(data: bytes, _: bool) -> ParsedResults:
+        report = msgspec.json.decode(data, type=_MochaRun)
+        return ParsedResults(tests=number_cases(_convert_mocha(report, run.root), form=_NUMBERED))
+
+    is_written = os.path.lexists(_locate_report(run, "mocha")[0])
+    return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse)
 
 
-def _mocha_cases(report: _MochaRun, root: Path) -> Iterator[Case]:
-    """Yield the tests in their order; a failed hook becomes the failure of the test that it belongs to."""
+def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
+    """Yield the tests in their order; a failed hook becomes the failure of its test."""
     groups = Groups(root)
     pending = Counter(test.key for test in report.pending)
     reported = {id(test) for test in report.tests}
     listed = Counter(test.key for test in report.tests)
     hooks = [
-        (test, _test_of_hook(test, found), _PHASES[found["when"]])
+        (test, _find_test_of_hook(test, found), _PHASES[found["when"]])
         for test in report.failures
         if (found := _HOOK.fullmatch(test.title)) and not listed[test.key]
     ]
     hook_of = {test.key: (hook, phase) for hook, test, phase in hooks}
-    tests = [*report.tests, *(test for _, test, _ in hooks if test.key not in listed)]
-    names = (f"{relative(test.file or '', root)}::{_mocha_name(test, groups)}" for test in tests)
-    for nodeid, test in zip(number_repeated(names, form=_NUMBERED), tests, strict=True):
-        setting = Setting(root=root, file=relative(test.file or "", root), is_test=is_mocha_test)
+    for test in (*report.tests, *(test for _, test, _ in hooks if test.key not in listed)):
+        file = relative_path(test.file or "", root)
+        context = ErrorContext(root=root, file=file, is_test=is_mocha_test)
         outcome, failure = "passed", None
         if id(test) in reported and pending[test.key] > 0 and not test.err.message:
             pending[test.key] -= 1
             outcome = "skipped"
         if test.err.stack or test.err.message:
-            outcome, failure = "failed", describe_error(test.err.text, setting)
+            outcome, failure = "failed", describe_error(test.err.text, context)
         elif test.key in hook_of:
             hook, phase = hook_of[test.key]
-            outcome, failure = "error", describe_error(hook.err.text, replace(setting, phase=phase))
+            outcome, failure = "error", describe_error(hook.err.text, replace(context, phase=phase))
+        above = test.full_title.removesuffix(test.title).strip()
         yield Case(
-            nodeid=nodeid,
+            nodeid=f"{file}::{SEPARATOR.join((*groups.split(above, test.file or ''), test.title))}",
             outcome=outcome,
-            file=setting.file,
+            file=file,
             line=0,
             duration_s=max(test.duration or 0.0, 0.0) / 1000,
             reruns=test.current_retry,
@@ -297,8 +285,8 @@ def _mocha_cases(report: _MochaRun, root: Path) -> Iterator[Case]:
         )
 
 
-def _test_of_hook(hook: _MochaTest, found: re.Match[str]) -> _MochaTest:
-    """Return the test that a hook belongs to, which did not run if the hook came first; else the hook itself."""
+def _find_test_of_hook(hook: _MochaTest, found: re.Match[str]) -> _MochaTest:
+    """Return the test of a hook, which did not run if the hook came first, or else the hook itself."""
     title = found["test"]
     if title is None:
         return _MochaTest(title=hook.title, full_title=hook.full_title, file=hook.file)
@@ -306,21 +294,16 @@ def _test_of_hook(hook: _MochaTest, found: re.Match[str]) -> _MochaTest:
     return _MochaTest(title=title, full_title=full_title, file=hook.file)
 
 
-def _mocha_name(test: _MochaTest, groups: "Groups") -> str:
-    above = test.full_title.removesuffix(test.title).strip()
-    return SEPARATOR.join((*groups.split(above, test.file or ""), test.title))
-
-
 class Groups:
     """The titles of groups in test files, which mocha's report joins by spaces."""
 
     def __init__(self, root: Path) -> None:
-        """Read nothing yet."""
+        """Read test files below ``root`` when they are needed."""
         self._root = root
         self._titles: dict[str, tuple[str, ...]] = {}
 
     def split(self, joined: str, file: str) -> tuple[str, ...]:
-        """Return the titles that ``joined`` consists of; one title if the file does not tell."""
+        """Split joined titles by the groups in a file; return one title if that fails."""
         if not joined:
             return ()
         if file not in self._titles:
@@ -342,48 +325,38 @@ def _split_titles(joined: str, titles: tuple[str, ...], *, left: int) -> tuple[s
     return None
 
 
-def _read_unloaded(run: FinishedRun) -> Results:
-    """Return the file that could not be loaded: mocha then runs no test of any file."""
+def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
+    """Return the file that could not be loaded, which keeps mocha from running any test; None if there is none."""
     output = strip_colors(run.output)
     found = _UNLOADED.search(output) or _PLAIN_UNLOADED.search(output)
     if run.exit_status == 0 or found is None:
-        return _explain_unwritten(run, "mocha")
+        return None
     error = find_printed_error(found["error"])
-    setting = Setting(root=run.root, file="", is_test=is_mocha_test, phase="collect")
-    first = describe_error(error, setting)
+    context = ErrorContext(root=run.root, file="", is_test=is_mocha_test, phase="collect")
+    first = describe_error(error, context)
     match = _FILE.search(error)
-    named = next((relative(path, run.root) for path in match.groups() if path), "") if match else ""
+    named = next((relative_path(path, run.root) for path in match.groups() if path), "") if match else ""
     in_stack = next((frame.path for frame in first.frames if is_mocha_test(frame.path)), "")
     file = named if is_mocha_test(named) else in_stack
     file = file or find_importer(run.root, error, is_test=is_mocha_test) or named or first.path or "."
-    return Results(collect_errors=(CollectError(file, describe_error(error, replace(setting, file=file))),))
+    return ParsedResults(collect_errors=(CollectError(file, describe_error(error, replace(context, file=file))),))
 
 
 def find_importer(root: Path, error: str, *, is_test: Callable[[str], bool]) -> str | None:
-    """Return the only test file that imports what an error calls missing; None if there is none or more."""
+    """Return the only test file that imports the module an error calls missing; None if there is none or more."""
     module, name = _SPECIFIER.search(error), _EXPORT.search(error)
     if module is None:
         return None
     wanted = [module["specifier"], *([name["name"]] if name else [])]
-    found = []
-    for path in _find_tests(root, is_test):
-        text = read_text(root / path)
-        if all(word in text for word in wanted):
-            found.append(path)
+    tests = filter(is_test, islice(_iterate_files(root), _FILES_CAP))
+    found = [path for path in tests if all(word in read_text(root / path) for word in wanted)]
     return found[0] if len(found) == 1 else None
 
 
-def _find_tests(root: Path, is_test: Callable[[str], bool]) -> Iterator[str]:
-    seen = 0
+def _iterate_files(root: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(root, followlinks=False):
         folders[:] = sorted(name for name in folders if name not in _NOT_SEARCHED)
-        for name in sorted(names):
-            path = Path(folder, name).relative_to(root).as_posix()
-            seen += 1
-            if seen > _FILES_CAP:
-                return
-            if is_test(path):
-                yield path
+        yield from (Path(folder, name).relative_to(root).as_posix() for name in sorted(names))
 
 
 # The events of ``node --test``
@@ -410,13 +383,13 @@ class _Error(msgspec.Struct, rename="camel"):
 
     @property
     def phase(self) -> str:
-        """When it was thrown."""
+        """The phase in which it was thrown."""
         if self.failure_type == "hookFailed":
             return "teardown" if "after" in (self.message or "") else "setup"
         return "setup" if self.failure_type == "cancelledByParent" else "call"
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class _NodeTestEvent(msgspec.Struct, rename="camel"):
     type: str
     name: str = ""
     nesting: int = 0
@@ -431,12 +404,12 @@ class _Event(msgspec.Struct, rename="camel"):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What tells it from other tests while they run."""
+        """File, level and title, which identify a running test."""
         return self.file, self.nesting, self.name
 
     @property
     def outcome(self) -> str:
-        """How the test ended."""
+        """The outcome of the test."""
         if self.skip not in (None, False):
             return "skipped"
         if self.todo not in (None, False):
@@ -446,47 +419,42 @@ class _Event(msgspec.Struct, rename="camel"):
         return "error" if self.error.phase != "call" else "failed"
 
 
-def read_node(run: FinishedRun) -> Results:
+def read_node(run: FinishedRun) -> ParsedResults:
     """Read the events that ``REPORTER`` wrote."""
-    path, is_selected = _find_report(run, "node")
-    events = _NodeEvents(root=run.root, is_selected=is_selected)
-    try:
-        lines = read_ordinary(path, limit_bytes=LIMIT_BYTES).decode().splitlines()
-        for line in lines:
-            events.add(msgspec.json.decode(line, type=_Event))
-    except FileNotFoundError:
-        lines = []
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return _explain_unreadable(error, "node --test")
-    if not lines:
-        return _explain_unwritten(run, "node --test")
-    names = number_repeated((case.nodeid for case in events.tests), form=_NUMBERED)
-    tests = tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(events.tests, names, strict=True))
-    found = Results(tests=tests, collect_errors=tuple(events.errors), problem=events.problem)
-    return _require_reason(run, found, tool="node --test")
+
+    def parse(data: bytes, is_selected: bool) -> ParsedResults:
+        events = _NodeEvents(root=run.root, is_selected=is_selected)
+        for line in data.decode().splitlines():
+            events.add(msgspec.json.decode(line, type=_NodeTestEvent))
+        if not data.strip():
+            raise FileNotFoundError  # node creates the file before it runs
+        tests = number_cases(events.tests, form=_NUMBERED)
+        return ParsedResults(tests=tests, collect_errors=tuple(events.errors), problem=events.problem)
+
+    return _read_report(run, "node --test", parse)
 
 
 @dataclass(slots=True, kw_only=True)
 class _NodeEvents:
-    """Tests and errors after some of the events of a run."""
+    """The tests and errors of the events so far."""
 
     root: Path
     is_selected: bool
-    """Whether tests were left out by their names."""
+    """Whether the run selected tests by name."""
     is_complete: bool = False
     titles: dict[str, list[str]] = field(default_factory=dict)
-    """File -> titles of what has begun, outermost first."""
+    """File -> titles of the running test and its groups, outermost first."""
     parents: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
-    """Those with a test that ended."""
+    """Files with a test that ended."""
     printed: dict[str, list[str]] = field(default_factory=dict)
-    """File -> what it printed as errors."""
+    """File -> its output on standard error."""
     open: Counter[tuple[str, int, str]] = field(default_factory=Counter)
-    """Number of tests that have begun and not ended."""
+    """Number of running tests by key."""
     tests: list[Case] = field(default_factory=list)
     errors: list[CollectError] = field(default_factory=list)
     exited: list[str] = field(default_factory=list)
-    """Files that ended well although their tests did not end."""
+    """Files that ended successfully before their tests ended."""
 
     @property
     def problem(self) -> str | None:
@@ -497,15 +465,15 @@ class _NodeEvents:
             return f"{self.exited[0]} ended before its tests did, as process.exit() lets it"
         if self.open:
             file, _, name = next(iter(self.open))
-            return f"{relative(file, self.root)}::{name} has begun and has not ended"
+            return f"{relative_path(file, self.root)}::{name} has begun and has not ended"
         return None
 
-    def add(self, event: _Event) -> None:
+    def add(self, event: _NodeTestEvent) -> None:
         """Add the next event."""
         self.is_complete = event.type == "end"
         is_end = event.type in ("test:pass", "test:fail")
         if event.type == "test:stderr":
-            self.printed.setdefault(relative(event.file, self.root), []).append(event.message)
+            self.printed.setdefault(relative_path(event.file, self.root), []).append(event.message)
         elif event.nesting == 0 and event.file and event.file in (event.name, str(self.root / event.name)):
             # Node reports a whole file as a test with the file's path for its name.
             if is_end:
@@ -517,20 +485,21 @@ class _NodeEvents:
         elif is_end:
             self._end_test(event)
 
-    def _end_file(self, event: _Event) -> None:
-        file = relative(event.file, self.root)
+    def _end_file(self, event: _NodeTestEvent) -> None:
+        file = relative_path(event.file, self.root)
         if event.error is None:
             if event.file in self.files or self.is_selected:  # or none of its tests was asked for
                 return
             if _USES_RUNNER.search(read_text(Path(event.file))) and event.skip is None:
                 self.exited.append(file)
             else:  # a program without tests inside is one test
-                self.tests.append(_node_case(event, nodeid=file, file=file))
+                self.tests.append(_convert_node(event, nodeid=file, file=file))
         elif event.error.failure_type != "subtestsFailed":
             error = find_printed_error("".join(self.printed.get(file, ()))) or event.error.text
-            self.errors.append(CollectError(file, describe_error(error, self._setting(file, phase="collect"))))
+            context = ErrorContext(root=self.root, file=file, is_test=is_node_test, phase="collect")
+            self.errors.append(CollectError(file, describe_error(error, context)))
 
-    def _end_test(self, event: _Event) -> None:
+    def _end_test(self, event: _NodeTestEvent) -> None:
         self.open[event.key] -= 1
         if self.open[event.key] <= 0:
             del self.open[event.key]
@@ -540,30 +509,24 @@ class _NodeEvents:
         if event.skip == _LEFT_OUT:
             return
         path = (*above, event.name)
-        file = relative(event.file, self.root)
+        file = relative_path(event.file, self.root)
         nodeid, error = f"{file}::{SEPARATOR.join(path)}", event.error
         is_group = event.is_suite or (event.file, path) in self.parents
         if is_group and (error is None or error.failure_type in ("subtestsFailed", "cancelledByParent")):
             return
         if is_group and event.is_suite and error is not None and error.failure_type != "hookFailed":
-            failure = describe_error((error.cause or error).text, self._setting(file, phase="collect"))
-            self.errors.append(CollectError(nodeid, failure))
+            self.errors.append(CollectError(nodeid, self._describe(error, file, phase="collect")))
             return
         why = None
         if event.outcome in ("failed", "error") and error is not None:
-            why = describe_error((error.cause or error).text, self._setting(file, phase=error.phase))
-        self.tests.append(_node_case(event, nodeid=nodeid, file=file, failure=why))
+            why = self._describe(error, file, phase=error.phase)
+        self.tests.append(_convert_node(event, nodeid=nodeid, file=file, failure=why))
 
-    def _setting(self, file: str, *, phase: str) -> Setting:
-        return Setting(root=self.root, file=file, is_test=is_node_test, phase=phase)
+    def _describe(self, error: _Error, file: str, *, phase: str) -> Failure:
+        context = ErrorContext(root=self.root, file=file, is_test=is_node_test, phase=phase)
+        return describe_error((error.cause or error).text, context)
 
 
-def _node_case(event: _Event, *, nodeid: str, file: str, failure: Failure | None = None) -> Case:
-    return Case(
-        nodeid=nodeid,
-        outcome=event.outcome,
-        file=file,
-        line=event.line,
-        duration_s=max(event.duration, 0.0) / 1000,
-        failure=failure,
-    )
+def _convert_node(event: _NodeTestEvent, *, nodeid: str, file: str, failure: Failure | None = None) -> Case:
+    duration_s = max(event.duration, 0.0) / 1000
+    return Case(nodeid, event.outcome, file=file, line=event.line, duration_s=duration_s, failure=failure)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
 from cdd_agent.testrun.frameworks.sources import (
-    CompilerError,
+    Compiler,
+    Missing,
     Sources,
-    collect_errors,
+    find_missing,
     own_frames,
     read_text,
     shorten,
@@ -62,25 +63,32 @@ _TO_DO = re.compile(r"(?:not (?:yet )?implemented|unimplemented|todo)\b", re.IGN
 
 _ERROR = re.compile(
     r"(?:^|^\[ERROR\] |^e: (?:file://)?|^:\w+)(?P<path>/[^\n:\[(]+?\.(?:java|kt))"
-    r"(?::\[(?P<a>\d+),\d+\](?: error:)?|:(?P<b>\d+): error:|:(?P<c>\d+):\d+:?|: \((?P<d>\d+), \d+\):) "
-    r"(?P<message>[^\n]+)(?P<rest>(?:\n(?!\[|e: |/|\d+ errors?\b| FAILED)[^\n]*)*)",
+    r"(?::\[(?P<line>\d+),\d+\](?: error:)?|:(?P<line2>\d+): error:|:(?P<line3>\d+):\d+:?|: \((?P<line4>\d+), \d+\):) "
+    r"(?P<text>(?P<message>[^\n]+)(?P<rest>(?:\n(?!\[|e: |/|\d+ errors?\b| FAILED)[^\n]*)*))",
     re.MULTILINE,
 )
 _SYMBOL = re.compile(r"^\s*symbol:\s+(?P<what>\w+|@interface) (?P<name>[\w$]+)", re.MULTILINE)
 _LOCATION = re.compile(r"^\s*location:\s+(?P<what>\w+) (?P<name>[\w.$]+)(?: of type (?P<type>[\w.$]+))?", re.MULTILINE)
-_NO_PACKAGE = re.compile(r"package ([\w.]+) does not exist")
-_NOT_APPLICABLE = re.compile(
-    r"(?:method|constructor) (?P<name>\w+) in (?:class|interface|record|enum) (?P<owner>[\w.$]+)(?:<.*?>)? "
-    r"cannot be applied|no suitable (?:method|constructor) found for (?P<other>\w+)"
+_RULES = (
+    (r"package (?P<name>[\w.]+) does not exist", "missing_module"),
+    (
+        r"(?:method|constructor) (?P<name>\w+) in (?:class|interface|record|enum) (?P<owner>[\w.$]+)(?:<.*?>)? "
+        r"cannot be applied",
+        "signature_mismatch",
+    ),
+    (r"no suitable (?:method|constructor) found for (?P<name>\w+)", "signature_mismatch"),
+    (r"[Uu]nresolved reference(?: '|: )(?P<name>\w+)", "name_error"),
+    (
+        r"(?:No value passed for parameter|Too many arguments for|Cannot find a parameter with this name)",
+        "signature_mismatch",
+    ),
+    (
+        r".*(?:expected$|expected \w*|illegal start of|reached end of file|not a statement|unclosed|orphaned|malformed)"
+        r"|Syntax error|Expecting ",
+        "syntax_error",
+    ),
 )
-_KOTLIN_UNRESOLVED = re.compile(r"[Uu]nresolved reference(?: '|: )(?P<name>\w+)")
-_KOTLIN_CALL = re.compile(
-    r"(?:No value passed for parameter|Too many arguments for|Cannot find a parameter with this name)"
-)
-_SYNTAX = re.compile(
-    r".*(?:expected$|expected \w*|illegal start of|reached end of file|not a statement|unclosed|orphaned|malformed)"
-    r"|Syntax error|Expecting "
-)
+"""Beginning of a message of javac or kotlinc -> kind."""
 
 _MAVEN_FAILED = re.compile(r"^\[ERROR\] (?!Tests run|Failures|Errors|  )(?P<reason>.+)$", re.MULTILINE)
 _MAVEN_CRASHED = re.compile(
@@ -177,7 +185,7 @@ class Build:
         found = root.glob(f"**/{self.folder}/TEST-*.xml")
         return tuple(sorted(path for _, path in zip(range(REPORTS_CAP), found, strict=False) if _is_plain(path, root)))
 
-    def read(self, run: FinishedRun) -> Results:
+    def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
         sources = sources_of(run.root)
         output = strip_terminal_codes(run.output)
@@ -190,7 +198,7 @@ class Build:
         is_empty = self.allows_empty_selection and tests and _NOTHING_SELECTED in output
         if run.exit_status and not is_explained and not is_empty:
             problems = (self.explain(output),)
-        return Results(tests=tests, collect_errors=errors, problem="; ".join(problems) or None)
+        return ParsedResults(tests=tests, collect_errors=errors, problem="; ".join(problems) or None)
 
 
 def _explain_maven(output: str) -> str:
@@ -347,53 +355,26 @@ def _parse_frames(trace: str, classes: Classes) -> tuple[tuple[Frame, ...], bool
 
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
-    """Read what javac and kotlinc say, as Maven and Gradle print it: one error for each file."""
-    return collect_errors(_parse_compiler(output, Classes(sources)), sources, is_test=is_test)
+    """Read the errors of javac and kotlinc, as Maven and Gradle print them: one for each file."""
+    classes = Classes(sources)
+
+    def explain(match: re.Match[str]) -> Missing:
+        message = match["message"]
+        is_symbol = message.startswith("cannot find symbol")
+        missing = _find_symbol(match["rest"], match["path"]) if is_symbol else find_missing(_RULES, message)
+        is_import = missing.kind in ("missing_module", "import_error")
+        return missing._replace(is_own=classes.has_package(missing.name)) if missing.name and is_import else missing
+
+    return Compiler(pattern=_ERROR, explain=explain, is_test=is_test).read(output, sources)
 
 
-def _parse_compiler(output: str, classes: Classes) -> Iterator[CompilerError]:
-    seen = set()
-    for match in _ERROR.finditer(output):
-        path, line = match["path"], int(match["a"] or match["b"] or match["c"] or match["d"])
-        if (path, line, match["message"]) in seen:  # Maven prints every error twice
-            continue
-        seen.add((path, line, match["message"]))
-        kind, name = _find_missing(match["message"], match["rest"], file=path)
-        yield CompilerError(
-            path=path,
-            line=line,
-            kind=kind,
-            message=match["message"],
-            text=f"{match['message']}{match['rest']}".rstrip(),
-            missing_name=name,
-            is_own=classes.has_package(name) if name and kind in ("missing_module", "import_error") else None,
-        )
-
-
-def _find_missing(message: str, rest: str, *, file: str) -> tuple[str, str | None]:
-    """Return the kind of an error, and the name that does not exist."""
-    if found := _NO_PACKAGE.match(message):
-        return "missing_module", found[1]
-    if message.startswith("cannot find symbol"):
-        return _find_symbol(rest, file)
-    if found := _NOT_APPLICABLE.match(message):
-        owner = found["owner"]
-        return "signature_mismatch", f"{owner}.{found['name']}" if owner else found["other"]
-    if found := _KOTLIN_UNRESOLVED.match(message):
-        return "name_error", found["name"]
-    if _KOTLIN_CALL.match(message):
-        return "signature_mismatch", None
-    return ("syntax_error" if _SYNTAX.match(message) else "collection_error"), None
-
-
-def _find_symbol(rest: str, file: str) -> tuple[str, str | None]:
+def _find_symbol(rest: str, file: str) -> Missing:
     symbol, location = _SYMBOL.search(rest), _LOCATION.search(rest)
     if symbol is None:
-        return "name_error", None
+        return Missing("name_error")
     owner = "" if location is None else location["type"] or location["name"]
-    here = file.rpartition("/")[2].rpartition(".")[0]
     if location is not None and location["what"] == "package":
-        return "import_error", f"{owner}.{symbol['name']}"
-    if not owner or here in re.split(r"[.$]", owner):
-        return "name_error", symbol["name"]
-    return "attribute_error", f"{owner}.{symbol['name']}"
+        return Missing("import_error", f"{owner}.{symbol['name']}")
+    if not owner or file.rpartition("/")[2].rpartition(".")[0] in re.split(r"[.$]", owner):
+        return Missing("name_error", symbol["name"])
+    return Missing("attribute_error", f"{owner}.{symbol['name']}")

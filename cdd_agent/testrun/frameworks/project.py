@@ -16,10 +16,10 @@ from cdd_agent.errors import DocumentError, Problem, UsageError
 from cdd_agent.sandbox.port import Sandbox
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.catalog import UNITTEST
-from cdd_agent.testrun.frameworks.detect import Found, candidates, detect
+from cdd_agent.testrun.frameworks.detect import ProjectFramework, detect, find_matches
 from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
 from cdd_agent.testrun.frameworks.suite import CommandSuite
-from cdd_agent.testrun.interpreter import PytestMissing, approved_interpreter, approved_python
+from cdd_agent.testrun.interpreter import PytestMissing, find_approved_interpreter, find_approved_python
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import PYTEST, Suite
 
@@ -115,7 +115,7 @@ def suite_of(wanted: Circumstances) -> Suite:
             finding = None if limits.framework else UNITTEST.find(wanted.root)
             if finding is None:
                 raise
-            found = Found(framework=UNITTEST, finding=finding)
+            found = ProjectFramework(framework=UNITTEST, finding=finding)
     suite = _make_command_suite(wanted, found, timeout_s=timeout_s)
     if limits.test_reruns > Settings().test_reruns:
         wanted.tell(f"test_reruns is for pytest only: a test of {found.name} that fails is not run again.")
@@ -123,31 +123,31 @@ def suite_of(wanted: Circumstances) -> Suite:
     return suite
 
 
-def _find(wanted: Circumstances, *, command: str) -> Found:
+def _find(wanted: Circumstances, *, command: str) -> ProjectFramework:
     """Return what runs the tests; a choice among several is kept as long as the same ones are found."""
     framework = wanted.settings.framework
     if command or framework:
         return detect(wanted.root, framework=framework, command=command)
-    names = tuple(each.name for each in candidates(wanted.root))
-    kept = wanted.trust.chosen("framework", names)
+    names = tuple(each.name for each in find_matches(wanted.root))
+    kept = wanted.trust.find_choice("framework", names)
     if kept is not None and len(names) > 1:
         found = detect(wanted.root, choose=lambda _, __: names.index(kept))
         return replace(found, finding=replace(found.finding, why="you chose it for this project"))
     found = detect(wanted.root, choose=wanted.choose)
-    if len(names) > 1 and wanted.trust.choose("framework", found.name, among=names):
+    if len(names) > 1 and wanted.trust.save_choice("framework", found.name, among=names):
         others = f"as long as {' and '.join(names)} are what is found"
         wanted.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
     return found
 
 
-def _make_pytest_suite(wanted: Circumstances, found: Found, *, timeout_s: float) -> PytestSuite:
+def _make_pytest_suite(wanted: Circumstances, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
     arguments = parse_command(wanted.root, found.finding.argv)
-    interpreter = approved_interpreter(
-        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, meant=arguments.meant
+    interpreter = find_approved_interpreter(
+        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, named=arguments.named
     )
     if arguments.ignored:
         wanted.tell(explain_ignored(found.finding.argv, arguments.ignored))
-    narrowed = f"{PYTEST.looked_for}; test_command narrows them to `{shlex.join(arguments.selects)}`"
+    narrowed = f"{PYTEST.discovery}; test_command narrows them to `{shlex.join(arguments.selects)}`"
     return PytestSuite(
         root=wanted.root,
         interpreter=interpreter,
@@ -155,17 +155,17 @@ def _make_pytest_suite(wanted: Circumstances, found: Found, *, timeout_s: float)
         timeout_s=timeout_s,
         bytecode=private_folder(wanted.root) / "bytecode",
         flaky=wanted.settings.test_reruns,
-        conventions=replace(PYTEST, looked_for=narrowed) if arguments.selects else PYTEST,
+        conventions=replace(PYTEST, discovery=narrowed) if arguments.selects else PYTEST,
         options=arguments.options,
         selects=arguments.selects,
     )
 
 
-def _make_command_suite(wanted: Circumstances, found: Found, *, timeout_s: float) -> CommandSuite:
+def _make_command_suite(wanted: Circumstances, found: ProjectFramework, *, timeout_s: float) -> CommandSuite:
     assert found.framework is not None
     finding = found.finding
     if found.framework is UNITTEST:
-        python = approved_python(wanted.root, environment=wanted.environment, trust=wanted.trust)
+        python = find_approved_python(wanted.root, environment=wanted.environment, trust=wanted.trust)
         if python is None:
             raise UsageError(
                 "No Python is found that could run the tests.", hint="name one: CDD_PYTHON=/usr/bin/python3"

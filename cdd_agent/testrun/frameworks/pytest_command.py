@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.interpreter import NOTHING_MEANT, Meant, content_of, newest, table, toml
+from cdd_agent.testrun.interpreter import (
+    NO_ENVIRONMENT,
+    NamedEnvironment,
+    find_newest,
+    get_table,
+    read_content,
+    read_toml,
+)
 
 _PYTEST = re.compile(r"(?:.*/)?(?:pytest|py\.test)")
 _PYTHON = re.compile(r"(?:.*/)?python(?P<version>[\d.]*)")
@@ -28,7 +35,7 @@ class PytestCall:
     """A call of pytest."""
 
     arguments: tuple[str, ...]
-    meant: Meant = NOTHING_MEANT
+    named: NamedEnvironment = NO_ENVIRONMENT
     ignored: tuple[str, ...] = ()
     """Words before pytest's that say more than where it is installed."""
 
@@ -78,8 +85,8 @@ def _find_direct(root: Path, words: list[str]) -> PytestCall | None:
         python = path if _PYTHON.fullmatch(program) else path.with_name("python")
     elif (found := _PYTHON.fullmatch(program)) and "." in found["version"]:
         ignored = (*ignored, program)
-    meant = NOTHING_MEANT if python is None else Meant(python=Path(os.path.abspath(python)))
-    return PytestCall(arguments=tuple(words[at + 1 :]), meant=meant, ignored=ignored)
+    named = NO_ENVIRONMENT if python is None else NamedEnvironment(python=Path(os.path.abspath(python)))
+    return PytestCall(arguments=tuple(words[at + 1 :]), named=named, ignored=ignored)
 
 
 def _find_in_run(
@@ -90,14 +97,14 @@ def _find_in_run(
     def call(root: Path, words: list[str]) -> PytestCall | None:
         rest = words[2:] if words[1:2] == ["run"] else words[1:]
         found = _find_in_script(rest, scripts(root)) or _find_direct(root, rest)
-        return None if found is None else replace(found, meant=_choose_environment(found.meant, tool))
+        return None if found is None else replace(found, named=_choose_environment(found.named, tool))
 
     return call
 
 
-def _choose_environment(meant: Meant, tool: str, *, name: str = "") -> Meant:
+def _choose_environment(named: NamedEnvironment, tool: str, *, name: str = "") -> NamedEnvironment:
     """Return the tool's environment, unless the command names an interpreter."""
-    return meant if meant.python is not None else Meant(tool=tool, name=name)
+    return named if named.python is not None else NamedEnvironment(tool=tool, name=name)
 
 
 def _find_in_script(words: list[str], scripts: Mapping[str, object]) -> PytestCall | None:
@@ -143,20 +150,24 @@ def _find_in_hatch(root: Path, words: list[str]) -> PytestCall | None:
     rest, name = words[1:], ""
     while rest and rest[0] in ("-e", "--env"):
         name, rest = "".join(rest[1:2]), rest[2:]
-    settings = table(table(toml(root / "pyproject.toml"), "tool"), "hatch") | toml(root / "hatch.toml")
+    settings = get_table(get_table(read_toml(root / "pyproject.toml"), "tool"), "hatch") | read_toml(
+        root / "hatch.toml"
+    )
     if rest[:1] == ["test"]:
         own = rest[1 : rest.index("--")] if "--" in rest else rest[1:]
         options = tuple(word for word in own if word.startswith("-"))
         after = rest[rest.index("--") + 1 :] if "--" in rest else []
         paths = [word for word in own if not word.startswith("-")]
-        return PytestCall(arguments=(*paths, *after), meant=Meant(tool="hatch", name="hatch-test"), ignored=options)
+        return PytestCall(
+            arguments=(*paths, *after), named=NamedEnvironment(tool="hatch", name="hatch-test"), ignored=options
+        )
     if rest[:1] != ["run"] or len(rest) < 2:
         return None
     env, colon, command = rest[1].rpartition(":")
     name, rest = (env, [command, *rest[2:]]) if colon else (name, rest[1:])
-    scripts = table(table(table(settings, "envs"), name or "default"), "scripts")
+    scripts = get_table(get_table(get_table(settings, "envs"), name or "default"), "scripts")
     found = _find_in_script(rest, scripts) or _find_direct(root, rest)
-    return None if found is None else replace(found, meant=_choose_environment(found.meant, "hatch", name=name))
+    return None if found is None else replace(found, named=_choose_environment(found.named, "hatch", name=name))
 
 
 def _find_in_tox(root: Path, words: list[str]) -> PytestCall | None:
@@ -171,7 +182,7 @@ def _find_in_tox(root: Path, words: list[str]) -> PytestCall | None:
         if _mentions_pytest(root)
         else None
     )
-    return None if found is None else replace(found, meant=_find_environment(root, "tox", names=names, hint="--notest"))
+    return None if found is None else replace(found, named=_find_environment(root, "tox", names=names, hint="--notest"))
 
 
 def _tox_commands(root: Path, names: list[str]) -> list[str]:
@@ -197,7 +208,7 @@ def _find_in_nox(root: Path, words: list[str]) -> PytestCall | None:
     ignored = (f"session {name}" for name in names)
     return PytestCall(
         arguments=tuple(rest),
-        meant=_find_environment(root, "nox", names=names, hint="--install-only"),
+        named=_find_environment(root, "nox", names=names, hint="--install-only"),
         ignored=tuple(ignored),
     )
 
@@ -227,15 +238,15 @@ def _option_values(words: list[str], options: tuple[str, ...], *, many: bool) ->
     return found
 
 
-def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> Meant:
+def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> NamedEnvironment:
     """Return the environment of tox or nox that a command names; raises ``EnvironmentMissing`` if it does not exist."""
     folder = root / f".{tool}"
     wanted = [_nox_folder(name) if tool == "nox" else name for name in names]
     patterns = [pattern for name in wanted for pattern in (name, f"{name}-*" if tool == "nox" else name)] or ["*"]
     for pattern in patterns:
-        found = newest(folder, pattern)
+        found = find_newest(folder, pattern)
         if found is not None:
-            return Meant(python=found / "bin" / "python")
+            return NamedEnvironment(python=found / "bin" / "python")
     named = f" {', '.join(names)}" if names else ""
     option = {"tox": " -e ", "nox": " -s "}[tool] + (",".join(names) if tool == "tox" else " ".join(names))
     raise EnvironmentMissing(
@@ -255,15 +266,16 @@ def _mentions_pytest(root: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    return content_of(path).decode("utf-8", "replace")
+    return read_content(path).decode("utf-8", "replace")
 
 
 _TOOLS: Mapping[str, Callable[[Path, list[str]], PytestCall | None]] = {
     "poetry": _find_in_run("poetry", lambda _: {}),
     "pdm": _find_in_run(
-        "pdm", lambda root: table(table(table(toml(root / "pyproject.toml"), "tool"), "pdm"), "scripts")
+        "pdm",
+        lambda root: get_table(get_table(get_table(read_toml(root / "pyproject.toml"), "tool"), "pdm"), "scripts"),
     ),
-    "pipenv": _find_in_run("pipenv", lambda root: table(toml(root / "Pipfile"), "scripts")),
+    "pipenv": _find_in_run("pipenv", lambda root: get_table(read_toml(root / "Pipfile"), "scripts")),
     "hatch": _find_in_hatch,
     "tox": _find_in_tox,
     "nox": _find_in_nox,
@@ -306,7 +318,7 @@ class PytestArguments:
     """For every run, as ``addopts``."""
     selects: tuple[str, ...] = ()
     """For runs of all tests: paths, as ``testpaths``, and options that leave tests out."""
-    meant: Meant = NOTHING_MEANT
+    named: NamedEnvironment = NO_ENVIRONMENT
     ignored: tuple[str, ...] = ()
     """Words that do not count."""
 
@@ -390,7 +402,7 @@ def _sort_arguments(call: PytestCall, *, root: Path) -> PytestArguments:
     return PytestArguments(
         options=tuple(found.options),
         selects=tuple(found.selects),
-        meant=call.meant,
+        named=call.named,
         ignored=(*call.ignored, *found.ignored),
     )
 

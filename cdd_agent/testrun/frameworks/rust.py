@@ -1,7 +1,4 @@
-"""Rust: finds, runs and reads ``cargo test`` (its text) and ``cargo nextest run`` (JUnit XML).
-
-Stable Rust prints results only as text.
-"""
+"""Rust: finds, runs and reads ``cargo test``, which prints only text, and ``cargo nextest run`` (JUnit XML)."""
 
 import os
 import posixpath
@@ -12,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Results, number_repeated
+from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
 from cdd_agent.testrun.frameworks.rust_errors import MANIFEST, crate_names, is_test, read_compile_errors
 from cdd_agent.testrun.frameworks.sources import (
@@ -28,7 +25,7 @@ from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure, Frame
 
 VARIABLES = (("CARGO_TERM_COLOR", "never"), ("RUST_BACKTRACE", "1"))
-"""Only a backtrace tells whether the test panicked or the code it called."""
+"""Only a backtrace shows whether the test or the code under test panicked."""
 JUNIT = "nextest.xml"
 PROFILE = "cdd-agent"
 
@@ -66,48 +63,39 @@ _OUTCOMES = {"ok": "passed", "FAILED": "failed", "ignored": "skipped", "bench:":
 _SKIPPED = re.compile(r"^ +SKIP \[[^\]]*\] \([^)]*\) (?P<program>\S+) (?P<name>\S+)$", re.MULTILINE)
 _STARTED = re.compile(r"^ +Starting (?P<count>\d+) tests? across", re.MULTILINE)
 _SILENT_ENDS = (("test timeout", "timeout"), ("test abort", "crash"))
-"""Beginning of nextest's failure type -> kind, where the test itself could print nothing."""
+"""Beginning of nextest's failure type -> kind, for tests that could not print anything."""
 _TARGET_FOLDERS = {"bin": "src/bin", "example": "examples", "bench": "benches"}
 
 
-def find_cargo(folder: Path) -> Finding | None:
+def find_cargo(folder: Path) -> FrameworkMatch | None:
     """Look for the manifest of a package or a workspace."""
-    tables = _read_manifest(folder)
+    try:
+        tables = tomllib.loads(read_text(folder / MANIFEST))
+    except (ValueError, RecursionError):
+        return None
     if "package" not in tables and "workspace" not in tables:
         return None
     whole = ("--workspace",) if "workspace" in tables else ()
-    return Finding(manifest=folder / MANIFEST, argv=("cargo", "test", *whole), why=f"there is a {MANIFEST}")
+    return FrameworkMatch(manifest=folder / MANIFEST, argv=("cargo", "test", *whole), why=f"there is a {MANIFEST}")
 
 
-def find_nextest(folder: Path) -> Finding | None:
-    """Look for a manifest, if nextest is installed."""
+def find_nextest(folder: Path) -> FrameworkMatch | None:
+    """Look for a manifest, if nextest is installed on the path or beside cargo's own programs."""
     found = find_cargo(folder)
-    if found is None or not _is_nextest_installed():
+    beside = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo", "bin", "cargo-nextest")
+    if found is None or (shutil.which("cargo-nextest") is None and not os.access(beside, os.X_OK)):
         return None
     why = f"{found.why}, and cargo-nextest is installed"
     return replace(found, argv=("cargo", "nextest", "run", *found.argv[2:]), why=why)
 
 
-def _is_nextest_installed() -> bool:
-    """Return whether cargo would find it: on the path or beside its own programs."""
-    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
-    return shutil.which("cargo-nextest") is not None or os.access(home / "bin" / "cargo-nextest", os.X_OK)
-
-
-def _read_manifest(folder: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(read_text(folder / MANIFEST))
-    except (ValueError, RecursionError):
-        return {}
-
-
 def begins_build(folder: Path) -> bool:
-    """Return whether the manifest in ``folder`` is a workspace's."""
+    """Return whether the manifest in ``folder`` is that of a workspace."""
     return re.search(r"^\[workspace\b", read_text(folder / MANIFEST), re.MULTILINE) is not None
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
-    """Yield each module in its crate and alone, or the crate; and the types that its source already has."""
+    """Yield each module with and without its crate, or the crate, and the types that its source defines."""
     for source in sources:
         folder = posixpath.dirname(source)
         while folder and not (root / folder / MANIFEST).is_file():
@@ -116,7 +104,7 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
         if not source.endswith(".rs") or not inside.startswith("src/"):
             continue
         names = crate_names(read_text(root / folder / MANIFEST))
-        crate = names[-1].replace("-", "_") if names else ""  # the library's name, if it has one of its own
+        crate = names[-1].replace("-", "_") if names else ""  # the library's name, if it differs from the package's
         module = inside.removeprefix("src/").removesuffix(".rs")
         parts = [part for part in module.split("/") if part not in ("lib", "main", "mod")]
         yield ".".join((crate, *parts))
@@ -132,7 +120,7 @@ def build_cargo_arguments(targets: tuple[str, ...], results: Path) -> tuple[str,
 
 
 def build_nextest_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Add a profile of cdd's to the project's configuration, written to a file in ``results``."""
+    """Add a profile for cdd to the project's configuration, in a file in ``results``."""
     settings = results / "nextest.toml"
     settings.write_text(
         f"[profile.{PROFILE}]\nfail-fast = false\nretries = 0\nstatus-level = 'skip'\nfinal-status-level = 'none'\n"
@@ -167,29 +155,26 @@ class Program:
     source: str
     """That file, relative to the project."""
     shown: str
-    """The same file as the tool names it: relative to its package."""
+    """The same file relative to its package, as the tool names it."""
     sources: Sources
 
-    @property
-    def package(self) -> str:
-        """The folder of its package with a slash at the end; empty for the project's."""
-        return self.source.removesuffix(self.shown) if self.source.endswith(self.shown) else ""
+    def make_case(self, name: str, outcome: str, *, text: str = "") -> Case:
+        """Return the case of a test; ``text`` is the output of a failed test."""
+        file, line = self.find_test(name)
+        failure = self.describe_failure(text, name) if outcome == "failed" else None
+        return Case(f"{file}::{name}", outcome, file=file, line=line, duration_s=0.0, failure=failure)
 
-    def place_of(self, name: str) -> tuple[str, int]:
-        """Return file and line of the test ``name``, by its modules; this file if no file has those names."""
+    def find_test(self, name: str) -> tuple[str, int]:
+        """Return file and line of the test ``name``, by its modules; ``source`` if no file has their names."""
         *modules, function = name.split("::")
         folder = PurePosixPath(self.source).parent
-        file = self.source
-        for count in range(len(modules), 0, -1):
-            inner = folder.joinpath(*modules[:count])
-            found = next(filter(None, map(self.sources.own, (f"{inner}.rs", f"{inner}/mod.rs"))), None)
-            if found is not None:
-                file = found
-                break
+        inner = (folder.joinpath(*modules[:count]) for count in range(len(modules), 0, -1))
+        paths = (self.sources.own(path) for stem in inner for path in (f"{stem}.rs", f"{stem}/mod.rs"))
+        file = next(filter(None, paths), self.source)
         return file, self.sources.line_of(file, rf"\bfn {re.escape(function)}\s*[<(]")
 
     def describe_failure(self, text: str, name: str) -> Failure:
-        """Return the failure of the test ``name``, from all that it printed."""
+        """Return the failure of the test ``name``, from its output."""
         panics = list(_PANIC.finditer(text))
         panic = panics[-1] if panics else None
         if panic is None and (errors := read_compile_errors(text, self.sources)):  # an example in documentation
@@ -208,8 +193,12 @@ class Program:
         elif is_foreign and kind not in ("assertion", "not_implemented"):
             origin = "third_party"
         else:
-            origin = "test" if _is_in_test(frames[-1], name) else "project"
-        printed = text[: panic.start()] if panic else ""
+            inside, module = frames[-1].function.partition("::")[2], name.rpartition("::")[0]
+            is_in_test = inside.replace("::{{closure}}", "") == name or bool(
+                module and inside.startswith(f"{module}::")
+            )
+            origin = "test" if is_in_test or is_test(frames[-1].path) else "project"
+        shown = _FRAME.sub(lambda frame: "" if frame["path"].startswith("/rustc/") else frame[0], text)
         return Failure(
             phase="call",
             kind=kind,
@@ -219,25 +208,22 @@ class Program:
             path=path,
             line=line,
             frames=frames,
-            text=shorten(_FRAME.sub(lambda match: "" if _is_of_library(match) else match[0], text).strip("\n")),
-            output=shorten(printed.strip("\n")),
+            text=shorten(shown.strip("\n")),
+            output=shorten(text[: panic.start()].strip("\n") if panic else ""),
         )
 
     def _parse_frames(self, text: str) -> tuple[tuple[Frame, ...], bool]:
         calls: list[tuple[str | None, int, str]] = []
+        package = self.source.removesuffix(self.shown) if self.source.endswith(self.shown) else ""
         for match in _FRAME.finditer(text):
-            told = match["path"]
-            if _is_of_library(match) or "/rustlib/src/" in told:
+            file = match["path"]
+            if file.startswith("/rustc/") or "/rustlib/src/" in file:
                 continue
-            path = self.sources.own(self.package + told.removeprefix("./") if told.startswith("./") else told)
+            path = self.sources.own(package + file.removeprefix("./") if file.startswith("./") else file)
             # A closure's frame repeats that of the function around it, unless the panic is in the closure.
             if path is None or "{{closure}}" not in match["function"] or not any(own for own, _, _ in calls):
                 calls.append((path, int(match["line"]), match["function"]))
         return own_frames(calls)
-
-
-def _is_of_library(frame: re.Match[str]) -> bool:
-    return frame["path"].startswith("/rustc/")
 
 
 def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
@@ -247,215 +233,180 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
     if found := _OTHER_MESSAGE.search(text):
         return "raises_match_mismatch", found[0]
     if panic is None:
-        return "exception", text.strip().splitlines()[0] if text.strip() else "it failed and said nothing"
+        return "exception", text.strip().splitlines()[0] if text.strip() else "it failed without a message"
     message = (panic["old"] or panic["message"]).strip("\n")
     return next((kind for start, kind in _KINDS if re.match(start, message)), "exception"), message
 
 
-def _is_in_test(frame: Frame, name: str) -> bool:
-    """Return whether a call is in the module of the test ``name`` or in a test file."""
-    inside = frame.function.partition("::")[2].replace("::{{closure}}", "")
-    module = name.rpartition("::")[0]
-    return is_test(frame.path) or inside == name or bool(module and inside.startswith(module + "::"))
-
-
-def read_cargo(run: FinishedRun) -> Results:
+def read_cargo(run: FinishedRun) -> ParsedResults:
     """Read the results of each test program, or the compile errors if nothing ran."""
     sources = sources_of(run.root)
-    building, sections = _split_output(strip_terminal_codes(run.output))
-    errors = read_compile_errors("\n".join(building), sources) if not sections else ()
-    tests: list[Case] = []
-    problems: list[str] = []
-    for section in sections:
-        cases, problem = section.read(sources)
-        tests += cases
-        problems += [problem] if problem else []
-    if not sections and not errors and run.exit_status:
-        problems.append(_first_error(building))
-    tests.sort(key=lambda case: (case.file, case.line))
-    # The documentation of one item may have several examples.
-    names = number_repeated((case.nodeid for case in tests), form="{name} #{count}")
-    numbered = tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(tests, names, strict=True))
-    return Results(tests=numbered, collect_errors=errors, problem="; ".join(problems) or None)
-
-
-def _split_output(output: str) -> tuple[list[str], list["_Section"]]:
-    """Return the lines before the first program, and the section of each program.
-
-    A header inside open results was printed by a test.
-    """
     building: list[str] = []
     sections: list[_Section] = []
     is_open = False
-    for line in output.splitlines():
+    for line in strip_terminal_codes(run.output).splitlines():
+        # A header inside open results was printed by a test.
         header = None if is_open else _HEADER.match(line)
         if header:
-            sections.append(_Section(header=header))
+            sections.append(_Section(header=header, sources=sources))
             continue
         is_open = (is_open or _RUNNING.match(line) is not None) and not _ENDED.match(line) and not _DIED.match(line)
         (sections[-1].lines if sections else building).append(line)
-    return building, sections
+    if not sections:
+        return _read_unbuilt(building, run)
+    read = [section.read() for section in sections]
+    tests = sorted((case for cases, _ in read for case in cases), key=lambda case: (case.file, case.line))
+    # The documentation of one item can have several examples, hence the numbers.
+    return ParsedResults(tests=number_cases(tests), problem="; ".join(each for _, each in read if each) or None)
+
+
+def _read_unbuilt(lines: list[str], run: FinishedRun) -> ParsedResults:
+    """Return the compile errors of a run without tests, or the reason why nothing was built."""
+    errors = read_compile_errors("\n".join(lines), sources_of(run.root))
+    if errors or not run.exit_status:
+        return ParsedResults(collect_errors=errors)
+    at = next((number for number, line in enumerate(lines) if line.startswith("error")), None)
+    if at is None:
+        return ParsedResults(problem=f"cargo ended without a result: {lines[-1].strip() if lines else 'no output'}")
+    more = [line.strip() for line in lines[at + 1 : at + 6] if line.strip() and not line.startswith(" -->")]
+    return ParsedResults(problem="cargo built nothing: " + " ".join([lines[at].removeprefix("error: "), *more])[:600])
 
 
 @dataclass(slots=True, kw_only=True)
 class _Section:
-    """What one test program, or the documentation tests of a crate, printed."""
+    """The output of one test program, or of the documentation tests of a crate."""
 
     header: re.Match[str]
+    sources: Sources
     lines: list[str] = field(default_factory=list)
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """Name and result of each test."""
 
-    def read(self, sources: Sources) -> tuple[list[Case], str | None]:
-        """Return the tests, and why they are not all."""
-        program = self._program(sources)
-        results, begun, expected, closed = _parse_results(self.lines)
+    def read(self) -> tuple[list[Case], str | None]:
+        """Return the tests, and the problem if some are missing."""
+        program = None if self.header["docs"] else self._find_program()
+        begun, expected, closed = self._parse_results()
         if not expected and not closed and program is not None and not any(map(_RUNNING.match, self.lines)):
             return [self._read_own_main(program)], None
-        outputs = _parse_outputs(self.lines, {name for name, result in results if result == "FAILED"})
-        cases = [
-            _convert_line(_NOTE.sub("", name), result, text=outputs.get(name, ""), program=program, sources=sources)
-            for name, result in results
-        ]
+        outputs = self._parse_outputs()
+        cases = []
+        for shown, result in self.found:
+            name, text, outcome = _NOTE.sub("", shown), outputs.get(shown, ""), _OUTCOMES[result]
+            if program is not None:
+                cases.append(program.make_case(name, outcome, text=text))
+                continue
+            doc = _DOC.match(name)
+            path = doc["file"] if doc else "src/lib.rs"
+            path, item = self.sources.own(path) or path, f"doc {doc['item'] if doc else name}".strip()
+            example = Program(source=path, shown=path, sources=self.sources).make_case(item, outcome, text=text)
+            cases.append(replace(example, line=int(doc["line"]) if doc else 0))
         called = self.header["source"] or f"the documentation of {self.header['docs']}"
         if not closed:
-            last = f" in {begun}" if begun else ""
-            ending = self._exit_line()
+            last, ending = f" in {begun}" if begun else "", self._find_exit()
             return cases, f"the tests of {called} ended early{last}{ending and f': {ending}'}"
-        if len(results) != expected:
-            return cases, f"of {expected} tests of {called} the results of {len(results)} can be read"
+        if len(self.found) != expected:
+            return cases, f"{called} started {expected} tests, but {len(self.found)} results can be read"
         return cases, None
 
-    def _program(self, sources: Sources) -> Program | None:
-        """Return the program; None for documentation.
-
-        The header names the file relative to its package; cargo writes the package into the ``.d`` file
-        beside the program.
-        """
-        if self.header["docs"]:
-            return None
+    def _find_program(self) -> Program:
+        """Return the program; cargo writes its file and package into the ``.d`` file beside it."""
         shown, binary = self.header["source"], self.header["binary"]
         built_from = ""
         if not Path(binary).is_absolute() and ".." not in Path(binary).parts:
-            rule = sources.text(f"{binary}.d").partition("\n")[0]
+            rule = self.sources.text(f"{binary}.d").partition("\n")[0]
             built_from = rule.partition(": ")[2].partition(" ")[0]
-        return Program(source=sources.own(built_from) or sources.own(shown) or shown, shown=shown, sources=sources)
+        own = self.sources.own
+        return Program(source=own(built_from) or own(shown) or shown, shown=shown, sources=self.sources)
 
-    def _exit_line(self) -> str:
+    def _find_exit(self) -> str:
         return next((line.strip() for line in self.lines if _EXITED in line), "")
 
     def _read_own_main(self, program: Program) -> Case:
         """Return the one result of a program with ``harness = false``."""
-        is_failed = any(map(_DIED.match, self.lines))
-        failure = Failure(
-            phase="call",
-            kind="exception",
-            origin="test",
-            exception="",
-            message=self._exit_line() or "it failed",
-            path=program.source,
-            text="\n".join(self.lines)[-5000:],
-        )
-        return Case(
-            nodeid=f"{program.source}::main",
-            outcome="failed" if is_failed else "passed",
-            file=program.source,
-            line=0,
-            duration_s=0.0,
-            failure=failure if is_failed else None,
-        )
+        file, message, text = program.source, self._find_exit() or "it failed", "\n".join(self.lines)[-5000:]
+        failure = None
+        if any(map(_DIED.match, self.lines)):
+            failure = Failure("call", "exception", "test", exception="", message=message, path=file, text=text)
+        outcome = "failed" if failure else "passed"
+        return Case(f"{file}::main", outcome, file=file, line=0, duration_s=0.0, failure=failure)
+
+    def _parse_results(self) -> tuple[str, int, bool]:
+        """Find the tests; return the one that began last, the expected number, and whether all have ended."""
+        expected, begun, is_listing, is_detailing, closed = 0, "", False, False, False
+        for line in self.lines:
+            if count := _RUNNING.match(line):
+                if not is_listing and not is_detailing:
+                    expected, is_listing, closed = expected + int(count[1]), True, False
+            elif _ENDED.match(line):
+                is_listing, is_detailing, closed = False, False, True
+            elif line in ("failures:", "successes:"):
+                is_listing, is_detailing = False, True
+            elif is_listing and (result := _RESULT.match(line)):
+                self.found.append((result["name"], result["result"]))
+                begun = ""
+            elif is_listing and (start := _BEGUN.match(line)):
+                begun = start["name"]
+            elif is_listing and begun and line in ("ok", "FAILED", "ignored"):  # output between name and result
+                self.found.append((begun, line))
+                begun = ""
+        return begun, expected, closed
+
+    def _parse_outputs(self) -> dict[str, str]:
+        """Return the output of each failed test."""
+        names = {_NOTE.sub("", name): name for name, result in self.found if result == "FAILED"}
+        outputs: dict[str, list[str]] = {}
+        current: list[str] | None = None
+        for line in self.lines:
+            heading = _OUTPUT.match(line)
+            if heading and heading["name"] in names and names[heading["name"]] not in outputs:
+                current = outputs.setdefault(names[heading["name"]], [])
+            elif line == "failures:":
+                current = None
+            elif current is not None:
+                current.append(line)
+        return {name: "\n".join(text) for name, text in outputs.items()}
 
 
-def _parse_results(lines: list[str]) -> tuple[list[tuple[str, str]], str, int, bool]:
-    """Return (name, result) of each test, the test begun last, the expected number, and whether all has ended."""
-    found: list[tuple[str, str]] = []
-    expected, begun, is_listing, is_detailing, closed = 0, "", False, False, False
-    for line in lines:
-        if count := _RUNNING.match(line):
-            if not is_listing and not is_detailing:
-                expected, is_listing, closed = expected + int(count[1]), True, False
-        elif _ENDED.match(line):
-            is_listing, is_detailing, closed = False, False, True
-        elif line in ("failures:", "successes:"):
-            is_listing, is_detailing = False, True
-        elif is_listing and (result := _RESULT.match(line)):
-            found.append((result["name"], result["result"]))
-            begun = ""
-        elif is_listing and (start := _BEGUN.match(line)):
-            begun = start["name"]
-        elif is_listing and begun and line in ("ok", "FAILED", "ignored"):  # a test printed between name and result
-            found.append((begun, line))
-            begun = ""
-    return found, begun, expected, closed
-
-
-def _parse_outputs(lines: list[str], failed: set[str]) -> dict[str, str]:
-    """Return what each failed test printed."""
-    names = {_NOTE.sub("", name): name for name in failed}
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in lines:
-        heading = _OUTPUT.match(line)
-        if heading and heading["name"] in names and names[heading["name"]] not in found:
-            current = found.setdefault(names[heading["name"]], [])
-        elif line == "failures:":
-            current = None
-        elif current is not None:
-            current.append(line)
-    return {name: "\n".join(text) for name, text in found.items()}
-
-
-def _convert_line(name: str, result: str, *, text: str, program: Program | None, sources: Sources) -> Case:
-    if program is None:
-        doc = _DOC.match(name)
-        shown = doc["file"] if doc else "src/lib.rs"
-        file, line = sources.own(shown) or shown, int(doc["line"]) if doc else 0
-        program = Program(source=file, shown=file, sources=sources)
-        name = f"doc {doc['item'] if doc else name}".strip()
-    else:
-        file, line = program.place_of(name)
-    return Case(
-        nodeid=f"{file}::{name}",
-        outcome=_OUTCOMES[result],
-        file=file,
-        line=line,
-        duration_s=0.0,
-        failure=program.describe_failure(text, name) if result == "FAILED" else None,
-    )
-
-
-def _first_error(lines: list[str]) -> str:
-    """Return what cargo says when it has compiled nothing."""
-    at = next((number for number, line in enumerate(lines) if line.startswith("error")), None)
-    if at is None:
-        return f"cargo ended without a result: {lines[-1].strip() if lines else 'no output'}"
-    more = [line.strip() for line in lines[at + 1 : at + 6] if line.strip() and not line.startswith(" -->")]
-    return "cargo built nothing: " + " ".join([lines[at].removeprefix("error: "), *more])[:600]
-
-
-def read_nextest(run: FinishedRun) -> Results:
+def read_nextest(run: FinishedRun) -> ParsedResults:
     """Read the JUnit file, or the compile errors if nothing ran."""
     sources = sources_of(run.root)
     output = strip_terminal_codes(run.output)
     started = _STARTED.search(output)
     if started is None:
-        errors = read_compile_errors(output, sources)
-        problem = None if errors or not run.exit_status else _first_error(output.splitlines())
-        return Results(collect_errors=errors, problem=problem)
+        return _read_unbuilt(output.splitlines(), run)
     cases, problem = read_junit(run.results / JUNIT)
     if problem is None and len(cases) != int(started["count"]):
-        problem = f"of {started['count']} tests that were started the results of {len(cases)} are there"
+        problem = f"nextest started {started['count']} tests, but wrote {len(cases)} results"
     packages = {
         name: path.removesuffix(MANIFEST)
         for path in sources.files()
         if path.rpartition("/")[2] == MANIFEST
         for name in crate_names(sources.text(path))[:1]
     }
-    tests = [_convert_case(case, _find_program(case.classname, packages, sources=sources)) for case in cases]
-    for match in _SKIPPED.finditer(output):  # the JUnit file leaves skipped tests out
+    tests = []
+    for case in cases:
+        program = _find_program(case.classname, packages, sources=sources)
+        file, line = program.find_test(case.name)
+        is_failed = case.outcome in ("failed", "error")
+        tests.append(
+            Case(
+                nodeid=f"{file}::{case.name}",
+                outcome=case.outcome,
+                file=file,
+                line=line,
+                duration_s=case.duration_s,
+                reruns=case.reruns,
+                failure=_describe_case(case, program) if is_failed else None,
+            )
+        )
+    for match in _SKIPPED.finditer(output):  # the JUnit file omits skipped tests
         program, name = _find_program(match["program"], packages, sources=sources), match["name"]
-        file, line = program.place_of(name)
-        if _is_ignored(sources.text(file), name):
-            tests.append(Case(nodeid=f"{file}::{name}", outcome="skipped", file=file, line=line, duration_s=0.0))
-    return Results(tests=tuple(tests), problem=problem)
+        skipped = program.make_case(name, "skipped")
+        function = re.escape(name.rpartition("::")[2])
+        ignored = rf"#\[ignore\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn {function}\b"
+        if re.search(ignored, sources.text(skipped.file)):  # otherwise the selection left it out
+            tests.append(skipped)
+    return ParsedResults(tests=tuple(tests), problem=problem)
 
 
 def _find_program(called: str, packages: dict[str, str], *, sources: Sources) -> Program:
@@ -473,33 +424,11 @@ def _find_program(called: str, packages: dict[str, str], *, sources: Sources) ->
     return Program(source=folder + shown, shown=shown, sources=sources)
 
 
-def _is_ignored(source: str, name: str) -> bool:
-    """Return whether a skipped test is marked so, and was not just left out by the selection."""
-    function = re.escape(name.rpartition("::")[2])
-    marked = rf"#\[ignore\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn {function}\b"
-    return re.search(marked, source) is not None
-
-
-def _convert_case(case: JunitCase, program: Program) -> Case:
-    file, line = program.place_of(case.name)
-    return Case(
-        nodeid=f"{file}::{case.name}",
-        outcome=case.outcome,
-        file=file,
-        line=line,
-        duration_s=case.duration_s,
-        reruns=case.reruns,
-        failure=_describe_case(case, program) if case.outcome in ("failed", "error") else None,
-    )
-
-
 def _describe_case(case: JunitCase, program: Program) -> Failure:
     ending = next((kind for start, kind in _SILENT_ENDS if case.type.startswith(start)), None)
     if ending is not None and "panicked at" not in case.text:
-        message = case.message or case.type
-        return Failure(
-            phase="call", kind=ending, origin="project", exception="", message=message, text=shorten(case.output)
-        )
+        message, text = case.message or case.type, shorten(case.output)
+        return Failure("call", ending, "project", exception="", message=message, text=text)
     is_all = "panicked at" in case.text and "panic did not contain expected string" not in case.output
     text = case.text if is_all else f"{case.text}\n{case.output}"
     return program.describe_failure(text.strip("\n"), case.name)

@@ -1,11 +1,10 @@
-"""Rust: finds out from rustc's messages which name is missing, and where."""
+"""Rust: finds the missing name in rustc's messages."""
 
 import re
 import tomllib
-from collections.abc import Iterator
 from itertools import pairwise
 
-from cdd_agent.testrun.frameworks.sources import CompilerError, Sources, collect_errors
+from cdd_agent.testrun.frameworks.sources import Compiler, Missing, Sources
 from pytest_tdd_agent.report import CollectError
 
 MANIFEST = "Cargo.toml"
@@ -38,9 +37,6 @@ _TEST_FILES = re.compile(
     r"(?:^|/)(?:tests|benches)/.|(?:^|/)tests?\.rs$|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/"
 )
 
-Missing = tuple[str, str | None, bool | None]
-"""Kind, the missing name, and whether that would be the project's."""
-
 
 def is_test(path: str) -> bool:
     """Return whether a file holds only tests or configures how they run.
@@ -52,66 +48,47 @@ def is_test(path: str) -> bool:
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
     """Read rustc's messages: one error for each file, with the text of all its errors."""
-    errors = _parse_compiler(output, sources)
-    return collect_errors(errors, sources, is_test=is_test, elsewhere=MANIFEST, joins_texts=True)
-
-
-def _parse_compiler(output: str, sources: Sources) -> Iterator[CompilerError]:
-    for match in _ERROR.finditer(output):
-        kind, name, is_own = _find_missing(match, sources)
-        yield CompilerError(
-            path=match["path"],
-            line=int(match["line"]),
-            kind=kind,
-            message=match["message"],
-            text=match[0],
-            code=match["code"] or "error",
-            missing_name=name,
-            is_own=is_own,
-        )
+    compiler = Compiler(
+        pattern=_ERROR,
+        explain=lambda match: _find_missing(match, sources),
+        is_test=is_test,
+        elsewhere=MANIFEST,
+        joins_texts=True,
+    )
+    return compiler.read(output, sources)
 
 
 def _find_missing(match: re.Match[str], sources: Sources) -> Missing:
     code, message, rest = match["code"], match["message"], match["rest"]
     if code in ("E0432", "E0433") and (found := _CRATE.search(message) or _CRATE.search(rest)):
-        return "missing_module", found[1] or found[2], None  # a new module of the project, or an unknown crate
+        return Missing("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
+    quoted = found[1] if (found := re.search(r"`([^`]+)`", message)) else None
     if code == "E0432":
-        path = _find_quoted(message) or ""
         kind = "missing_module" if _COULD_NOT.search(rest) else "import_error"
-        return kind, _join_path("", path), _is_own(path, sources)
-    if code in _QUOTED_ONLY:
-        return _QUOTED_ONLY[code], _find_quoted(message), None
-    if code in _WRONG_ARGUMENTS:
-        return "signature_mismatch", _find_call(rest), None
-    return _find_unresolved(code, message, sources=sources)
-
-
-def _find_unresolved(code: str | None, message: str, *, sources: Sources) -> Missing:
-    """Return the name that was looked up in a scope, a module or a type."""
+        return Missing(kind, _join_path("", quoted or ""), _is_own(quoted or "", sources))
+    if code in _QUOTED_ONLY or code in _WRONG_ARGUMENTS:
+        kind = _QUOTED_ONLY.get(code, "signature_mismatch")
+        return Missing(kind, quoted if code in _QUOTED_ONLY else _find_call(rest))
     if found := _COULD_NOT.search(message):
-        return "attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources)
+        return Missing("attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources))
     if found := _NO_MEMBER.match(message) or _NO_FIELD.search(message):
-        return "attribute_error", _join_path(found["owner"], found["name"]), None
+        return Missing("attribute_error", _join_path(found["owner"], found["name"]))
     if found := _IN_SCOPE.match(message) or _UNDECLARED.search(message):
         owner = "crate" if found.groupdict().get("root") else found["owner"]
         if code == "E0433" and "module or crate" in message:
-            return "missing_module", found["name"], None
-        kind = "attribute_error" if owner else "name_error"
-        return kind, _join_path(owner, found["name"]), _is_own(owner, sources) if owner else None
+            return Missing("missing_module", found["name"])
+        is_own = _is_own(owner, sources) if owner else None
+        return Missing("attribute_error" if owner else "name_error", _join_path(owner, found["name"]), is_own)
     is_syntax = code is None and _SYNTAX.match(message) is not None
-    return "syntax_error" if is_syntax else "collection_error", None, None
+    return Missing("syntax_error" if is_syntax else "collection_error")
 
 
 def _is_own(path: str, sources: Sources) -> bool:
     """Return whether a path begins in this crate or in another crate of the project."""
     first = path.lstrip("&").partition("::")[0]
-    return first in ("crate", "self", "super", "") or first in _list_crates(sources)
-
-
-def _list_crates(sources: Sources) -> frozenset[str]:
-    """Return the names of the project's crates, as code spells them."""
     manifests = (path for path in sources.files() if path.rpartition("/")[2] == MANIFEST)
-    return frozenset(name.replace("-", "_") for path in manifests for name in crate_names(sources.text(path)))
+    crates = (name.replace("-", "_") for path in manifests for name in crate_names(sources.text(path)))
+    return first in ("crate", "self", "super", "") or first in crates
 
 
 def crate_names(manifest: str) -> tuple[str, ...]:
@@ -138,8 +115,3 @@ def _join_path(owner: str | None, name: str) -> str:
     plain = re.sub(r"<.*>|^&(?:mut )?|^dyn |^impl ", "", owner or "")
     path = f"{plain}::{name}" if plain else name
     return path.removeprefix("crate::").removeprefix("self::").removeprefix("super::").replace("::", ".")
-
-
-def _find_quoted(message: str) -> str | None:
-    found = re.search(r"`([^`]+)`", message)
-    return found[1] if found else None

@@ -1,14 +1,11 @@
-"""The project's own source files, and records that point into them.
-
-Compilers and stack traces name files in their own way. Here such a name becomes a path relative to the project, or None
-for a file that is not the project's.
-"""
+"""Finds the project's own source files behind the names that compilers and stack traces use for them."""
 
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from cdd_agent.storage import read_ordinary
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
@@ -17,7 +14,7 @@ from pytest_tdd_agent.report import CollectError, Failure, Frame
 FILES_CAP = 50_000
 SOURCE_CAP_BYTES = 2_000_000
 STRUCTURAL = frozenset({"missing_module", "import_error", "attribute_error", "name_error", "signature_mismatch"})
-"""Kinds that say that something does not exist yet."""
+"""Kinds of failures for names that do not exist yet."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
@@ -55,11 +52,7 @@ class Sources:
     """The source files below one folder. Files are looked up on demand; links are not followed."""
 
     def __init__(self, root: Path, *, suffixes: tuple[str, ...], built: tuple[str, ...] = ()) -> None:
-        """``suffixes``: endings of source files; ``built``: folders of build output and fetched packages.
-
-        A file in such a folder is not the project's own, unless the folder is inside one called ``src``: there a
-        package may well be called ``build``.
-        """
+        """Use files with one of the ``suffixes``, outside the ``built`` folders of output and packages."""
         self.root = root.absolute()
         self.suffixes = suffixes
         self._built = frozenset((*built, "node_modules"))
@@ -86,19 +79,19 @@ class Sources:
 
     def own(self, path: str) -> str | None:
         """Return the project's file that a tool calls ``path``, relative to the folder; None for other files."""
-        told = PurePosixPath(path.strip())
-        if "\0" in path or ".." in told.parts:
+        name = PurePosixPath(path.strip())
+        if "\0" in path or ".." in name.parts:
             return None
-        if told.is_absolute():
+        if name.is_absolute():
             for root in (self.root, self.root.resolve()):
-                if told.is_relative_to(root.as_posix()):
-                    return self._existing(told.relative_to(root.as_posix()))
+                if name.is_relative_to(root.as_posix()):
+                    return self._find_existing(name.relative_to(root.as_posix()))
             return None
-        # Compilers name files from the top of a workspace, which may be above this folder.
-        ends = (PurePosixPath(*told.parts[at:]) for at in range(len(told.parts)))
-        return next(filter(None, map(self._existing, ends)), None)
+        # Compilers name files from the top of a workspace, which can be above this folder.
+        ends = (PurePosixPath(*name.parts[at:]) for at in range(len(name.parts)))
+        return next(filter(None, map(self._find_existing, ends)), None)
 
-    def _existing(self, path: PurePosixPath) -> str | None:
+    def _find_existing(self, path: PurePosixPath) -> str | None:
         if self._is_built(path.parts[:-1]):
             return None
         try:
@@ -108,6 +101,7 @@ class Sources:
             return None
 
     def _is_built(self, folders: tuple[str, ...]) -> bool:
+        # Below src, a package can be called "build" or "target".
         outer = folders[: folders.index("src")] if "src" in folders else folders
         return any(name in self._built for name in outer) or any(name.startswith(".") for name in folders)
 
@@ -124,63 +118,79 @@ class Sources:
         return text.count("\n", 0, found[0]) + 1 if len(found) == 1 else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompilerError:
-    """One error of a compiler."""
+class Missing(NamedTuple):
+    """The meaning of a compiler's message."""
 
-    path: str
-    """The file as the compiler names it."""
-    line: int
     kind: str
-    message: str
-    text: str
-    code: str = ""
-    missing_name: str | None = None
+    name: str | None = None
     """The name that does not exist, its parts joined by dots."""
     is_own: bool | None = None
     """Whether that name would be the project's."""
 
 
-def collect_errors(
-    errors: Iterable[CompilerError],
-    sources: Sources,
-    *,
-    is_test: Callable[[str], bool],
-    elsewhere: str = "",
-    joins_texts: bool = False,
-) -> tuple[CollectError, ...]:
-    """Return one error for each file: the first that names nothing missing, else the first.
+def find_missing(rules: Iterable[tuple[str, str]], message: str) -> Missing:
+    """Apply the first of ``rules`` (pattern at the beginning -> kind) that matches.
 
-    A missing name is what RED expects; any other mistake in the same file must not hide behind it. ``elsewhere`` is the
-    node id for files that are not the project's, by default the compiler's name of them.
+    The groups ``name`` and ``owner`` of a pattern are the missing name and the type or module that lacks it.
     """
-    found: dict[str, list[Failure]] = {}
-    for error in errors:
-        path = sources.own(error.path)
-        failure = Failure(
-            phase="collect",
-            kind=error.kind,
-            origin="third_party" if path is None else "test" if is_test(path) else "project",
-            exception=error.code,
-            message=error.message[:MESSAGE_CAP],
-            missing_name=error.missing_name,
-            path=path,
-            line=error.line if path else None,
-            text=shorten(error.text),
-            missing_in_project=error.is_own,
-        )
-        found.setdefault(path or elsewhere or error.path, []).append(failure)
-    collected = []
-    for nodeid, failures in found.items():
-        first = next((failure for failure in failures if failure.kind not in STRUCTURAL), failures[0])
-        if joins_texts:
-            first = replace(first, text=shorten("\n\n".join(failure.text for failure in failures)))
-        collected.append(CollectError(nodeid=nodeid, failure=first))
-    return tuple(collected)
+    for pattern, kind in rules:
+        if found := re.match(pattern, message):
+            parts = found.groupdict()
+            name, owner = parts.get("name"), parts.get("owner")
+            return Missing(kind, f"{owner}.{name}" if owner and name else name)
+    return Missing("collection_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """Reads the errors that a compiler printed."""
+
+    pattern: re.Pattern[str]
+    """Matches one error.
+
+    Groups: ``path``, ``message``, any that begin with ``line``, and optionally ``code`` and ``text``.
+    """
+    explain: Callable[[re.Match[str]], Missing]
+    is_test: Callable[[str], bool]
+    elsewhere: str = ""
+    """Node id for files outside the project; by default the compiler's name for them."""
+    joins_texts: bool = False
+    """Whether the failure of a file shows all of its errors."""
+
+    def read(self, output: str, sources: Sources) -> tuple[CollectError, ...]:
+        """Return one error for each file: the first that is not about a missing name, or else the first.
+
+        RED expects a missing name; another mistake in the same file must not hide behind it.
+        """
+        found: dict[str, list[Failure]] = {}
+        for match in self.pattern.finditer(output):
+            groups, name = match.groupdict(), match["path"].replace("\\", "/")
+            path, missing = sources.own(name), self.explain(match)
+            line = next(int(text) for group, text in groups.items() if group.startswith("line") and text)
+            failure = Failure(
+                phase="collect",
+                kind=missing.kind,
+                origin="third_party" if path is None else "test" if self.is_test(path) else "project",
+                exception=groups.get("code", "") or ("error" if "code" in groups else ""),
+                message=match["message"][:MESSAGE_CAP],
+                missing_name=missing.name,
+                path=path,
+                line=line if path else None,
+                text=shorten((groups.get("text") or match[0]).strip()),
+                missing_in_project=missing.is_own,
+            )
+            found.setdefault(path or self.elsewhere or name, []).append(failure)
+        collected = []
+        for nodeid, failures in found.items():
+            first = next((failure for failure in failures if failure.kind not in STRUCTURAL), failures[0])
+            if self.joins_texts:
+                first = replace(first, text=shorten("\n\n".join(failure.text for failure in failures)))
+            collected.append(CollectError(nodeid=nodeid, failure=first))
+        return tuple(collected)
 
 
 def own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
-    """Return the project's calls of a stack, the innermost last, and whether a library's call was inside of them.
+    """Return the project's calls of a stack, the innermost last, and whether a library call was inside them.
 
     ``calls`` are (own file or None, line, function), the innermost first.
     """

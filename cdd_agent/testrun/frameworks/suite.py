@@ -11,10 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
-from cdd_agent.testrun.access import access_for, protected_tests
+from cdd_agent.testrun.access import build_access, find_protected_tests
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
-from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Framework, Results, number_repeated
+from cdd_agent.testrun.frameworks.framework import (
+    FinishedRun,
+    Framework,
+    FrameworkMatch,
+    ParsedResults,
+    number_cases,
+)
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.report import Failure, SuiteReport
@@ -33,7 +39,7 @@ class CommandSuite:
 
     root: Path
     framework: Framework
-    finding: Finding
+    finding: FrameworkMatch
     """Its command runs in the project's folder."""
     sandbox: Sandbox
     timeout_s: float
@@ -50,10 +56,10 @@ class CommandSuite:
         return Conventions(
             framework=self.framework.name,
             is_test=self.framework.is_test,
-            names_of=self.framework.names_in(self.root),
+            list_names=self.framework.names_in(self.root),
             shared=environment.SHARED,
-            parts=environment.parts,
-            looked_for=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
+            digest_parts=environment.parts,
+            discovery=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
             accepts_exit_status=self.accepts_exit_status,
         )
 
@@ -67,7 +73,7 @@ class CommandSuite:
         """The variables that let the model's commands find the same tools."""
         return dict(self._tools(self._commands_cache).variables)
 
-    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
+    def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
         """Return the same tests in a copy, compiled from nothing, with links to installed packages."""
         modules = environment.link_modules(self.root, copy=root)
         return replace(
@@ -78,23 +84,23 @@ class CommandSuite:
             reads=(*self.reads, *modules, *reads),
         )
 
-    def anew(self) -> "CommandSuite":
+    def without_cache(self) -> "CommandSuite":
         """Return the same tests; the project's own code will be compiled again."""
         if self.cache is not None:
             environment.forget_own_crates(self.cache, self.root)
         return self
 
-    def within(self, timeout_s: float) -> "CommandSuite":
+    def with_timeout(self, timeout_s: float) -> "CommandSuite":
         """Return the same tests with another time limit for a run."""
         return replace(self, timeout_s=timeout_s)
 
-    def shut_in(self, sandbox: Sandbox) -> "CommandSuite":
+    def with_sandbox(self, sandbox: Sandbox) -> "CommandSuite":
         """Return the same tests in another sandbox."""
         return replace(self, sandbox=sandbox)
 
-    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+    def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
         """Return what a command of the model's may reach."""
-        tests = protected_tests(self.root, self.framework.is_test) if tests_too else ()
+        tests = find_protected_tests(self.root, self.framework.is_test) if tests_too else ()
         return self._access(self._tools(self._commands_cache), locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
@@ -120,8 +126,6 @@ class CommandSuite:
         problem = self._explain_failure(result, found)
         if problem is not None:
             return _report_problem(problem, started, result=result)
-        # Two tests may have one node id: numbered, so that the last of them does not speak for the others.
-        nodeids = number_repeated((case.nodeid for case in found.tests), form="{name} #{count}")
         duration_s = time.monotonic() - started
         report = SuiteReport(
             complete=True,
@@ -132,7 +136,7 @@ class CommandSuite:
             rootdir=str(self.root),
             started_at=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
             duration_s=duration_s,
-            tests=tuple(replace(case, nodeid=nodeid) for case, nodeid in zip(found.tests, nodeids, strict=True)),
+            tests=number_cases(found.tests),
             collect_errors=found.collect_errors,
             fingerprints=fingerprints,
             collected=len(found.tests),
@@ -146,7 +150,7 @@ class CommandSuite:
         output = _cut_middle(result.output)
         return SuiteRun(report=report, problem=None, output=output, duration_s=duration_s, notices=result.remarks)
 
-    def add_hidden_tests(self, found: Results, *, folder: Path) -> Results:
+    def add_hidden_tests(self, found: ParsedResults, *, folder: Path) -> ParsedResults:
         """Add the tests that did not run because other test files do not compile or load.
 
         They run in a copy without those files. Not every tool reports all broken files at once, so this is repeated as
@@ -172,13 +176,13 @@ class CommandSuite:
             )
         return found
 
-    def _run_without(self, broken: frozenset[str], *, folder: Path) -> Results | None:
+    def _run_without(self, broken: frozenset[str], *, folder: Path) -> ParsedResults | None:
         """Return the results of a copy without the files ``broken``; None if they cannot be judged."""
         top, results = environment.top_of(self.root), folder / "results"
         copy = folder / self.root.relative_to(top.parent)
         environment.copy_without(self.root, copy, left_out=broken)
         results.mkdir()
-        others = self.in_copy(copy, reads=(top,))
+        others = self.with_root(copy, reads=(top,))
         tools = others._tools((self.cache or folder).with_name("others"))
         try:
             result = others._execute(tools, targets=(), results=results)
@@ -196,7 +200,7 @@ class CommandSuite:
         def is_locked(path: str) -> bool:
             return self.framework.is_test(path) and not environment.is_built(path, self.framework.is_test)
 
-        tests = protected_tests(self.root, is_locked)
+        tests = find_protected_tests(self.root, is_locked)
         manifest = (self.finding.manifest,) if self.finding.manifest.is_file() else ()
         program, *words = self.finding.argv
         return self.sandbox.run(
@@ -213,7 +217,7 @@ class CommandSuite:
             )
         )
 
-    def _read(self, result: Result, results: Path) -> Results:
+    def _read(self, result: Result, results: Path) -> ParsedResults:
         return self.framework.read(
             FinishedRun(root=self.root, results=results, output=result.output, exit_status=result.exit_status)
         )
@@ -230,7 +234,7 @@ class CommandSuite:
         """Return access to the project and the tools; installed packages are locked."""
         environment.prepare(tools)
         modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
-        return access_for(
+        return build_access(
             self.root,
             tools,
             read_write=(*tools.writes, *writes),
@@ -238,7 +242,7 @@ class CommandSuite:
             locked=(*locked, *modules),
         )
 
-    def _explain_failure(self, result: Result, found: Results) -> str | None:
+    def _explain_failure(self, result: Result, found: ParsedResults) -> str | None:
         """Return why the results cannot be judged, or None if they can."""
         if result.timed_out:
             return f"the tests did not end within {self.timeout_s:g} s"
@@ -251,7 +255,7 @@ class CommandSuite:
         return found.problem
 
 
-def _restore_paths(found: Results, copy: Path, *, root: Path) -> Results:
+def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedResults:
     """Return the results with the project's paths.
 
     The copy's path differs from run to run, and an error that stays the same must look the same.

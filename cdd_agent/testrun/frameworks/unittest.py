@@ -11,7 +11,7 @@ import msgspec
 import pytest_tdd_agent
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun import inside
-from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 RESULTS = "unittest.jsonl"
@@ -27,7 +27,7 @@ _IS_PYTEST = re.compile(rb"^\s*(?:import pytest|from pytest)\b", re.MULTILINE)
 _TEST_FILES = re.compile(r"(?:^|/)test[^/]*\.py$|(?:^|/)tests?/")
 
 
-class _Line(msgspec.Struct):
+class _UnittestLine(msgspec.Struct):
     event: str
     nodeid: str = ""
     outcome: str = ""
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct):
     count: int = 0
 
 
-def find(folder: Path) -> Finding | None:
+def find(folder: Path) -> FrameworkMatch | None:
     """Look for test files that import unittest and not pytest, where unittest's discovery would look."""
     found = chain.from_iterable(folder.glob(pattern) for pattern in _PLACES)
     for path in islice(found, _FILES_CAP):
@@ -48,7 +48,9 @@ def find(folder: Path) -> Finding | None:
         if _is_unittest(path):
             manifests = (folder / name for name in (*_MANIFESTS, inside.parts[0]))
             manifest = next(path for path in manifests if path.exists())
-            return Finding(manifest=manifest, argv=(_find_python(folder),), why=f"{inside.as_posix()} imports unittest")
+            return FrameworkMatch(
+                manifest=manifest, argv=(_find_python(folder),), why=f"{inside.as_posix()} imports unittest"
+            )
     return None
 
 
@@ -78,13 +80,13 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     return ("-B", str(results / PROGRAM), str(results / RESULTS), *targets)
 
 
-def read(run: FinishedRun) -> Results:
+def read(run: FinishedRun) -> ParsedResults:
     """Read the lines that the program wrote; without the last one the run was cut off."""
     try:
         lines = list(_parse_lines(read_ordinary(run.results / RESULTS, limit_bytes=_LIMIT_BYTES)))
     except (OSError, msgspec.MsgspecError) as error:
         last = run.output.strip().splitlines()[-1:] or [str(error)]
-        return Results(problem=f"unittest left no results: {last[0]}")
+        return ParsedResults(problem=f"unittest left no results: {last[0]}")
     tests = [line for line in lines if line.event == "ended"]
     begun = [line.nodeid for line in lines if line.event == "begun"]
     problem = None
@@ -92,22 +94,22 @@ def read(run: FinishedRun) -> Results:
         where = f" in {begun[-1]}" if len(begun) > len(tests) else ""
         problem = f"the tests ended early{where} (exit status {run.exit_status})"
     errors = [line for line in lines if line.event == "unready" and line.failure is not None]
-    return Results(
+    return ParsedResults(
         tests=tuple(map(_convert, tests)),
         collect_errors=tuple(CollectError(nodeid=line.nodeid, failure=line.failure) for line in errors if line.failure),
         problem=problem,
     )
 
 
-def _parse_lines(data: bytes) -> Iterator[_Line]:
+def _parse_lines(data: bytes) -> Iterator[_UnittestLine]:
     """Yield every complete line; a killed process may leave a part of one."""
-    decode = msgspec.json.Decoder(_Line).decode
+    decode = msgspec.json.Decoder(_UnittestLine).decode
     for line in data.splitlines(keepends=True):
         if line.endswith(b"\n"):
             yield decode(line)
 
 
-def _convert(line: _Line) -> Case:
+def _convert(line: _UnittestLine) -> Case:
     return Case(
         nodeid=line.nodeid,
         outcome=line.outcome,

@@ -1,1 +1,1 @@
-"""Programs that run in the project's interpreter, each a file that knows nothing of this package."""
+"""Programs that run in the project's interpreter; each file works without this package."""

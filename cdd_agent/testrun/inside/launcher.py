@@ -1,9 +1,8 @@
-"""What starts pytest in the project's interpreter: as ``python -m pytest`` would, but with the pytest installed there.
+"""Starts pytest in the project's interpreter, like ``python -m pytest`` but with the installed pytest.
 
-``python -m`` puts the current folder before everything else, so that a file ``pytest.py`` of the project would be taken
-for pytest. ``PytestSuite`` runs a copy of this file; it knows nothing but pytest, and is Python 3.8. ``plugins``
-beside it goes onto the path here and not through PYTHONPATH, so that programs which tests start do not get it; xdist's
-workers do. Processes that tests spawn import this file again, hence the guard at its end.
+``python -m`` puts the current folder first on the path, where a file ``pytest.py`` of the project would replace pytest.
+``PytestSuite`` runs a copy of this file, which is Python 3.8 and needs only pytest. It adds the folder ``plugins`` to
+the path itself: through PYTHONPATH, programs that tests start would get it too.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run pytest with the arguments of this program, and only then with the current folder on the path.
+    """Run pytest with the arguments of this program, after those for the launcher.
 
-    The first arguments name the cache for compiled code, if there is one, and the copies of ``run_plugin``, which has
-    to be there before pytest is imported, and of the plugin, which is imported before pytest begins to rewrite what it
-    imports: that would take as long again. The cache is for what comes after: all this is compiled already.
+    The launcher's arguments are the folder for bytecode, or an empty text, and the module names of the copies of
+    ``run_plugin`` and of the plugin.
     """
     plugins = Path(__file__).with_name("plugins")
     sys.path[0] = str(plugins)
     cache = sys.argv.pop(1)
     if cache:
         os.environ["PYTHONPYCACHEPREFIX"] = cache
-    import_module(sys.argv.pop(1))
+    import_module(sys.argv.pop(1))  # run_plugin changes how pytest itself is loaded
     plugin = sys.argv.pop(1)
+    # Imported before pytest starts to rewrite assertions, which would double the time.
     for module in (f"{plugin}.plugin", f"{plugin}.audit"):
         import_module(module)
 
     import pytest
 
-    if cache:
+    if cache:  # only now: everything so far is compiled already
         sys.pycache_prefix, sys.dont_write_bytecode = cache, False
     sys.path[0] = os.getcwd()
     sys.path.append(str(plugins))
@@ -41,5 +40,5 @@ def main() -> int:
     return int(pytest.main(sys.argv[1:]))
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # processes that tests spawn import this file again
     sys.exit(main())

@@ -1,11 +1,12 @@
-"""The plugin that goes with every run of ours: compiled code is kept by content, and the run goes on to its end.
+"""The pytest plugin of every run: it validates bytecode by content and lets runs continue to their end.
 
-``PytestSuite`` runs a copy of this file; it is Python 3.8. xdist's workers load it too. PYTEST_DONT_REWRITE: launcher
-imports it before pytest.
+Python matches bytecode to its source by size and whole seconds, so after a quick edit it can use the old version. This
+plugin stores a hash of the source instead, in cdd's own cache; programs that tests start read that cache and do not
+write it. Without a cache, the project's sources are compiled again, because anyone could have written the bytecode
+beside them.
 
-Python tells bytecode from its source by size and whole seconds, so it can be of the version before an edit. In the
-processes that have this plugin it is told by a hash of the source; programs that tests start read it and write none.
-Without a cache of ours the project's sources are compiled anew: bytecode beside them may be anybody's.
+``PytestSuite`` runs a copy of this file, which is Python 3.8; xdist's workers load it too. PYTEST_DONT_REWRITE: the
+launcher imports it before pytest.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     import pytest
 
 _CHECKED_HASH = b"\x03\0\0\0"
-"""The second field of compiled code that is told by a hash; what follows is 8 bytes, as are time and size."""
+"""The second field of bytecode that is checked by hash; the hash has 8 bytes, like time and size together."""
 _HAS_CACHE = bool(os.environ.get("PYTHONPYCACHEPREFIX"))
 _PROJECT = os.getcwd() + os.sep
 _INSTALLED = tuple(os.path.join(prefix, "lib", "python3") for prefix in (sys.prefix, sys.base_prefix))
-"""What is installed is told by time and size, as anywhere: reading all its sources for each run would take long."""
+"""Installed packages are checked by time and size as usual: hashing all their sources would be slow."""
 
 _read = SourceFileLoader.get_data
 _write = SourceFileLoader.set_data
@@ -32,37 +33,32 @@ _hashes: dict[str, bytes] = {}
 
 
 class _ByContent(SourceFileLoader):
-    """What Python's own loader is made to do."""
+    """Methods for Python's own loader that validate bytecode by content."""
 
     def get_data(self, path: str) -> bytes:
-        """Read a file for an import; take the hash of a source."""
+        """Read a file for an import, and remember the hash of a source."""
         content = _read(self, path)
         if path == self.path and not path.startswith(_INSTALLED):
             _hashes[path] = source_hash(content)
         return content
 
     def set_data(self, path: str, data: bytes, *, _mode: int = 0o666) -> None:  # type: ignore[override]
-        """Keep what was compiled just now from the source that ``get_data`` read.
+        """Save bytecode with the hash of the source that ``get_data`` read.
 
-        A loader of the project that reads its sources by itself keeps nothing.
+        If a loader of the project reads sources in its own way, nothing is saved.
         """
         source = str(self.path)
         if source.startswith(_INSTALLED):
-            _keep(self, path, data=data, mode=_mode)
+            _write_whole(self, path, data=data, mode=_mode)
         elif source.startswith(_PROJECT) and source in _hashes:
             if data[4:8] != _CHECKED_HASH:
                 data = data[:4] + _CHECKED_HASH + _hashes[source] + data[16:]
-            _keep(self, path, data=data, mode=_mode)
+            _write_whole(self, path, data=data, mode=_mode)
 
 
-def _is_of_project(source: str) -> bool:
-    """Whether a source is the project's own."""
-    return source.startswith(_PROJECT) and not source.startswith(_INSTALLED)
-
-
-def _keep(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> None:
-    """Write compiled code whole or not at all: Python keeps what a full disk cuts off, and fails on it ever after."""
+def _write_whole(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> None:
     _write(loader, path, data, _mode=mode)
+    # On a full disk, Python leaves a truncated file and fails on it in every later run.
     try:
         if os.path.getsize(path) != len(data):
             os.unlink(path)
@@ -70,29 +66,27 @@ def _keep(loader: SourceFileLoader, path: str, *, data: bytes, mode: int) -> Non
         pass
 
 
-class _Anew(SourceFileLoader):
-    """What Python's own loader is made to do where there is no cache."""
+class _WithoutCache(SourceFileLoader):
+    """The method for Python's own loader that ignores bytecode."""
 
     def get_data(self, path: str) -> bytes:
-        """Read a file for an import, but no compiled code of the project's."""
-        if path != self.path and _is_of_project(str(self.path)):
+        """Read a file for an import unless it is bytecode of the project."""
+        source = str(self.path)
+        if path != source and source.startswith(_PROJECT) and not source.startswith(_INSTALLED):
             raise FileNotFoundError(path)
         return _read(self, path)
 
 
 if not _HAS_CACHE:
-    SourceFileLoader.get_data = _Anew.get_data  # type: ignore[method-assign, assignment]
+    SourceFileLoader.get_data = _WithoutCache.get_data  # type: ignore[method-assign, assignment]
 else:
     SourceFileLoader.get_data = _ByContent.get_data  # type: ignore[method-assign, assignment]
     SourceFileLoader.set_data = _ByContent.set_data  # type: ignore[method-assign, assignment]
-    sys.dont_write_bytecode = sys.pycache_prefix is None  # what is not meant for the cache is not written elsewhere
+    sys.dont_write_bytecode = sys.pycache_prefix is None  # no bytecode outside the cache
 
 
 def pytest_addoption() -> None:
-    """Without a cache of ours, take no test module either that pytest, or whoever, has compiled before.
-
-    Pytest looks for it by a name, which is one of its own then.
-    """
+    """Without a cache, let pytest look for compiled test modules under a name that does not exist yet."""
     if not _HAS_CACHE:
         from _pytest.assertion import rewrite
 
@@ -100,7 +94,7 @@ def pytest_addoption() -> None:
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Undo ``--stepwise``, which no option of the command line can."""
+    """Undo ``--stepwise``, which no command-line option can."""
     for name in ("stepwise", "stepwise_skip", "stepwise_reset"):
         if hasattr(config.option, name):
             setattr(config.option, name, False)

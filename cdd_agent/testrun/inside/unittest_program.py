@@ -1,7 +1,7 @@
-"""Runs ``unittest`` in the project's interpreter and writes one line of JSON for each test.
+"""Runs ``unittest`` in the project's interpreter and writes the outcome of each test as a line of JSON.
 
-A program by itself: it is copied into a private folder, with the plugin's rules about why a test fails, and runs there
-with Python 3.8 or newer. Arguments: the file for results, and targets (node ids, files, folders; none: all tests).
+cdd copies this file into a private folder, together with the plugin's rules for failures. It needs Python 3.8. The
+arguments are the file for results and the targets (node ids, files or folders; without any, all tests run).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+import traceback
 import unittest
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
@@ -38,11 +39,11 @@ class Lines(unittest.TestResult):
         self.is_good = True
 
     def startTest(self, test: unittest.TestCase) -> None:
-        """Record that a test begins: if the process dies, the line names it."""
+        """Record that a test begins; if the process dies, this line names the test."""
         super().startTest(test)
         self._began_s = time.monotonic()
         self._found = {"outcome": "passed"}
-        self.write(event="begun", nodeid=nodeid_of(test))
+        self.write(event="begun", nodeid=build_nodeid(test))
 
     def stopTest(self, test: unittest.TestCase) -> None:
         """Record the outcome of a test."""
@@ -51,22 +52,22 @@ class Lines(unittest.TestResult):
         if "failure" in self._found:
             failure = cast("dict[str, object]", self._found["failure"])
             self._found["failure"] = {**failure, "output": printed[-TEXT_CAP:]}
-        file, line = place_of(test)
-        self.write(event="ended", nodeid=nodeid_of(test), file=file, line=line, duration_s=seconds, **self._found)
+        file, line = find_location(test)
+        self.write(event="ended", nodeid=build_nodeid(test), file=file, line=line, duration_s=seconds, **self._found)
         self._found = {}
         super().stopTest(test)
 
     def addError(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """Record an exception that is no failed expectation, of a test or of a whole class or module."""
+        """Record an exception other than a failed assertion, of a test or of a whole class or module."""
         if test.countTestCases():
             self._fail(test, err)
         elif err[1] is not None:  # unittest's stand-in for a class or a module
             self.write(
-                event="unready", nodeid=_owner(str(test)), failure=describe_error(err[1], phase="setup", file="")
+                event="unready", nodeid=_find_owner(str(test)), failure=describe_error(err[1], phase="setup", file="")
             )
 
     def addFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """Record a failed expectation."""
+        """Record a failed assertion."""
         self._fail(test, err)
 
     def addSubTest(self, *ended: object) -> None:
@@ -80,35 +81,33 @@ class Lines(unittest.TestResult):
         self._found = {"outcome": "skipped"}
 
     def addExpectedFailure(self, test: unittest.TestCase, err: OptExcInfo) -> None:
-        """Record that a test fails and is marked so."""
+        """Record that a test fails as expected."""
         self._found = {"outcome": "xfailed"}
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
-        """Record that a test passes although it is marked to fail."""
+        """Record that a test passes although a failure is expected."""
         self._found = {"outcome": "xpassed"}
 
     def _fail(self, test: unittest.TestCase, err: OptExcInfo) -> None:
         error = err[1]
         if error is None:
             return
-        phase = phase_of(error)
-        failure = describe_error(error, phase=phase, file=place_of(test)[0])
+        phase = find_phase(error)
+        failure = describe_error(error, phase=phase, file=find_location(test)[0])
         self._found = {"outcome": "failed" if phase == "call" else "error", "failure": failure}
 
     def write(self, **fields: object) -> None:
-        """Write one line at once: the process may die next."""
+        """Write one line and flush it, because the process can die next."""
         self.is_good = self.is_good and "failure" not in fields and fields.get("outcome") != "xpassed"
         self._lines.write(json.dumps(fields) + "\n")
         self._lines.flush()
 
 
-def phase_of(error: BaseException) -> str:
+def find_phase(error: BaseException) -> str:
     """Return ``setup``, ``call`` or ``teardown``, by the functions of unittest in the stack."""
     names = set()
-    traceback = error.__traceback__
-    while traceback is not None:
-        names.add(traceback.tb_frame.f_code.co_name)
-        traceback = traceback.tb_next
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        names.add(frame.f_code.co_name)
     if "_callSetUp" in names:
         return "setup"
     return "teardown" if names & {"_callTearDown", "_callCleanup", "doCleanups"} else "call"
@@ -125,16 +124,11 @@ def describe_error(error: BaseException, *, phase: str, file: str) -> dict[str, 
             return None
 
     found = dataclasses.asdict(describe(error, phase=phase, root=ROOT, test_file=file, source=source))
-    return {**found, "text": "".join(_format(error))[-TEXT_CAP:]}
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {**found, "text": text[-TEXT_CAP:]}
 
 
-def _format(error: BaseException) -> list[str]:
-    import traceback
-
-    return traceback.format_exception(type(error), error, error.__traceback__)
-
-
-def place_of(test: unittest.TestCase) -> tuple[str, int]:
+def find_location(test: unittest.TestCase) -> tuple[str, int]:
     """Return file, relative to the project, and line of a test."""
     function = getattr(type(test), test.id().rpartition(".")[2], None)
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
@@ -144,39 +138,43 @@ def place_of(test: unittest.TestCase) -> tuple[str, int]:
     return os.path.relpath(os.path.abspath(path), ROOT) if path else "", line
 
 
-def nodeid_of(test: unittest.TestCase) -> str:
+def build_nodeid(test: unittest.TestCase) -> str:
     """Return the node id that pytest would give the test."""
-    return "::".join((place_of(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
+    return "::".join((find_location(test)[0], *type(test).__qualname__.split("."), test.id().rpartition(".")[2]))
 
 
-def _owner(holder: str) -> str:
+def _find_owner(holder: str) -> str:
     """Return file and class of a failed set-up, from unittest's ``setUpClass (module.Class)``."""
     name = holder.partition("(")[2].rstrip(")")
-    module = next((part for part in _prefixes(name) if part in sys.modules), "")
+    module = next((part for part in _iterate_prefixes(name) if part in sys.modules), "")
     path = getattr(sys.modules.get(module), "__file__", None)
     inside = name[len(module) :].strip(".").split(".")
     file = os.path.relpath(path, ROOT) if path else name
     return "::".join((file, *filter(None, inside)))
 
 
-def _prefixes(name: str) -> Iterator[str]:
+def _iterate_prefixes(name: str) -> Iterator[str]:
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
-def top_of(folder: str) -> str:
+def find_import_root(folder: str) -> str:
     """Return the folder where imports of a test in ``folder`` begin: the first one upwards that is not a package."""
     while os.path.exists(os.path.join(folder, "__init__.py")) and folder != ROOT:
         folder = os.path.dirname(folder)
     return folder
 
 
-def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
+def load_suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
     """Yield the tests of each target's file or folder, and the name to select from them; empty: all."""
     loader = unittest.TestLoader()
     if not targets:
-        outside = [name for name in ("tests", "test") if os.path.isdir(name) and top_of(os.path.abspath(name)) != ROOT]
+        outside = [
+            name
+            for name in ("tests", "test")
+            if os.path.isdir(name) and find_import_root(os.path.abspath(name)) != ROOT
+        ]
         for folder in (ROOT, *map(os.path.abspath, outside)):
             yield loader.discover(folder, top_level_dir=folder), ""
     for target in targets:
@@ -184,14 +182,14 @@ def suites(targets: list[str]) -> Iterator[tuple[unittest.TestSuite, str]]:
         path = os.path.abspath(file)
         folder = path if os.path.isdir(path) else os.path.dirname(path)
         pattern = "test*.py" if os.path.isdir(path) else os.path.basename(path)
-        yield loader.discover(folder, pattern=pattern, top_level_dir=top_of(folder)), name
+        yield loader.discover(folder, pattern=pattern, top_level_dir=find_import_root(folder)), name
 
 
-def tests_in(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
+def iterate_tests(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
     """Yield the tests of a suite at any depth."""
     if isinstance(suite, unittest.TestSuite):
         for part in suite:
-            yield from tests_in(part)
+            yield from iterate_tests(part)
     else:
         yield suite
 
@@ -202,18 +200,18 @@ def main(out: str, targets: list[str]) -> int:
     with open(out, "w", encoding="utf-8") as stream:
         result = Lines(stream)
         chosen: dict[str, unittest.TestCase] = {}
-        for suite, name in suites(targets):
-            for test in tests_in(suite):
+        for suite, name in load_suites(targets):
+            for test in iterate_tests(suite):
                 if type(test).__name__ == "_FailedTest":
                     _record_unloaded(test, result)
-                elif not name or f"{nodeid_of(test)}::".split("::", 1)[1].startswith(f"{name}::"):
-                    chosen.setdefault(nodeid_of(test), test)
+                elif not name or f"{build_nodeid(test)}::".split("::", 1)[1].startswith(f"{name}::"):
+                    chosen.setdefault(build_nodeid(test), test)
         unittest.TestSuite(chosen.values()).run(result)
         result.write(event="over", count=len(chosen))
     return 0 if result.is_good else 1
 
 
-class Caught(unittest.TestResult):
+class CapturedError(unittest.TestResult):
     """Keeps the exception of one test."""
 
     error: BaseException | None = None
@@ -226,17 +224,18 @@ class Caught(unittest.TestResult):
 
 
 def _record_unloaded(test: unittest.TestCase, result: Lines) -> None:
-    """Record a file that cannot be imported; it is imported again, as unittest keeps only the error's text."""
+    """Record a file that cannot be imported."""
     name = test.id().rpartition("_FailedTest.")[2]
-    file = next((path for path in _files(name) if os.path.exists(path)), name)
-    caught = Caught()
+    file = next((path for path in _iterate_module_files(name) if os.path.exists(path)), name)
+    # unittest keeps only the text of the error, so the module is imported again.
+    caught = CapturedError()
     unittest.FunctionTestCase(lambda: importlib.import_module(name)).run(caught)
     if caught.error is not None:
         failure = describe_error(caught.error, phase="collect", file=os.path.relpath(file, ROOT))
         result.write(event="unready", nodeid=os.path.relpath(file, ROOT), failure=failure)
 
 
-def _files(name: str) -> Iterator[str]:
+def _iterate_module_files(name: str) -> Iterator[str]:
     path = os.path.join(*name.split("."))
     for folder in sys.path:
         if os.path.abspath(folder).startswith(ROOT):

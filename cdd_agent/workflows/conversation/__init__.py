@@ -1,1 +1,1 @@
-"""Socrates, who questions a ticket into a spec, and the Planner, who turns the spec into a plan."""
+"""Conversations with Socrates, who questions a ticket into a spec, and the Planner, who turns the spec into a plan."""

@@ -1,6 +1,6 @@
-"""What a person does by hand between two steps: changes to files, committed or kept, and steps that are done already.
+"""Manual work between two steps: the user commits or keeps changes, or marks a step as done.
 
-The gate judges the tree as it is, whoever made it so; nothing here passes a step without a run of all tests.
+The gate judges manual work like the model's: no step is completed without a run of all tests.
 """
 
 from dataclasses import replace
@@ -9,146 +9,144 @@ from cdd_agent.errors import GateClosed, UsageError
 from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd import context as briefing
-from cdd_agent.tdd import recovery, verdict
+from cdd_agent.tdd import briefing, verdict
+from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
 from cdd_agent.work.state import AttemptRecord, RunState, Status
-from cdd_agent.workflows.execution.documents import changes_of_users, require_ready, step_key, work_item
-from cdd_agent.workflows.execution.executor import Executor, require_dependencies, with_dependents
+from cdd_agent.workflows.execution.documents import make_work_item, step_key
+from cdd_agent.workflows.execution.executor import Executor
 from pytest_tdd_agent.gate import judge
 from pytest_tdd_agent.report import Reason, Verdict
 
-MESSAGE = "chore: changes made by hand"
-"""Of a commit of them, unless the user says otherwise."""
+DEFAULT_MESSAGE = "chore: changes made by hand"
 
 
-def in_the_way(executor: Executor, *, anew: bool) -> tuple[str, ...]:
-    """The user's uncommitted changes that the next step would be refused for; ``anew``: it is begun once more.
+class Intervention:
+    """The user's actions between the steps of an Executor."""
 
-    None if they are kept, and none of a step that goes on where it was interrupted: its own files are among them.
-    """
-    if executor.allows_dirty or executor.keeps_changes or _underway(executor) is not None:
-        return ()
-    nothing_runs = executor.next_step() is None and not anew
-    return () if nothing_runs else changes_of_users(executor.context.repository, executor.ticket)
+    def __init__(self, executor: Executor) -> None:
+        """Changes nothing."""
+        self._executor = executor
+        self._context = executor.context
+
+    def list_blocking_changes(self, *, anew: bool) -> tuple[str, ...]:
+        """Return the user's uncommitted changes because of which the next step would be refused.
+
+        ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
+        """
+        executor = self._executor
+        if executor.allows_dirty or executor.keeps_changes or self._find_underway() is not None:
+            return ()
+        return executor.files.list_user_changes() if anew or executor.next_step() is not None else ()
+
+    def commit_changes(self, message: str = "") -> None:
+        """Commit the user's changes and nothing else, as the user; the user's hooks run.
+
+        Raises ``UsageError`` if there are none, or if a file has staged and unstaged changes; ``GateClosed`` if a hook
+        refuses the commit.
+        """
+        executor, repository = self._executor, self._context.repository
+        with alone_on(executor.ticket.folder, context=self._context):
+            require_finished(repository)
+            number = self._find_underway()
+            if number is not None:  # its unfinished files cannot be told from the user's
+                raise UsageError(
+                    f"Step {number} was interrupted, and its files are among the changes.",
+                    hint=f"press Enter to continue it, or type skip {number} to undo it",
+                )
+            paths = _choose_paths(repository, executor.files.list_user_changes())
+            require_identity(repository)
+            subject = message.strip() or DEFAULT_MESSAGE
+            try:
+                commit = commit_paths(repository, f"{subject}\n", paths=paths)
+            except GateClosed as refused:
+                raise GateClosed(
+                    refused.happened, hint="fix what the hook reports, then type commit again"
+                ) from refused
+            self._context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
+
+    def keep_changes(self) -> None:
+        """Let the next step run with the user's changes, which are locked for the model and never committed."""
+        if not self._executor.files.list_user_changes():
+            raise UsageError("There are no uncommitted changes to keep.", hint="press Enter to continue with the plan")
+        self._executor.keeps_changes = True
+
+    def mark_done(self, step: Step) -> None:
+        """Complete ``step`` if all tests pass on the committed files and the step's tests are among them.
+
+        Raises ``UsageError`` if the step cannot be marked now, ``GateClosed`` with the reasons if tests fail.
+        """
+        executor, context, number = self._executor, self._context, step.number
+        status = executor.state.execution(number).status
+        if status in {Status.COMPLETED, Status.IN_PROGRESS}:
+            shown = status.replace("_", " ")
+            hint = "press Enter to continue with the plan, or type retry to restart a step"
+            raise UsageError(f"Step {number} is {shown}.", hint=hint)
+        executor.require_dependencies(step)
+        executor.prepare_repository(allow_dirty=False)
+        now, head = executor.clock.now, context.repository.read_head()
+        state = states.retry_step(executor.documents.record_in(executor.state), number)
+        state = states.start_step(state, step_key(step), now=now(), base_commit=head)
+        context.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
+        judged, record = self._judge(step, state=state)
+        if not judged.open:
+            codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
+            hint = f"fix and commit it, or let the agent do it: retry {number}"
+            raise GateClosed(f"Step {number} is not done: {codes}.", hint=hint)
+        state = states.complete_step(states.record_attempt(state, number, attempt=record), number, now=now())
+        executor.save(executor.unskip_dependents(state, number))
+        context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
+
+    def _judge(self, step: Step, *, state: RunState) -> tuple[Verdict, AttemptRecord]:
+        executor, context = self._executor, self._context
+        item = make_work_item(executor.ticket, step, spec=executor.documents.spec)
+        recovery = StepRecovery(executor.ticket.slug, state.execution(step.number), context=context)
+        path = recovery.report_path("by-hand")
+        run = context.run_suite("all tests, for a step done by hand", keep=path)
+        if run.report is None:
+            judged = verdict.judge_incomplete_run("green", run.problem or "no report")
+        else:
+            judged = judge("green", run.report, targets=item.tests)
+        reasons = briefing.format_reasons(judged)
+        evidence = briefing.summarize_evidence(judged, run.report)
+        context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
+        untested = "" if item.tests else ", but the step names no tests"
+        message = f"the user marked the step done; all tests passed{untested}"
+        by_hand = Reason(code="by_hand", nodeid=None, message=message)
+        return judged, AttemptRecord(
+            phase="green",
+            number=1,
+            verdict="open" if judged.open else "closed",
+            reasons=reasons or briefing.format_reasons(replace(judged, reasons=(by_hand,))),
+            report=None if run.report is None else str(path.relative_to(context.repository.root)),
+        )
+
+    def _find_underway(self) -> int | None:
+        begun = self._executor.state.numbers(Status.IN_PROGRESS)
+        return next((number for number in begun if self._executor.recovery(number).is_underway()), None)
 
 
-def commit_changes(executor: Executor, message: str = "") -> None:
-    """Commit the user's changes, and nothing else, in the user's name; the user's hooks take part.
-
-    Files that git was told not to look at are left as they are. Raises ``UsageError`` if there are none, or if what is
-    staged of one is not what it holds; ``GateClosed`` if a hook refuses them.
-    """
-    repository = executor.context.repository
-    with recovery.alone_on(executor.ticket.folder, context=executor.context):
-        require_finished(repository)
-        number = _underway(executor)
-        if number is not None:  # its half-done files cannot be told from the user's
-            raise UsageError(
-                f"Step {number} was interrupted, and its files are among the changes.",
-                hint=f"Enter goes on with it; skip {number} undoes it",
-            )
-        paths = _to_commit(repository, changes_of_users(repository, executor.ticket))
-        require_identity(repository)
-        subject = message.strip() or MESSAGE
-        try:
-            commit = commit_paths(repository, f"{subject}\n", paths=paths)
-        except GateClosed as refused:
-            raise GateClosed(refused.happened, hint="mend what the hook names, then say commit again") from refused
-        executor.context.emit(Committed(phase="by hand", commit=commit, subject=subject.split("\n", 1)[0]))
-
-
-def keep_changes(executor: Executor) -> None:
-    """Let the next step run with the user's changes in the work tree, out of every commit and locked for the model."""
-    if not changes_of_users(executor.context.repository, executor.ticket):
-        raise UsageError("There are no uncommitted changes to keep.", hint="Enter goes on with the plan")
-    executor.keeps_changes = True
-
-
-def mark_done(executor: Executor, step: Step) -> None:
-    """Take ``step`` as completed by what is committed, if all tests pass and those of the step are among them.
-
-    Raises ``UsageError`` if it cannot be done now, ``GateClosed`` with the reasons if the tests say otherwise.
-    """
-    context, number = executor.context, step.number
-    status = executor.state.execution(number).status
-    if status in {Status.COMPLETED, Status.IN_PROGRESS}:
-        shown = status.replace("_", " ")
-        raise UsageError(f"Step {number} is {shown}.", hint="Enter goes on with the plan; retry begins a step anew")
-    require_dependencies(executor, step)
-    require_ready(
-        context.repository, executor.ticket, documents=executor.documents, allow_dirty=False, emit=context.emit
-    )
-    now = executor.clock.now
-    again = states.retry_step(executor.documents.carried_out(executor.state), number)
-    begun = states.start_step(again, step_key(step), now=now(), base_commit=context.repository.head())
-    context.emit(StepStarted(number=number, total=len(executor.documents.plan.steps), title=step.title))
-    judged, record = _judged(executor, step, begun=begun)
-    if not judged.open:
-        codes = ", ".join(dict.fromkeys(reason.code for reason in judged.reasons))
-        hint = f"mend and commit that, or let the agent do it: retry {number}"
-        raise GateClosed(f"Step {number} is not taken as done: {codes}.", hint=hint)
-    done = states.complete_step(states.record_attempt(begun, number, attempt=record), number, now=now())
-    executor.save(with_dependents(executor, done, number=number))
-    context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
-
-
-def _to_commit(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of the user's ``changes`` a commit of all of them takes; raises ``UsageError`` if none, or if some is lost.
-
-    A file of which one thing is staged and another there is lost in part, whichever of both is committed.
-    """
+def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ``changes`` to commit; raises ``UsageError`` if there are none, or if the commit would lose some."""
     if not changes:
-        raise UsageError("There are no changes of yours to commit.", hint="Enter goes on with the plan")
-    tagged = repository.git("ls-files", "-v", "-z").split("\0")
-    hidden = {entry[2:] for entry in tagged if entry[:1] == "S" or entry[:1].islower()}
+        raise UsageError("You have no uncommitted changes.", hint="press Enter to continue with the plan")
+    flags = repository.git("ls-files", "-v", "-z").split("\0")
+    hidden = {
+        entry[2:] for entry in flags if entry[:1] == "S" or entry[:1].islower()
+    }  # skip-worktree, assume-unchanged
     paths = tuple(path for path in dict.fromkeys(changes) if path not in hidden)
     if not paths:
         shown = ", ".join(changes)
-        raise UsageError(
-            f"git was told to leave these changes alone: {shown}.", hint="keep goes on with them as they are"
-        )
-    looked = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
-    fields = [field for field in repository.git(*looked).split("\0") if field[3:] in paths]
+        raise UsageError(f"git is set to ignore these changes: {shown}.", hint="type keep to continue without them")
+    options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+    fields = [field for field in repository.git("status", *options).split("\0") if field[3:] in paths]
     there = {path for path in paths if (repository.root / path).is_symlink() or (repository.root / path).is_file()}
-    apart = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]
-    if apart:
+    # A commit would hold either the staged or the present content; the other would be lost.
+    torn = [f[3:] for f in fields if f[0] != " " and (f[1] != " " or (f[0] == "D" and f[3:] in there))]
+    if torn:
         raise UsageError(
-            f"What is staged is not what the file holds: {', '.join(apart)}.\nNothing was touched.",
-            hint="git commit takes what is staged, git add what is there; then Enter looks again",
+            f"The staged content differs from the file: {', '.join(torn)}.\nNothing was touched.",
+            hint="commit the staged content with git commit, or stage the files with git add; then press Enter",
         )
     return paths
-
-
-def _judged(executor: Executor, step: Step, *, begun: RunState) -> tuple[Verdict, AttemptRecord]:
-    """What the gate says of the tree as it is: nothing fails, and the step's tests pass."""
-    context = executor.context
-    item = work_item(executor.ticket, step, spec=executor.documents.spec)
-    path = recovery.report_path(begun.execution(step.number), "by-hand", context=context)
-    run = context.run_suite("all tests, for a step done by hand", keep=path)
-    if run.report is None:
-        judged = verdict.not_run("green", run.problem or "no report")
-    else:
-        judged = judge("green", run.report, targets=item.tests)
-    reasons = briefing.reason_lines(judged)
-    evidence = briefing.evidence(judged, run.report)
-    context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
-    told = "the user marked the step done; all tests passed" + (
-        "" if item.tests else ", and none of them is the step's"
-    )
-    by_hand = Reason(code="by_hand", nodeid=None, message=told)
-    return judged, AttemptRecord(
-        phase="green",
-        number=1,
-        verdict="open" if judged.open else "closed",
-        reasons=reasons or briefing.reason_lines(replace(judged, reasons=(by_hand,))),
-        report=None if run.report is None else str(path.relative_to(context.repository.root)),
-    )
-
-
-def _underway(executor: Executor) -> int | None:
-    """The step that goes on where it was interrupted, if there is one."""
-    slug, state, context = executor.ticket.slug, executor.state, executor.context
-    begun = state.numbers(Status.IN_PROGRESS)
-    return next((n for n in begun if recovery.is_underway(slug, state.execution(n), context=context)), None)

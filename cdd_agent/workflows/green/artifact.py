@@ -1,32 +1,36 @@
-"""The artifact of GREEN on its own: what was made, and what the tests said last. Read and written as JSON.
+"""The artifact of GREEN on its own: the changes and the last test results, as JSON.
 
-What a run of GREEN came to, gathered from its state, its reports and its commit.
+It is made from the run's state, its reports and its commit, and checked for contradictions when written and read.
 """
 
 import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from cdd_agent.errors import DocumentError, GateClosed, Problem
 from cdd_agent.git.repository import Repository
-from cdd_agent.tdd.attempt import attempts_at, gave_up
+from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
 from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
-from cdd_agent.work.state_file import writable
-from cdd_agent.workflows.green.request import Request, holds
+from cdd_agent.work.state_file import make_encodable
+from cdd_agent.workflows.green.request import GreenRequest, contains
 from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 LIMIT_BYTES = 50_000_000
+MAX_MESSAGE_CHARACTERS = 500
+"""Of a test's failure."""
+
+_HINT = "see the schema: cdd schema green-artifact"
 
 Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -35,7 +39,7 @@ Scope: TypeAlias = Literal["all", "target_files", "targets"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedFiles:
-    """What the commit holds, relative to the work tree; empty if everything was taken back."""
+    """The files of the commit, relative to the work tree; empty if the work was rolled back."""
 
     created: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
@@ -44,26 +48,26 @@ class ChangedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """One test of the last run, or a file that could not be collected."""
+    """A test of the last run, or a file that could not be collected."""
 
     name: str
-    """Its node id."""
+    """Node id."""
     status: Status
     message: str = ""
-    """Why it did not pass."""
+    """The failure, if it did not pass."""
     kind: str | None = None
     """One of ``pytest_tdd_agent.failure.KINDS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The last run of tests that judged an iteration; before the first one, the run that showed them failing."""
+    """The last test run that judged an iteration, or the run before the first one."""
 
     passed: Count
     failed: Count
     errors: Count
     skipped: Count
-    """Expected failures too."""
+    """Including expected failures."""
     total: Count
     test_details: tuple[Detail, ...]
 
@@ -79,124 +83,118 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreenArtifact:
-    """What one run of GREEN came to."""
+    """The result of one run of GREEN."""
 
     v: Literal[1] = 1
     spec_id: str
     request_id: str
     targets: tuple[str, ...]
-    """The tests that were to pass."""
+    """The tests to pass."""
     test_files: tuple[str, ...]
-    """The files they are in."""
+    """Their files."""
     outcome: Literal["green", "partial", "failed", "blocked"]
-    """All targets pass; some do and that is kept; all is taken back; the model gave up and all is taken back."""
+    """All targets pass; some pass and are committed; rolled back; rolled back because the model gave up."""
     implementation_files: ChangedFiles
     components: tuple[Component, ...]
     commit: str | None
     iterations: Count
     scope: Scope
-    """Which tests the last run ran: all, those in the files of the targets, or the targets alone."""
+    """The tests of the last run: all, those in the files of the targets, or the targets alone."""
     test_results: Results
     passing_tests: Count
     all_tests_pass: bool
-    """Whether it is green, nothing of the last run failed, and something passed."""
+    """The outcome is green, no test of the last run failed, and at least one passed."""
     error: str | None = None
-    """Why it is not green."""
+    """The reason if the outcome is not green."""
 
     def require_green(self, again: str) -> None:
         """Raise ``GateClosed`` unless all targets pass; ``again`` is the command that tries once more."""
         if self.error is None:
             return
+        hint = f"try again: {again}"
         if self.outcome == "blocked":
-            raise GateClosed(f"{self.error}.", hint=f"change the tests, or what stands in the way, then: {again}")
-        left = "what fails still can be tried again by name" if self.outcome == "partial" else f"try again: {again}"
-        raise GateClosed(f"{self.error}.", hint=left)
+            hint = f"change the tests, or what blocks the work, then: {again}"
+        elif self.outcome == "partial":
+            hint = "run cdd green again with the tests that still fail"
+        raise GateClosed(f"{self.error}.", hint=hint)
 
 
-def problems(artifact: GreenArtifact) -> Iterator[str]:
-    """What in an artifact contradicts itself."""
+def find_contradictions(artifact: GreenArtifact) -> Iterator[str]:
+    """Yield a sentence for each contradiction in an artifact, and for each value that cdd does not write."""
     results = artifact.test_results
     counts: Counter[str] = Counter(detail.status for detail in results.test_details)
-    told = {"passed": results.passed, "failed": results.failed, "error": results.errors, "skipped": results.skipped}
-    for status, number in told.items():
+    totals = {"passed": results.passed, "failed": results.failed, "error": results.errors, "skipped": results.skipped}
+    for status, number in totals.items():
         if counts[status] != number:
-            yield f"test_results says {number} {status}, test_details has {counts[status]}"
+            yield f"test_results says {number} {status}, but test_details has {counts[status]}"
     if results.total != len(results.test_details):
-        yield f"test_results.total is {results.total}, test_details has {len(results.test_details)}"
+        yield f"test_results.total is {results.total}, but test_details has {len(results.test_details)}"
     if artifact.passing_tests != results.passed:
-        yield f"passing_tests is {artifact.passing_tests}, test_results.passed is {results.passed}"
-    if artifact.all_tests_pass != (artifact.outcome == "green" and all_pass(results)):
-        yield f"all_tests_pass is {artifact.all_tests_pass}, which outcome and test_results contradict"
+        yield f"passing_tests is {artifact.passing_tests}, but test_results.passed is {results.passed}"
+    if artifact.all_tests_pass != (artifact.outcome == "green" and has_only_passed(results)):
+        yield f"all_tests_pass is {artifact.all_tests_pass}, which contradicts outcome and test_results"
     if (artifact.outcome == "green") != (artifact.error is None):
-        yield f"the outcome is {artifact.outcome} and the error is {artifact.error!r:.80}"
+        yield f"the outcome is {artifact.outcome}, but the error is {artifact.error!r:.80}"
     if (artifact.commit is not None) != (artifact.outcome in ("green", "partial")):
-        yield f"the outcome is {artifact.outcome} and the commit is {artifact.commit}"
-    yield from _odd_values(artifact)
+        yield f"the outcome is {artifact.outcome}, but the commit is {artifact.commit}"
+    yield from _find_odd_values(artifact)
 
 
-def _odd_values(artifact: GreenArtifact) -> Iterator[str]:
-    """Values that this program would not have written."""
+def _find_odd_values(artifact: GreenArtifact) -> Iterator[str]:
     if not artifact.targets or not artifact.spec_id or not artifact.request_id:
-        yield "targets, spec_id and request_id have to say something"
+        yield "targets, spec_id and request_id must not be empty"
     for detail in artifact.test_results.test_details:
         if detail.kind is not None and detail.kind not in KINDS:
-            yield f"{detail.name} has the kind {detail.kind!r:.40}, which is none"
+            yield f"{detail.name} has the unknown kind {detail.kind!r:.40}"
         if detail.kind is not None and detail.status in ("passed", "skipped"):
-            yield f"{detail.name} is {detail.status} and has the kind of a failure"
+            yield f"{detail.name} is {detail.status}, but has the kind of a failure"
     files = artifact.implementation_files
     for path in (*files.created, *files.edited, *files.deleted, *artifact.test_files):
         if not path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            yield f"{path!r:.80} is no path in the project"
+            yield f"{path!r:.80} is not a path in the project"
 
 
-def all_pass(results: Results) -> bool:
-    """Whether nothing failed and something passed."""
+def has_only_passed(results: Results) -> bool:
+    """Return whether no test failed and at least one passed."""
     return not (results.failed or results.errors) and results.passed > 0
 
 
 def encode(artifact: GreenArtifact) -> bytes:
-    """``artifact`` as indented JSON; text that UTF-8 cannot hold is escaped."""
+    """Return ``artifact`` as indented JSON; text that UTF-8 cannot encode is escaped."""
     return msgspec.json.format(encode_line(artifact), indent=2) + b"\n"
 
 
 def encode_line(artifact: GreenArtifact) -> bytes:
-    """``artifact`` as JSON on one line; raises ``ValueError`` for one that contradicts itself."""
-    found = list(problems(artifact))
+    """Return ``artifact`` as JSON on one line; raises ``ValueError`` if it contradicts itself."""
+    found = list(find_contradictions(artifact))
     if found:
         raise ValueError("; ".join(found))
-    return msgspec.json.encode(writable(msgspec.to_builtins(artifact)))
+    return msgspec.json.encode(make_encodable(msgspec.to_builtins(artifact)))
 
 
 def encode_event(artifact: GreenArtifact) -> bytes:
-    """``artifact`` as a program is told it, among events: JSON on one line."""
+    """Return ``artifact`` as one line of the event stream."""
     return msgspec.json.encode({"event": "GreenArtifact", "artifact": msgspec.Raw(encode_line(artifact))})
 
 
 def decode(data: bytes, *, path: str) -> GreenArtifact:
-    """The artifact in ``data``; ``DocumentError`` with all that is wrong with it."""
+    """Return the artifact in ``data``; raises ``DocumentError`` with all of its problems."""
     try:
         documents.check_json(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
         artifact = msgspec.json.decode(data, type=GreenArtifact)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DocumentError(path, (Problem(line=0, message=str(error)),), hint=_HINT) from error
-    found = tuple(Problem(line=0, message=problem) for problem in problems(artifact))
+    found = tuple(Problem(line=0, message=problem) for problem in find_contradictions(artifact))
     if found:
         raise DocumentError(path, found, hint=_HINT)
     return artifact
 
 
-_HINT = "see the form: cdd schema green-artifact"
-
-
-def schema() -> bytes:
-    """The JSON Schema of an artifact."""
-    made = msgspec.json.schema(GreenArtifact)
+def make_schema() -> bytes:
+    """Return the JSON Schema of an artifact."""
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdd green-artifact"}
-    return msgspec.json.format(msgspec.json.encode(about | made), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(about | msgspec.json.schema(GreenArtifact)), indent=2) + b"\n"
 
-
-MESSAGE_CAP = 500
-"""Characters of what a test says that are kept."""
 
 _STATUSES: dict[str, Status] = {
     "passed": "passed",
@@ -206,45 +204,53 @@ _STATUSES: dict[str, Status] = {
     "skipped": "skipped",
     "xfailed": "skipped",
 }
-"""Outcome of a test -> how the artifact counts it."""
+"""pytest's outcome -> status in the artifact."""
 
 
-def artifact_of(request: Request, step: StepExecution, *, why: str | None, context: Context) -> GreenArtifact:
-    """The artifact of a run that has ended; ``why`` is None if all tests it was for pass."""
-    attempts = attempts_at("green", step)
-    report = _last_report(step, context=context)
-    results = results_of(report)
+def make_artifact(request: GreenRequest, step: StepExecution, *, why: str | None, context: Context) -> GreenArtifact:
+    """Return the artifact of a run that has ended; ``why`` is None if all targets pass."""
+    attempts = list_attempts("green", step)
+    report = _load_last_report(step, root=context.repository.root)
+    results = make_results(report)
     commit = step.commits.get("green")
-    is_kept_in_part = bool(attempts) and is_partial(attempts[-1])
-    is_blocked = commit is None and bool(attempts) and gave_up(attempts[-1])
-    changed = ChangedFiles() if commit is None else files_of(context.repository, step.base_commit, commit=commit)
+    outcome: Literal["green", "partial", "failed", "blocked"] = "green" if why is None else "failed"
+    if attempts and is_partial(attempts[-1]):
+        outcome = "partial"
+    elif why is not None and commit is None and attempts and has_given_up(attempts[-1]):
+        outcome = "blocked"
+    changed = ChangedFiles() if commit is None else list_files(context.repository, step.base_commit, commit=commit)
+    nodeids = [case.nodeid for case in report.tests] if report else []
+    has_only_targets = all(any(contains(target, nodeid) for target in request.targets) for nodeid in nodeids)
+    scope: Scope = "target_files" if context.policy.gate_runs else "all"
+    if context.policy.targets_first and has_only_targets and commit is None:
+        scope = "targets"  # the run ended after the targets failed
     return GreenArtifact(
         spec_id=request.spec_id,
         request_id=request.request_id,
         targets=request.targets,
         test_files=request.test_files,
-        outcome="partial" if is_kept_in_part else "green" if why is None else "blocked" if is_blocked else "failed",
+        outcome=outcome,
         implementation_files=changed,
-        components=tuple(components_of(context.repository, changed, before=step.base_commit, after=commit or "")),
+        components=tuple(find_components(context.repository, changed, before=step.base_commit, after=commit or "")),
         commit=commit,
         iterations=len(attempts),
-        scope=_scope(request, report, has_landed=commit is not None, context=context),
+        scope=scope,
         test_results=results,
         passing_tests=results.passed,
-        all_tests_pass=why is None and all_pass(results),
+        all_tests_pass=why is None and has_only_passed(results),
         error=why,
     )
 
 
-def results_of(report: SuiteReport | None) -> Results:
-    """A report as the artifact has it, each test in the order in which it ran; nothing if it is lost."""
+def make_results(report: SuiteReport | None) -> Results:
+    """Return the results in the order of the run; empty if the report is lost."""
     details: list[Detail] = []
     for case in report.tests if report else ():
         status = _STATUSES[case.outcome]
-        details.append(_detail(case.nodeid, status, failure=case.failure if status in ("failed", "error") else None))
+        details.append(_make_detail(case.nodeid, status, case.failure if status in ("failed", "error") else None))
     for error in report.collect_errors if report else ():
-        details.append(_detail(error.nodeid, "error", failure=error.failure))
-    counts = {status: sum(detail.status == status for detail in details) for status in _STATUSES.values()}
+        details.append(_make_detail(error.nodeid, "error", error.failure))
+    counts = Counter(detail.status for detail in details)
     return Results(
         passed=counts["passed"],
         failed=counts["failed"],
@@ -255,38 +261,26 @@ def results_of(report: SuiteReport | None) -> Results:
     )
 
 
-def _detail(name: str, status: Status, *, failure: Failure | None = None) -> Detail:
+def _make_detail(name: str, status: Status, failure: Failure | None) -> Detail:
     if failure is None:
         return Detail(name=name, status=status)
-    message = mask(failure.message).text[:MESSAGE_CAP]
+    message = mask(failure.message).text[:MAX_MESSAGE_CHARACTERS]
     return Detail(name=name, status=status, message=message, kind=failure.kind)
 
 
-def _last_report(step: StepExecution, *, context: Context) -> SuiteReport | None:
-    """The report of the last run that judged an iteration, else the baseline."""
-    root = context.repository.root
-    paths = [root / attempt.report for attempt in step.attempts if attempt.report]
-    baseline = [root / step.baseline] if step.baseline else []
-    for path in (*reversed(paths), *baseline):
+def _load_last_report(step: StepExecution, *, root: Path) -> SuiteReport | None:
+    paths = [attempt.report for attempt in reversed(step.attempts) if attempt.report]
+    for path in (*paths, *([step.baseline] if step.baseline else [])):
         try:
-            return load(path)
+            return load(root / path)
         except ReportError:
             continue
     return None
 
 
-def _scope(request: Request, report: SuiteReport | None, *, has_landed: bool, context: Context) -> Scope:
-    """Which tests a report is about; what is not committed may have been refused by its targets alone."""
-    told = [case.nodeid for case in report.tests] if report else []
-    only_targets = all(any(holds(target, nodeid) for target in request.targets) for nodeid in told)
-    if context.policy.targets_first and only_targets and not has_landed:
-        return "targets"
-    return "target_files" if context.policy.gate_runs else "all"
-
-
-def files_of(repository: Repository, base: str | None, *, commit: str) -> ChangedFiles:
-    """What a commit changed."""
-    changes = repository.changes(base, commit) if base else ()
+def list_files(repository: Repository, base: str | None, *, commit: str) -> ChangedFiles:
+    """Return the files that a commit changed."""
+    changes = repository.list_changes(base, commit) if base else ()
     return ChangedFiles(
         created=tuple(change.path for change in changes if change.kind == "created"),
         edited=tuple(change.path for change in changes if change.kind == "modified"),
@@ -294,21 +288,20 @@ def files_of(repository: Repository, base: str | None, *, commit: str) -> Change
     )
 
 
-def components_of(
+def find_components(
     repository: Repository, changed: ChangedFiles, *, before: str | None, after: str
 ) -> Iterator[Component]:
-    """The classes and functions of modules that a commit adds."""
+    """Yield the classes and functions that a commit adds at the top of modules."""
     for path in (*changed.created, *changed.edited):
         if not path.endswith(".py"):
             continue
-        known = _defined(repository, before, path=path) if before and path in changed.edited else {}
-        for name, kind in _defined(repository, after, path=path).items():
+        known = _find_definitions(repository, before, path=path) if before and path in changed.edited else {}
+        for name, kind in _find_definitions(repository, after, path=path).items():
             if name not in known:
                 yield Component(name=name, file_path=path, type="class" if kind is ast.ClassDef else "function")
 
 
-def _defined(repository: Repository, commit: str, *, path: str) -> dict[str, type[ast.stmt]]:
-    """The names that a module defines at its top, in order."""
+def _find_definitions(repository: Repository, commit: str, *, path: str) -> dict[str, type[ast.stmt]]:
     try:
         tree = ast.parse(repository.git("cat-file", "blob", f"{commit}:{path}"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""How the four agents are spoken to: list, tester, implementer and refactorer, each in a conversation of its own."""
+"""The work items and briefs of the four agents: list, tester, implementer and refactorer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,62 +8,79 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError, GitUnable
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tdd.context import Brief, BriefFor, Phase, Progress, WorkItem, bullets, rules_of, stated
-from cdd_agent.untrusted.text import in_one_line
+from cdd_agent.tdd.briefing import describe_item, format_bullets, read_phase_rules
+from cdd_agent.tdd.context import Brief, BriefFor, Phase, Progress, WorkItem
+from cdd_agent.untrusted.text import format_line
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import Feature
-from cdd_agent.workflows.orchestration.test_list import Choice, Entry, Known
+from cdd_agent.workflows.orchestration.test_list import Choice, ListEntry, ListFacts
 from cdd_agent.workspace.files import Workspace
 from pytest_tdd_agent.report import Reason
 
 LIMIT_BYTES = 200_000
-"""Of a list, or of a file of tests, that is looked at."""
+"""Of a list, or of a test file."""
 
 _PROMPTS = Path(__file__).parent / "prompts"
-_PHASE_OF_LIST = "## This phase: PLAN"
+_PLAN_HEADING = "## This phase: PLAN"
+"""Separates role and rules in the list agent's prompt."""
 _TASKS: dict[Phase, tuple[str, str]] = {
     "plan": ("list", "Bring the test list up to date and choose the next test."),
     "red": ("tester", "Write this one test."),
     "green": ("implementer", "Make the failing test pass."),
-    "refactor": ("refactorer", "Look at what this cycle changed, and improve it if that is worth it."),
+    "refactor": ("refactorer", "Review the changes of this cycle, and improve them if it is worth a commit."),
 }
-"""Phase -> who works in it, and what is asked."""
+"""Phase -> agent and task."""
 
 
-def brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
-    """The brief of each phase of each cycle in a project."""
+def make_brief_for(repository: Repository, workspace: Workspace) -> BriefFor:
+    """Return the function that makes the brief for a phase of a cycle."""
 
-    def brief(item: WorkItem, phase: Phase) -> Brief:
+    def judge(item: WorkItem, answer: str) -> tuple[Reason, ...]:
+        facts = ListFacts(
+            before=read_committed_list(repository, workspace),
+            now=read_list(workspace),
+            completed=item.progress.completed if item.progress else (),
+            resolve_path=workspace.resolve,
+            read_text=lambda path: _read_text(workspace, path),
+        )
+        return test_list.find_objections(answer, facts)
+
+    def finalize(item: WorkItem, answer: str) -> WorkItem:
+        return finalize_plan_item(item, read_choice(answer, workspace), entries=read_list(workspace))
+
+    def make_brief(item: WorkItem, phase: Phase) -> Brief:
         agent, task = _TASKS[phase]
-        role, _, rules = (_PROMPTS / f"{agent}.md").read_text(encoding="utf-8").partition(_PHASE_OF_LIST)
-        made = Brief(
+        role, _, rules = (_PROMPTS / f"{agent}.md").read_text(encoding="utf-8").partition(_PLAN_HEADING)
+        brief = Brief(
             phase=phase,
             agent=agent,
             role=role,
-            rules=rules_of(phase) if phase != "plan" else f"{_PHASE_OF_LIST}\n\n{rules.strip()}",
+            rules="",
             work=f"tdd {item.ticket} cycle {item.number} {phase}",
             task=task,
-            stated=stated(item, heading="Test") if phase != "plan" else _with_list(item, workspace),
+            requirements="",
             source="test-list.md",
         )
         if phase != "plan":
-            return made
+            requirements = describe_item(item, heading="Test")
+            return replace(brief, rules=read_phase_rules(phase), requirements=requirements)
+        content = _read_text(workspace, test_list.NAME)
+        listed = f"There is no {test_list.NAME} yet." if content is None else f"# {test_list.NAME}\n\n{content.strip()}"
         return replace(
-            made,
-            source="request",
-            judge=lambda words: _judged(item, words, repository=repository, workspace=workspace),
-            settled=lambda settled, words: settled_by(
-                settled, chosen_by(words, workspace), entries=listed_in(workspace)
-            ),
+            brief,
+            rules=f"{_PLAN_HEADING}\n\n{rules.strip()}",
+            requirements=f"{item.goal}\n\n{listed}",
+            judge=lambda answer: judge(item, answer),
+            finalize_item=finalize,
         )
 
-    return brief
+    return make_brief
 
 
-def plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -> WorkItem:
-    """The work of PLAN in a cycle; ``done``: the tests that are completed -> whether they passed at once."""
-    marked = [f"{each} {test_list.COVERED}" if is_covered else each for each, is_covered in done.items()]
-    listed = bullets(marked) if marked else "none yet"
+def make_plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -> WorkItem:
+    """Return the work item of PLAN; ``done`` maps each completed test to whether it passed at once."""
+    completed = [f"{test} {test_list.COVERED}" if is_covered else test for test, is_covered in done.items()]
+    listed = format_bullets(completed) if completed else "none yet"
     return WorkItem(
         ticket=feature.slug,
         number=number,
@@ -74,40 +91,39 @@ def plan_item(feature: Feature, number: int, *, done: Mapping[str, bool]) -> Wor
         tests=(),
         sources=(test_list.NAME,),
         progress=Progress(completed=tuple(done), following="RED"),
-        told=feature.text if number == 1 else "",
+        plan_body=feature.text if number == 1 else "",
     )
 
 
-def settled_by(item: WorkItem, chosen: Choice | None, *, entries: tuple[Entry, ...]) -> WorkItem:
-    """PLAN's ``item`` once the list agent has chosen, for its commit and its note."""
+def finalize_plan_item(item: WorkItem, chosen: Choice | None, *, entries: tuple[ListEntry, ...]) -> WorkItem:
+    """Return PLAN's ``item`` with the list agent's choice, for its commit and its note."""
     done = item.progress.completed if item.progress else ()
     if chosen is None:
         title = f"complete, {len(entries)} of {len(entries)} tests"
         return replace(item, title=title, sources=(), progress=Progress(completed=done, following="COMPLETE"))
-    listed = test_list.find(entries, chosen.description)
+    listed = test_list.find_entry(entries, chosen.description)
     return replace(
         item,
-        title=chosen.description if listed is None else in_one_line(listed.text),
-        tests=_named(chosen.test_file),
-        sources=_named(chosen.impl_file),
-        progress=Progress(completed=done, pending=test_list.open_ones(entries), following="RED"),
+        title=chosen.description if listed is None else format_line(listed.text),
+        tests=(chosen.test_file,) if chosen.test_file else (),
+        sources=(chosen.impl_file,) if chosen.impl_file else (),
+        progress=Progress(completed=done, pending=test_list.list_open(entries), following="RED"),
     )
 
 
-def test_item(item: WorkItem, chosen: Choice, *, feature: Feature, entries: tuple[Entry, ...]) -> WorkItem:
-    """The work of the phases after PLAN, whose ``item`` it was."""
-    made = settled_by(item, chosen, entries=entries)
-    goal = f"It is one test of this request; the others have their own turn.\n\n{feature.text}"
-    progress = replace(made.progress or Progress(), following="PLAN")
-    return replace(made, goal=goal, phases=("red", "green", "refactor"), progress=progress)
+def make_test_item(item: WorkItem, chosen: Choice, *, feature: Feature, entries: tuple[ListEntry, ...]) -> WorkItem:
+    """Return the work item of the phases after PLAN, whose ``item`` is given."""
+    chosen_item = finalize_plan_item(item, chosen, entries=entries)
+    return replace(
+        chosen_item,
+        goal=f"This is one test of the request below. Other cycles write the other tests.\n\n{feature.text}",
+        phases=("red", "green", "refactor"),
+        progress=replace(chosen_item.progress or Progress(), following="PLAN"),
+    )
 
 
-def _named(path: str) -> tuple[str, ...]:
-    return (path,) if path else ()
-
-
-def committed_in(repository: Repository, workspace: Workspace) -> tuple[Entry, ...]:
-    """The test list of a project as HEAD has it."""
+def read_committed_list(repository: Repository, workspace: Workspace) -> tuple[ListEntry, ...]:
+    """Return the test list in HEAD."""
     inside = workspace.root.resolve().relative_to(repository.root.resolve()) / test_list.NAME
     try:
         return test_list.parse(repository.git("show", f"HEAD:{inside.as_posix()}")[:LIMIT_BYTES])
@@ -117,13 +133,13 @@ def committed_in(repository: Repository, workspace: Workspace) -> tuple[Entry, .
         return ()
 
 
-def listed_in(workspace: Workspace) -> tuple[Entry, ...]:
-    """The test list of a project as it is in the work tree."""
-    return test_list.parse(_content(workspace, test_list.NAME) or "")
+def read_list(workspace: Workspace) -> tuple[ListEntry, ...]:
+    """Return the test list in the work tree."""
+    return test_list.parse(_read_text(workspace, test_list.NAME) or "")
 
 
 def require_list(workspace: Workspace) -> None:
-    """Raise ``UsageError`` if something is in the place of the test list that no list can be read from."""
+    """Raise ``UsageError`` if the path of the test list is taken by something that is not a readable file."""
     path = workspace.root / test_list.NAME
     try:
         read_ordinary(path, limit_bytes=LIMIT_BYTES)
@@ -131,38 +147,18 @@ def require_list(workspace: Workspace) -> None:
         return
     except OSError as error:
         raise UsageError(
-            f"{test_list.NAME}, where the list of tests is kept, cannot be read: {error.strerror}.",
-            hint=f"move it away and commit that: git mv {test_list.NAME} OTHER-NAME; see what it is: ls -ld {path}",
+            f"{test_list.NAME} is the file for the list of tests, but it cannot be read: {error.strerror}.",
+            hint=f"rename and commit it: git mv {test_list.NAME} OTHER-NAME; see what it is: ls -ld {path}",
         ) from error
 
 
-def chosen_by(words: str, workspace: Workspace) -> Choice | None:
-    """What an answer that stands chooses, its paths as records name them; None: nothing is left."""
-    chosen = test_list.read(words)
-    return None if chosen is None else test_list.placed(chosen, workspace.relative)
+def read_choice(answer: str, workspace: Workspace) -> Choice | None:
+    """Return the choice in an accepted answer, with paths relative to the project; None: all tests are done."""
+    chosen = test_list.read_answer(answer)
+    return None if chosen is None else test_list.resolve_paths(chosen, workspace.resolve)
 
 
-def _judged(item: WorkItem, words: str, *, repository: Repository, workspace: Workspace) -> tuple[Reason, ...]:
-    """What speaks against the list agent's answer."""
-    known = Known(
-        before=committed_in(repository, workspace),
-        now=listed_in(workspace),
-        completed=item.progress.completed if item.progress else (),
-        relative=workspace.relative,
-        content=lambda path: _content(workspace, path),
-    )
-    return test_list.objections(words, known)
-
-
-def _with_list(item: WorkItem, workspace: Workspace) -> str:
-    """What the list agent has to know: the request, what is completed, and the list as it is."""
-    content = _content(workspace, test_list.NAME)
-    listed = f"There is no {test_list.NAME} yet." if content is None else f"# {test_list.NAME}\n\n{content.strip()}"
-    return f"{item.goal}\n\n{listed}"
-
-
-def _content(workspace: Workspace, path: str) -> str | None:
-    """What is in a file of the project; None if nothing can be read there."""
+def _read_text(workspace: Workspace, path: str) -> str | None:
     try:
         return read_ordinary(workspace.root / path, limit_bytes=LIMIT_BYTES).decode("utf-8", "replace")
     except OSError:

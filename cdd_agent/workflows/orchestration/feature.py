@@ -1,8 +1,7 @@
-"""A feature that is asked for, and where its run is kept: ``.cdd/tdd/SLUG/``.
+"""A feature: one request, the folder of its run, and its history in the handoff notes.
 
-A run as the commits and notes that HEAD leads to tell of it: to go on without its state, or after other commits.
-
-What a note says is enough for that; of the evidence only what a baseline tells is made anew, by running the tests.
+A run whose state is missing or outdated is rebuilt from the commits and notes that HEAD leads to. Only the test results
+for a baseline are not in the notes; they come from a new run of the tests.
 """
 
 import re
@@ -14,12 +13,12 @@ from pathlib import Path
 
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import NotesDamaged, tip
-from cdd_agent.git.notes_history import Entry, left_behind, survey
+from cdd_agent.git.notes import NotesDamaged, read_tip
+from cdd_agent.git.notes_history import find_missing_ref, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary, write_atomic
-from cdd_agent.tdd import recovery
 from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import PHASE_OF, Handoff
@@ -28,105 +27,105 @@ from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.test_list import Choice
 
 PREFIX = "tdd-"
-"""What the names of all features begin with, and the ``ticket`` of their notes."""
-BEGIN = 'cdd tdd run "WHAT IT SHALL DO"'
+"""The beginning of every feature's name, which is the ``ticket`` of its notes."""
+BEGIN = 'cdd tdd run "DESCRIPTION"'
 RESUME = "cdd tdd resume"
 LIMIT_BYTES = 100_000
 """Of a request."""
 
 RUN = rf"{PREFIX}[a-z0-9][a-z0-9-]{{0,79}}"
-"""The name of a run, as a pattern: it comes from a note, and becomes a part of paths and refs."""
+"""Pattern of a run's name, which comes from a note and becomes part of paths and refs."""
 _SLUG = re.compile(RUN)
-_LONGEST_SLUG = 40
+_MAX_SLUG_CHARACTERS = 40
 _FIX = re.compile(r"\W*(?:bug\s*)?fix(?:es|ed)?\b|\W*(?:bug|repair|correct)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One request and the folder of its run."""
+    """A request and the folder of its run, ``.cdd/tdd/SLUG/``."""
 
     slug: str
     text: str
-    """As it was asked for."""
+    """The request."""
     folder: Path
 
     @property
     def state_path(self) -> Path:
-        """How far its cycles have come."""
+        """The state file of the run."""
         return self.folder / "execution-state.json"
 
     @property
     def request_path(self) -> Path:
-        """The request."""
+        """The file with the request."""
         return self.folder / "request.md"
 
     @property
     def is_fix(self) -> bool:
-        """Whether the request asks for a repair, so that GREEN's commits are fixes."""
+        """Whether the request asks for a repair; then GREEN's commits begin with ``fix:``."""
         return _FIX.match(self.text) is not None
 
-    def keep(self) -> None:
-        """Write the request down, unless it is."""
+    def save(self) -> None:
+        """Write the request, unless the file exists."""
         if not self.request_path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self.request_path, self.text.encode("utf-8", "replace"))
 
 
-def new(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
-    """The feature that ``text`` asks for, under a name that is not ``taken``; nothing is written yet.
+def make_feature(root: Path, text: str, *, taken: Collection[str] = ()) -> Feature:
+    """Return a feature for ``text`` with a name that is not ``taken``, without writing anything.
 
-    The one in work if it asks for the same. Raises ``UsageError`` for an empty or endless request, and while another
-    one is not complete.
+    If an unfinished feature has the same text, return that. Raises ``UsageError`` for an empty or oversized request,
+    and if another feature is unfinished.
     """
     text = text.encode("utf-8", "replace").decode("utf-8").strip()
-    if not text or len(text.encode()) > LIMIT_BYTES:
-        if not text:
-            example = 'say what is wanted: cdd tdd run "a calculator that adds and subtracts"'
-            raise UsageError("The request is empty.", hint=example)
+    if not text:
+        example = 'describe the feature: cdd tdd run "a calculator that adds and subtracts"'
+        raise UsageError("The request is empty.", hint=example)
+    if len(text.encode()) > LIMIT_BYTES:
         raise UsageError(
             f"The request has more than {LIMIT_BYTES:,} bytes.",
-            hint="put the details into a file of the project, commit it, and name it in the request: agents read it",
+            hint="put the details into a file of the project, commit it, and name it in the request",
         )
-    unfinished = latest(root)
+    unfinished = find_latest(root)
     if unfinished is not None and not is_complete(unfinished):
         if unfinished.text == text:
             return unfinished
         raise UsageError(
             f"The run {unfinished.slug} is not complete.",
-            hint=f"go on with it: {RESUME}; or give it up first: rm -r {shlex.quote(str(unfinished.folder))}",
+            hint=f"continue it: {RESUME}; or delete it first: rm -r {shlex.quote(str(unfinished.folder))}",
         )
-    slug, folder = slug_of(text), _home(root)
+    slug, folder = make_slug(text), _runs_folder(root)
     names = (slug, *(f"{slug}-{number}" for number in range(2, 10_000)))
     free = next(name for name in names if name not in taken and not (folder / name).exists())
     return Feature(slug=free, text=text, folder=folder / free)
 
 
-def slug_of(text: str) -> str:
-    """The name of what a text asks for: its first words.
+def make_slug(text: str) -> str:
+    """Return a feature's name, made from the first words of its request.
 
-    >>> slug_of("Calculator with Add/Subtract!")
+    >>> make_slug("Calculator with Add/Subtract!")
     'tdd-calculator-with-add-subtract'
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", plain)
     slug = PREFIX.rstrip("-")
     for word in words:
-        if len(slug) + 1 + len(word) > _LONGEST_SLUG:
+        if len(slug) + 1 + len(word) > _MAX_SLUG_CHARACTERS:
             break
         slug += f"-{word}"
     return slug if words and slug != PREFIX.rstrip("-") else f"{PREFIX}{(words or ['feature'])[0][:30]}"
 
 
-def at(root: Path, slug: str, *, text: str) -> Feature:
-    """The feature of this name, whether anything of it is there or not; ``UsageError`` for a name that is none."""
+def locate_feature(root: Path, slug: str, *, text: str) -> Feature:
+    """Return the feature with this name, even if its folder does not exist; ``UsageError`` for an invalid name."""
     if _SLUG.fullmatch(slug) is None:
-        raise UsageError(f"{slug!r:.100} is no name of a run.", hint="see what the notes say: cdd tdd history")
-    return Feature(slug=slug, text=text, folder=_home(root) / slug)
+        raise UsageError(f"{slug!r:.100} is not the name of a run.", hint="list the runs in the notes: cdd tdd history")
+    return Feature(slug=slug, text=text, folder=_runs_folder(root) / slug)
 
 
-def latest(root: Path) -> Feature | None:
-    """The feature whose request was written down last; None if there is none here."""
-    folder = _home(root)
+def find_latest(root: Path) -> Feature | None:
+    """Return the feature whose request was saved last."""
+    folder = _runs_folder(root)
     requests = [path for path in folder.glob(f"{PREFIX}*/request.md") if _SLUG.fullmatch(path.parent.name)]
     if not requests:
         return None
@@ -134,136 +133,131 @@ def latest(root: Path) -> Feature | None:
     try:
         text = read_ordinary(newest, limit_bytes=LIMIT_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise UsageError(f"{newest} cannot be read: {error.strerror}.", hint=f"look at it: ls -l {newest}") from error
+        raise UsageError(f"{newest} cannot be read: {error.strerror}.", hint=f"inspect it: ls -l {newest}") from error
     return Feature(slug=newest.parent.name, text=text, folder=newest.parent)
 
 
-def state_of(feature: Feature) -> RunState | None:
-    """How far the cycles of a feature have come; None if nothing says. ``DocumentError`` if its state is damaged."""
-    return state_file.load(feature.state_path, without=f"and go on from what the notes tell: {RESUME}")
+def load_state(feature: Feature) -> RunState | None:
+    """Return the saved state of a feature; raises ``DocumentError`` if it is damaged."""
+    return state_file.load(feature.state_path, without=f"and continue from the handoff notes: {RESUME}")
 
 
 def is_complete(feature: Feature) -> bool:
-    """Whether all of its cycles are done; raises ``DocumentError`` if its state is damaged."""
-    state = state_of(feature)
+    """Return whether all cycles are done; raises ``DocumentError`` if the state is damaged."""
+    state = load_state(feature)
     return state is not None and state.status == Status.COMPLETED
 
 
-def completed(state: RunState) -> tuple[StepExecution, ...]:
-    """The cycles of tests that are completed, in their order; the last PLAN, which chose none, is not one."""
+def list_completed(state: RunState) -> tuple[StepExecution, ...]:
+    """Return the completed cycles in order, without the last PLAN, which chose no test."""
     done = (state.execution(number) for number in state.numbers(Status.COMPLETED))
     return tuple(step for step in done if "red" in step.commits)
 
 
-def _home(root: Path) -> Path:
+def _runs_folder(root: Path) -> Path:
     return private_folder(root) / "tdd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
-    """One line of a note, and the commit that the note is on."""
+class CommittedHandoff:
+    """One line of a note, and the commit of the note."""
 
     commit: CommitId
     handoff: Handoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recollection:
-    """What is known of one run."""
+class FeatureHistory:
+    """The handoffs of one run in HEAD's history."""
 
     slug: str
     text: str
-    """The request, as far as the first commit tells it."""
-    lines: tuple[Handed, ...]
+    """The request from the first commit; empty if that is missing."""
+    lines: tuple[CommittedHandoff, ...]
     """Oldest first, at least one."""
 
     @property
-    def last(self) -> Handoff:
-        """Where the run stands."""
-        return self.lines[-1].handoff
-
-    @property
     def is_complete(self) -> bool:
-        """Whether the last word was that all is done."""
-        return self.last.next_phase == "COMPLETE" and self.last.phase == "PLAN" and self.last.error is None
+        """Whether the last PLAN found that all tests are done."""
+        last = self.lines[-1].handoff
+        return last.next_phase == "COMPLETE" and last.phase == "PLAN" and last.error is None
 
 
-def recollect(repository: Repository, *, slug: str | None = None) -> Recollection | None:
-    """The run of this name, else the one that was at work last, as far as HEAD's history tells of it.
+def read_history(repository: Repository, *, slug: str | None = None) -> FeatureHistory | None:
+    """Return the history of this run, or of the latest run, according to the notes on HEAD's commits.
 
-    Raises ``NotesDamaged`` where notes cannot be read; those on commits that are gone are none of this history.
+    Raises ``NotesDamaged`` if a note cannot be read.
     """
-    entries = {entry.commit: entry for entry in _entries(repository)}
-    if not entries or repository.head() is None:
+    survey = survey_notes(repository)
+    for damage in survey.damages:
+        if damage.kind in ("unreadable", "newer"):
+            raise NotesDamaged(damage.what)
+    entries = {entry.commit: entry for entry in survey.entries}
+    if not entries or repository.read_head() is None:
         return None
-    found: list[Handed] = []
+    found: list[CommittedHandoff] = []
     for commit in repository.git("rev-list", "--topo-order", "HEAD").split():
         entry = entries.get(CommitId(commit))
         if entry is None:
             continue
-        mine = [
-            each for each in entry.handoffs if each.ticket.startswith(PREFIX) and each.ticket == (slug or each.ticket)
-        ]
-        if mine and slug is None:
-            slug = max(mine, key=lambda each: each.seq).ticket
-            mine = [each for each in mine if each.ticket == slug]
-        ordered = sorted(mine, key=lambda each: each.seq)  # of the same phase, as they were written
-        found += [Handed(commit=entry.commit, handoff=each) for each in reversed(ordered)]
+        handoffs = [each for each in entry.handoffs if each.ticket.startswith(PREFIX)]
+        if handoffs and slug is None:
+            slug = max(handoffs, key=lambda each: each.seq).ticket
+        own = sorted((each for each in handoffs if each.ticket == slug), key=lambda each: each.seq)
+        found += [CommittedHandoff(commit=entry.commit, handoff=each) for each in reversed(own)]
     if not found or slug is None:
         return None
-    return Recollection(slug=slug, text=_text(repository, found), lines=tuple(reversed(found)))
+    return FeatureHistory(slug=slug, text=_read_request(repository, found), lines=tuple(reversed(found)))
 
 
-def _entries(repository: Repository) -> tuple[Entry, ...]:
-    """All notes that can be read; raises ``NotesDamaged`` for one that cannot."""
-    found = survey(repository)
-    for damage in found.damages:
-        if damage.kind in ("unreadable", "newer"):
-            raise NotesDamaged(damage.what)
-    return found.entries
+def _read_request(repository: Repository, handoffs: Iterable[CommittedHandoff]) -> str:
+    """Return the text between subject and trailers of the first PLAN's commit."""
+    plans = [each for each in handoffs if each.handoff.phase == "PLAN" and each.handoff.error is None]
+    if not plans:
+        return ""
+    first = min(plans, key=lambda each: each.handoff.cycle_number)
+    _, _, body = repository.git("log", "-1", "--format=%B", first.commit).strip().partition("\n")
+    return body.strip().rpartition("\n\n")[0].strip()
 
 
-def names_taken(repository: Repository) -> frozenset[str]:
-    """The names of the runs that HEAD's history tells of."""
-    if repository.head() is None:
+def list_used_names(repository: Repository) -> frozenset[str]:
+    """Return the names of the runs in HEAD's history."""
+    if repository.read_head() is None:
         return frozenset()
     log = ("log", "--grep", f"^Ticket: {PREFIX}", "--format=%(trailers:key=Ticket,valueonly,separator=%x0A)", "HEAD")
     return frozenset(repository.git(*log).split())
 
 
-def rebuilt(told: Recollection, *, now: str, context: Context) -> RunState:
-    """The state of the run that goes on from HEAD, where the last phase landed or other commits follow it."""
-    head, steps = context.repository.head(), dict[int, StepExecution]()
-    cycles: dict[int, list[Handed]] = {}
-    for each in told.lines:
+def rebuild_state(history: FeatureHistory, *, now: str, context: Context) -> RunState:
+    """Return the state of a run that continues from HEAD, after its last landed phase or later commits."""
+    head = context.repository.read_head()
+    cycles: dict[int, list[CommittedHandoff]] = {}
+    for each in history.lines:
         cycles.setdefault(each.handoff.cycle_number, []).append(each)
-    for number in sorted(cycles):
-        steps[number] = _step(number, cycles[number], now=now, context=context)
+    steps = {number: _rebuild_step(number, cycles[number], now=now, context=context) for number in sorted(cycles)}
     last = steps[max(steps)]
-    is_over = told.is_complete
     if last.status == Status.IN_PROGRESS:
-        steps[last.step_number] = replace(_from_head(last, head=head, context=context), base_commit=head)
+        steps[last.step_number] = _move_to_head(history.slug, last, head=head, context=context)
     return RunState(
-        ticket_slug=told.slug,
-        status=Status.COMPLETED if is_over else Status.IN_PROGRESS,
-        completed_at=now if is_over else None,
+        ticket_slug=history.slug,
+        status=Status.COMPLETED if history.is_complete else Status.IN_PROGRESS,
+        completed_at=now if history.is_complete else None,
         started_at=now,
         base_commit=head,
-        branch=context.repository.branch(),
+        branch=context.repository.read_branch(),
         step_executions=steps,
     )
 
 
-def _step(number: int, lines: list[Handed], *, now: str, context: Context) -> StepExecution:
-    """One cycle as its notes tell of it."""
+def _rebuild_step(number: int, lines: list[CommittedHandoff], *, now: str, context: Context) -> StepExecution:
     last = lines[-1].handoff
     landed = [each for each in lines if each.handoff.error is None]
     commits: dict[str, str] = {PHASE_OF[each.handoff.phase]: str(each.commit) for each in landed}
     title = next((each.handoff.current_test.description for each in landed), last.current_test.description)
-    is_over = _is_over(last)
-    answer = _choice(landed, context=context)
+    is_over = _is_end_of_cycle(last)
+    answer = _rebuild_answer(landed, context=context)
     if answer is None and not is_over:
-        commits = {}  # which test was chosen, nobody can tell any more: PLAN chooses again
+        commits = {}  # the chosen test is unknown, so PLAN chooses again
     attempts: list[AttemptRecord] = []
     if "plan" in commits:
         attempts.append(AttemptRecord(phase="plan", number=1, verdict="open", answer=answer))
@@ -281,94 +275,80 @@ def _step(number: int, lines: list[Handed], *, now: str, context: Context) -> St
     )
 
 
-def _from_head(step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
-    """``step`` going on from HEAD: what landed stays, and the next phase takes a baseline of its own.
-
-    The reports named here are not there: whoever looks for one has the tests run.
-    """
+def _move_to_head(slug: str, step: StepExecution, *, head: CommitId | None, context: Context) -> StepExecution:
+    """Return ``step`` as it continues from HEAD with its landed phases."""
     step = replace(step, base_commit=head)
     if not step.commits or head is None:
         return step
-    *earlier, latest = step.commits
-    made = []
+    attempts = list(step.attempts)
     for phase in ("red", "green"):
         if phase in step.commits:
-            report = recovery.report_path(step, f"{phase}-1", context=context)
-            shown = str(report.relative_to(context.repository.root))
-            made.append(AttemptRecord(phase=phase, number=1, verdict="open", report=shown))
-    commits = {**{phase: step.commits[phase] for phase in earlier}, latest: str(head)}
-    return replace(step, commits=commits, attempts=(*step.attempts, *made))
+            # The report does not exist. Naming it makes the next baseline run the tests.
+            path = StepRecovery(slug, step, context=context).report_path(f"{phase}-1")
+            report = str(path.relative_to(context.repository.root))
+            attempts.append(AttemptRecord(phase=phase, number=1, verdict="open", report=report))
+    *_, latest = step.commits
+    return replace(step, commits={**step.commits, latest: str(head)}, attempts=tuple(attempts))
 
 
-def _is_over(last: Handoff) -> bool:
-    """Whether a cycle whose last word this is has nothing left to do."""
+def _is_end_of_cycle(last: Handoff) -> bool:
     if last.error is not None and last.phase != "REFACTOR":
         return False
     return last.phase == "REFACTOR" or last.next_phase == "COMPLETE" or _is_covered(last)
 
 
 def _is_covered(handoff: Handoff) -> bool:
-    """Whether RED found that there was nothing to do."""
     return handoff.phase == "RED" and handoff.next_phase == "PLAN" and handoff.error is None
 
 
-def _choice(landed: Sequence[Handed], *, context: Context) -> str | None:
-    """The answer of PLAN that the notes of its cycle tell of; None if they do not say which test it chose."""
+def _rebuild_answer(landed: Sequence[CommittedHandoff], *, context: Context) -> str | None:
+    """Return PLAN's answer according to the notes of its cycle; None if they do not name the chosen test."""
     if not landed:
         return None
     first = landed[0].handoff
     if first.phase == "PLAN" and first.next_phase == "COMPLETE":
-        return test_list.written(None)
-    named = next((each.handoff for each in landed if each.handoff.current_test.test_file), first)
-    test_file = named.current_test.test_file or _test_file_of(landed, context=context)
+        return test_list.format_answer(None)
+    test = next((each.handoff.current_test for each in landed if each.handoff.current_test.test_file), None)
+    test_file = test.test_file if test else _find_test_file(landed, context=context)
+    test = test or first.current_test
     if not test_file:
         return None
-    test = named.current_test
-    return test_list.written(Choice(description=test.description, test_file=test_file, impl_file=test.impl_file))
+    choice = Choice(description=test.description, test_file=test_file, impl_file=test.impl_file)
+    return test_list.format_answer(choice)
 
 
-def _test_file_of(landed: Iterable[Handed], *, context: Context) -> str:
-    """The file of the test, by what RED committed; empty if it has not."""
-    inside = context.in_repository("")
+def _find_test_file(landed: Iterable[CommittedHandoff], *, context: Context) -> str:
+    """Return the test file that RED committed; empty if there is none."""
+    inside = context.to_repository_path("")
     for each in landed:
         if each.handoff.phase == "RED":
-            listed = context.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
-            changed = [path.removeprefix(inside) for path in listed.split("\0") if path.startswith(inside)]
+            names = context.repository.git("diff-tree", "--no-commit-id", "--name-only", "-r", "-z", each.commit)
+            changed = [path.removeprefix(inside) for path in names.split("\0") if path.startswith(inside)]
             return next((path for path in changed if test_list.is_test_file(path)), "")
     return ""
 
 
-def _text(repository: Repository, newest_first: Iterable[Handed]) -> str:
-    """The request, which stands between subject and trailers of the first PLAN's commit."""
-    plans = [each for each in newest_first if each.handoff.phase == "PLAN" and each.handoff.error is None]
-    if not plans:
-        return ""
-    first = min(plans, key=lambda each: each.handoff.cycle_number)
-    _, _, body = repository.git("log", "-1", "--format=%B", first.commit).strip().partition("\n")
-    return body.strip().rpartition("\n\n")[0].strip()
+def begin_feature(root: Path, repository: Repository, *, text: str) -> Feature:
+    """Return a feature for ``text`` with a name that no run has used; raises as ``make_feature`` does."""
+    return make_feature(root, text, taken=list_used_names(repository))
 
 
-def to_begin(root: Path, repository: Repository, *, text: str) -> Feature:
-    """The feature that ``text`` asks for, under a name that no run has had; raises as ``feature.new`` does."""
-    return new(root, text, taken=names_taken(repository))
+def find_resumable(root: Path, repository: Repository) -> Feature:
+    """Return the run to continue: the one whose request was saved last, else the latest in the notes.
 
-
-def to_resume(root: Path, repository: Repository) -> Feature:
-    """The run that is gone on with: the one whose request was written down last, else the one the notes tell of.
-
-    Raises ``UsageError`` if there is none, ``NotesDamaged`` if there are commits of one and no notes.
+    Raises ``UsageError`` if there is none, ``NotesDamaged`` if the notes of existing commits are missing.
     """
-    known = latest(root)
+    known = find_latest(root)
     if known is not None:
         return known
-    told = recollect(repository)
-    left = left_behind(repository) if told is None and tip(repository) is None else None
-    if left is not None:
-        raise left
+    history = read_history(repository)
+    missing = find_missing_ref(repository) if history is None and read_tip(repository) is None else None
+    if missing is not None:
+        raise missing
     begin = f"begin one: {BEGIN}"
-    if told is None or told.is_complete:
-        happened = "There is no run to go on with." if told is None else f"{told.slug} is complete."
+    if history is None or history.is_complete:
+        happened = "There is no run to continue." if history is None else f"{history.slug} is complete."
         raise UsageError(happened, hint=begin)
-    if not told.text:
-        raise UsageError(f"Nothing tells what {told.slug} was asked for: its first commit is not here.", hint=begin)
-    return at(root, told.slug, text=told.text)
+    if not history.text:
+        raise UsageError(f"The request of {history.slug} is unknown: its first commit is missing.", hint=begin)
+    return locate_feature(root, history.slug, text=history.text)

@@ -1,9 +1,8 @@
-"""The test list of a feature: Markdown checkboxes, one a test, read as people and models write them. Pure.
+"""The test list of a feature, the list agent's answer, and the objections to both.
 
-What the list agent answers, and what speaks against it: the test list, the cycles so far and the files. Pure.
-
-The program never believes the answer or the list alone: a box is ticked by the cycle that completed its test, and the
-feature is complete when answer, list and cycles say so all three.
+The list is Markdown checkboxes, one per test, as people and models write them. cdd trusts neither the list nor the
+answer alone: a test is done when its cycle is completed, and the feature when answer, list and cycles agree.
+All functions are pure.
 """
 
 import json
@@ -14,109 +13,63 @@ from dataclasses import dataclass
 import msgspec
 
 from cdd_agent.errors import UsageError
-from cdd_agent.untrusted.text import in_one_line
+from cdd_agent.untrusted.text import format_line
 from pytest_tdd_agent.report import Reason
 
 NAME = "test-list.md"
 """In the project's folder."""
-LONGEST_LINE = 1_000
-"""Characters; what is longer lists no test."""
+MAX_LINE_CHARACTERS = 1_000
+"""A longer line does not list a test."""
+MAX_ANSWER_CHARACTERS = 20_000
+MAX_DESCRIPTION_CHARACTERS = 300
 COVERED = "(covered)"
-"""What stands behind a test that passed at once, so that it needed no code."""
+"""Mark behind a test that passed at once."""
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _BOX = re.compile(r"\s*(?:>\s*)*(?:[-*+•]|\d{1,9}[.)])\s*\[(?P<mark>[^\[\]]?)\]\s*(?P<text>\S.*)")
-_MARK = re.compile(r"\s*(?:-|\u2013|\u2014|:|,)?\s*[*_]*[(\[]\s*(?:already\s+)?covered\s*[)\]][*_]*\s*$", re.IGNORECASE)
+_COVERED_MARK = re.compile(
+    r"\s*(?:-|\u2013|\u2014|:|,)?\s*[*_]*[(\[]\s*(?:already\s+)?covered\s*[)\]][*_]*\s*$", re.IGNORECASE
+)
 _DECORATION = re.compile(r"[*_`~]+")
-_DONE = frozenset("xX✓✔☑~")
+_DONE_MARKS = frozenset("xX✓✔☑~")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One test of the list."""
-
-    text: str
-    """What it is to show, without its mark."""
-    line: int
-    """1-based."""
-    is_done: bool
-    """Its box is ticked."""
-    is_covered: bool = False
-    """It is marked as one that passed at once."""
-
-
-def parse(text: str) -> tuple[Entry, ...]:
-    """The tests of a list, in its order; everything that is no checkbox is the writer's own, fenced code too."""
-    return tuple(_entries(text.removeprefix("\ufeff")))
-
-
-def _entries(text: str) -> Iterator[Entry]:
-    fence = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        opened = _FENCE.match(line)
-        if fence or opened:
-            is_end = bool(fence and opened and opened[1].startswith(fence) and not line.strip().strip(fence[0]))
-            fence = "" if is_end else fence or (opened[1] if opened else "")
-            continue
-        box = _BOX.fullmatch(line.rstrip()) if len(line) <= LONGEST_LINE else None
-        if box is None:
-            continue
-        said = _MARK.sub("", box["text"]).strip()
-        is_covered = said != box["text"].strip()
-        if said:
-            yield Entry(
-                text=said, line=number, is_done=box["mark"] in _DONE and bool(box["mark"]), is_covered=is_covered
-            )
-
-
-def same(description: str) -> str:
-    """What two descriptions of one test have in common: case, decoration, spaces and a full stop tell nothing.
-
-    >>> same("**Adds** `two` numbers.") == same("adds two  numbers")
-    True
-    """
-    plain = _DECORATION.sub("", _MARK.sub("", description))
-    return " ".join(plain.split()).rstrip(".!;").rstrip().casefold()
-
-
-def find(entries: tuple[Entry, ...], description: str) -> Entry | None:
-    """The entry of this description; of several the first one that is open."""
-    alike = [entry for entry in entries if same(entry.text) == same(description)]
-    return next((entry for entry in alike if not entry.is_done), alike[0] if alike else None)
-
-
-def open_ones(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """The descriptions of those that are still to do."""
-    return tuple(entry.text for entry in entries if not entry.is_done)
-
-
-LONGEST = 20_000
-"""Characters of an answer that are looked at."""
-LONGEST_DESCRIPTION = 300
-
-_FORM = '{"currentTest": {"description": "...", "testFile": "...", "implFile": "..."}} or {"currentTest": null}'
-_NAMED_SO = re.compile(r"(test_\w+|\w+_test|[\w.-]+[.-](test|spec)|\w*(Test|Tests|Spec|IT))\.\w+")
-_IN_A_FOLDER = re.compile(r"(?:.*/)?(?:tests?|__tests__|specs?)/(?:.*/)?[^/]+\.\w+")
-_PYTHON = re.compile(r"(test_\w*|\w+_test)\.py")
-_SETTINGS = frozenset({"conftest.py", "__init__.py"})
-_NAMES = re.compile(
+_ANSWER_FORM = '{"currentTest": {"description": "...", "testFile": "...", "implFile": "..."}} or {"currentTest": null}'
+_TEST_NAME = re.compile(r"(test_\w+|\w+_test|[\w.-]+[.-](test|spec)|\w*(Test|Tests|Spec|IT))\.\w+")
+_IN_TEST_FOLDER = re.compile(r"(?:.*/)?(?:tests?|__tests__|specs?)/(?:.*/)?[^/]+\.\w+")
+_PYTHON_TEST = re.compile(r"(test_\w*|\w+_test)\.py")
+_NOT_TESTS = frozenset({"conftest.py", "__init__.py"})
+_TEST_DEFINITION = re.compile(
     r"""\b(?:def|func|fn|fun|void|async)\s+(?P<function>\w*test\w*)\s*[(<]"""
     r"""|\b(?:it|test|specify)(?:\.\w+)*(?:\([^()]{0,300}\))?\s*\(\s*(?P<quote>["'`])(?P<words>.{1,300}?)(?P=quote)""",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListEntry:
+    """One test of the list."""
+
+    text: str
+    """The description without its marks."""
+    line: int
+    """1-based."""
+    is_done: bool
+    """The box is ticked."""
+    is_covered: bool = False
+    """Marked as a test that passed at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The test that comes next."""
+    """The next test."""
 
     description: str
     test_file: str
     """Relative to the project."""
     impl_file: str
-    """Relative to the project; empty if nobody knows any more."""
+    """Relative to the project; empty if unknown."""
 
 
 class _Test(msgspec.Struct, rename="camel"):
@@ -125,162 +78,200 @@ class _Test(msgspec.Struct, rename="camel"):
     impl_file: str
 
 
-class Unreadable(ValueError):
-    """The words hold no answer of the form that is asked for."""
+class UnreadableAnswer(ValueError):
+    """An answer that does not have the required form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What an answer is held against."""
+class ListFacts:
+    """The facts against which an answer is checked."""
 
-    before: tuple[Entry, ...]
-    """The list as it was last committed."""
-    now: tuple[Entry, ...]
+    before: tuple[ListEntry, ...]
+    """The committed list."""
+    now: tuple[ListEntry, ...]
     """The list as the agent left it."""
     completed: tuple[str, ...]
     """Descriptions of the tests whose cycles are completed."""
-    relative: Callable[[str], str]
-    """The name of a path in the project; raises ``UsageError`` for one outside."""
-    content: Callable[[str], str | None]
-    """What is in a file; None if there is no such file."""
+    resolve_path: Callable[[str], str]
+    """Returns a path relative to the project; raises ``UsageError`` for one outside."""
+    read_text: Callable[[str], str | None]
+    """Returns the content of a file, or None if it does not exist."""
 
 
-def read(words: str) -> Choice | None:
-    """The test that an agent's last words choose, or None if they say that all are done.
+def parse(text: str) -> tuple[ListEntry, ...]:
+    """Return the tests of a list in order; lines that are not checkboxes are ignored, and so is fenced code."""
+    return tuple(_entries(text.removeprefix("\ufeff")))
 
-    Raises ``Unreadable`` where they say neither. Text round the JSON is passed over; the last answer of several counts.
+
+def _entries(markdown: str) -> Iterator[ListEntry]:
+    fence = ""
+    for number, line in enumerate(markdown.split("\n"), start=1):
+        opened = _FENCE.match(line)
+        if fence or opened:
+            is_end = bool(fence and opened and opened[1].startswith(fence) and not line.strip().strip(fence[0]))
+            fence = "" if is_end else fence or (opened[1] if opened else "")
+            continue
+        box = _BOX.fullmatch(line.rstrip()) if len(line) <= MAX_LINE_CHARACTERS else None
+        if box is None:
+            continue
+        text = _COVERED_MARK.sub("", box["text"]).strip()
+        if text:
+            is_done = box["mark"] != "" and box["mark"] in _DONE_MARKS
+            yield ListEntry(text=text, line=number, is_done=is_done, is_covered=text != box["text"].strip())
+
+
+def normalize(description: str) -> str:
+    """Return a description without case, decoration, extra spaces and final punctuation, for comparison.
+
+    >>> normalize("**Adds** `two` numbers.") == normalize("adds two  numbers")
+    True
     """
-    found = list(_objects(words[:LONGEST]))
+    plain = _DECORATION.sub("", _COVERED_MARK.sub("", description))
+    return " ".join(plain.split()).rstrip(".!;").rstrip().casefold()
+
+
+def find_entry(entries: tuple[ListEntry, ...], description: str) -> ListEntry | None:
+    """Return the entry with this description; the first open one if there are several."""
+    alike = [entry for entry in entries if normalize(entry.text) == normalize(description)]
+    return next((entry for entry in alike if not entry.is_done), alike[0] if alike else None)
+
+
+def list_open(entries: tuple[ListEntry, ...]) -> tuple[str, ...]:
+    """Return the descriptions of the open tests."""
+    return tuple(entry.text for entry in entries if not entry.is_done)
+
+
+def read_answer(answer: str) -> Choice | None:
+    """Return the test that an agent's answer chooses, or None if it says that all tests are done.
+
+    Raises ``UnreadableAnswer`` if it says neither. Text around the JSON is ignored, and the last JSON object counts.
+    """
+    found = list(_find_answers(answer[:MAX_ANSWER_CHARACTERS]))
     if not found:
-        raise Unreadable("the last words of the answer hold no JSON with the key currentTest")
+        raise UnreadableAnswer("the answer has no JSON with the key currentTest")
     chosen = found[-1]["currentTest"]
     if chosen is None:
         return None
     try:
         test = msgspec.convert(chosen, _Test)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"currentTest is not of the form that is asked for: {error}") from error
-    description = in_one_line(test.description)[:LONGEST_DESCRIPTION].strip()
+        raise UnreadableAnswer(f"currentTest does not have the required form: {error}") from error
+    description = format_line(test.description)[:MAX_DESCRIPTION_CHARACTERS].strip()
     if not description:
-        raise Unreadable("the description of currentTest is empty")
+        raise UnreadableAnswer("the description of currentTest is empty")
     return Choice(description=description, test_file=test.test_file.strip(), impl_file=test.impl_file.strip())
 
 
-def placed(choice: Choice, relative: Callable[[str], str]) -> Choice:
-    """``choice`` with its paths as records name them; raises ``UsageError`` for one outside the project."""
-    test_file, impl_file = (relative(path) if path else "" for path in (choice.test_file, choice.impl_file))
+def resolve_paths(choice: Choice, resolve_path: Callable[[str], str]) -> Choice:
+    """Return ``choice`` with paths relative to the project; raises ``UsageError`` for a path outside."""
+    test_file, impl_file = (resolve_path(path) if path else "" for path in (choice.test_file, choice.impl_file))
     return Choice(description=choice.description, test_file=test_file, impl_file=impl_file)
 
 
-def written(choice: Choice | None) -> str:
-    """The answer that makes this choice."""
+def format_answer(choice: Choice | None) -> str:
+    """Return the answer with this choice."""
     if choice is None:
         return '{"currentTest": null}'
     test = _Test(description=choice.description, test_file=choice.test_file, impl_file=choice.impl_file)
     return json.dumps({"currentTest": msgspec.to_builtins(test)})
 
 
-def objections(words: str, known: Known) -> tuple[Reason, ...]:
-    """What speaks against an answer and the list that goes with it; nothing if both stand."""
-    return tuple(Reason(code=code, nodeid=None, message=message) for code, message in _all_objections(words, known))
+def find_objections(answer: str, facts: ListFacts) -> tuple[Reason, ...]:
+    """Return the objections to an answer and to the list that the agent left."""
+    return tuple(Reason(code=code, nodeid=None, message=text) for code, text in _find_all_objections(answer, facts))
 
 
 def is_test_file(path: str, *, is_there: bool = False) -> bool:
-    """Whether tests would be looked for in a file of this name; ``is_there``: it lies among the tests already.
+    """Return whether test frameworks look for tests in a file with this name.
+
+    If ``is_there``, the file exists, so a Python file in a test folder counts whatever its name is.
 
     >>> is_test_file("tests/test_sum.py"), is_test_file("src/sum.test.ts"), is_test_file("tests/conftest.py")
     (True, True, False)
     """
     name = path.rpartition("/")[2]
-    if name in _SETTINGS:
+    if name in _NOT_TESTS:
         return False
     if name.endswith(".py") and not is_there:
-        return _PYTHON.fullmatch(name) is not None
-    return _NAMED_SO.fullmatch(name) is not None or _IN_A_FOLDER.fullmatch(path) is not None
+        return _PYTHON_TEST.fullmatch(name) is not None
+    return _TEST_NAME.fullmatch(name) is not None or _IN_TEST_FOLDER.fullmatch(path) is not None
 
 
-def _all_objections(words: str, known: Known) -> Iterator[tuple[str, str]]:
-    yield from _of_list(known)
+def _find_all_objections(answer: str, facts: ListFacts) -> Iterator[tuple[str, str]]:
+    yield from _check_list(facts)
     try:
-        choice = read(words)
-    except Unreadable as error:
-        yield "no_answer", f"{str(error)[0].upper()}{str(error)[1:]}. End your answer with {_FORM}."
+        choice = read_answer(answer)
+    except UnreadableAnswer as error:
+        yield "no_answer", f"{str(error)[0].upper()}{str(error)[1:]}. End your answer with {_ANSWER_FORM}."
         return
-    if choice is None:
-        yield from _of_the_end(known)
-    else:
-        yield from _of_choice(choice, known)
-
-
-def _of_list(known: Known) -> Iterator[tuple[str, str]]:
-    """What is wrong with the list itself."""
-    if not known.now:
-        yield "list_missing", f"{NAME} has no test. Write one line `- [ ] what it shows` for each test."
-        return
-    lost = len(known.before) - len(known.now)
-    if lost > 0:
-        yield "list_shrunk", f"{NAME} has lost {lost} of its {len(known.before)} tests. Put them back."
-    completed = {same(each) for each in known.completed}
-    may_be = completed | {same(entry.text) for entry in known.before if entry.is_done}
-    for entry in known.now:
-        if entry.is_done and same(entry.text) not in may_be:
-            told = f"Line {entry.line} of {NAME} ticks {entry.text!r}, which no cycle has completed."
-            yield "ticked_too_early", f"{told} Make its box [ ] again."
-    present = {same(entry.text): entry for entry in known.now}
-    for description in known.completed:
-        listed = present.get(same(description))
-        if listed is None:
-            told = f"{NAME} does not name the completed test {description!r} any more."
-            yield "list_shrunk", f"{told} Put it back as `- [x] {description}`."
-        elif not listed.is_done:
-            told = f"{description!r} is completed, and line {listed.line} of {NAME} has it open."
-            yield "not_ticked", f"{told} Make its box [x]."
-    seen: set[str] = set()
-    for entry in known.now:
-        if same(entry.text) in seen:
-            yield (
-                "duplicate",
-                f"Line {entry.line} of {NAME} lists {entry.text!r} a second time. Word it anew.",
-            )
-        seen.add(same(entry.text))
-
-
-def _of_the_end(known: Known) -> Iterator[tuple[str, str]]:
-    """What speaks against that all is done."""
-    left = open_ones(known.now)
-    if left:
+    if choice is not None:
+        yield from _check_choice(choice, facts)
+    elif left := list_open(facts.now):
         shown = "; ".join(left[:3]) + (f"; and {len(left) - 3} more" if len(left) > 3 else "")
-        told = f"The answer says that all tests are done, and {len(left)} of {len(known.now)} are open: {shown}."
-        yield "list_open", f"{told} Choose one of them."
+        happened = f"The answer says that all tests are done, but {len(left)} of {len(facts.now)} are open: {shown}."
+        yield "list_open", f"{happened} Choose one of them."
 
 
-def _of_choice(choice: Choice, known: Known) -> Iterator[tuple[str, str]]:
-    """What speaks against a test that is chosen."""
-    entry = find(known.now, choice.description)
+def _check_list(facts: ListFacts) -> Iterator[tuple[str, str]]:
+    if not facts.now:
+        yield "list_missing", f"{NAME} has no test. Write one line `- [ ] behavior` for each test."
+        return
+    lost = len(facts.before) - len(facts.now)
+    if lost > 0:
+        yield "list_shrunk", f"{NAME} has lost {lost} of its {len(facts.before)} tests. Put them back."
+    completed = {normalize(each) for each in facts.completed}
+    may_be_done = completed | {normalize(entry.text) for entry in facts.before if entry.is_done}
+    for entry in facts.now:
+        if entry.is_done and normalize(entry.text) not in may_be_done:
+            happened = f"Line {entry.line} of {NAME} ticks {entry.text!r}, but no cycle has completed it."
+            yield "ticked_too_early", f"{happened} Make its box [ ] again."
+    present = {normalize(entry.text): entry for entry in facts.now}
+    for description in facts.completed:
+        listed = present.get(normalize(description))
+        if listed is None:
+            happened = f"{NAME} no longer contains the completed test {description!r}."
+            yield "list_shrunk", f"{happened} Put it back as `- [x] {description}`."
+        elif not listed.is_done:
+            happened = f"{description!r} is completed, but open in line {listed.line} of {NAME}."
+            yield "not_ticked", f"{happened} Make its box [x]."
+    seen: set[str] = set()
+    for entry in facts.now:
+        if normalize(entry.text) in seen:
+            yield "duplicate", f"Line {entry.line} of {NAME} lists {entry.text!r} again. Reword it."
+        seen.add(normalize(entry.text))
+
+
+def _check_choice(choice: Choice, facts: ListFacts) -> Iterator[tuple[str, str]]:
+    entry = find_entry(facts.now, choice.description)
     if entry is None:
-        told = f"{choice.description!r} is not in {NAME}."
-        yield "not_listed", f"{told} Choose a description that is there, word for word, or add it to the list first."
-    elif entry.is_done or same(choice.description) in {same(each) for each in known.completed}:
-        yield "already_done", f"{choice.description!r} is done already. Choose an open one."
+        happened = f"{choice.description!r} is not in {NAME}."
+        yield (
+            "not_listed",
+            f"{happened} Choose a description from the list, word for word, or add it first.",
+        )
+    elif entry.is_done or normalize(choice.description) in {normalize(each) for each in facts.completed}:
+        yield "already_done", f"{choice.description!r} is already done. Choose an open test."
     try:
-        choice = placed(choice, known.relative)
+        choice = resolve_paths(choice, facts.resolve_path)
     except UsageError as error:
         yield "outside_project", f"{error.happened} Name files of the project, relative to its folder."
         return
-    content = known.content(choice.test_file)
+    content = facts.read_text(choice.test_file)
     if not is_test_file(choice.test_file, is_there=content is not None):
-        told = f"testFile {choice.test_file!r} is no file that tests are looked for in."
-        yield "no_test_file", f"{told} Name it as the project names its tests, tests/test_....py for example."
+        happened = f"testFile {choice.test_file!r} is not a file in which tests are looked for."
+        yield "no_test_file", f"{happened} Name it as the project names its tests, for example tests/test_....py."
     if is_test_file(choice.impl_file) or choice.impl_file in (choice.test_file, NAME, "", "."):
-        yield "no_source_file", f"implFile {choice.impl_file!r} is no source. Name the file that the code belongs in."
-    double = next((name for name in _tests_in(content or "") if _words(name) == _words(choice.description)), None)
+        yield "no_source_file", f"implFile {choice.impl_file!r} is not a source file. Name the file for the code."
+    wanted = _split_words(choice.description)
+    names = (found["function"] or found["words"] for found in _TEST_DEFINITION.finditer(content or ""))
+    double = next((name for name in names if _split_words(name) == wanted), None)
     if double is not None:
-        told = f"{choice.test_file} has a test {double!r} already."
-        yield "duplicate", f"{told} If it shows what {choice.description!r} asks for, word another test."
+        happened = f"{choice.test_file} already has a test {double!r}."
+        yield "duplicate", f"{happened} If it covers {choice.description!r}, reword the list for another test."
 
 
-def _objects(words: str) -> Iterator[dict[str, object]]:
-    """The JSON objects in a text that have the key, in their order, none inside another."""
+def _find_answers(words: str) -> Iterator[dict[str, object]]:
+    """Yield the outermost JSON objects in a text that have the key ``currentTest``."""
     decoder, at = json.JSONDecoder(), words.find("{")
     while at != -1:
         try:
@@ -294,13 +285,7 @@ def _objects(words: str) -> Iterator[dict[str, object]]:
         at = words.find("{", end)
 
 
-def _tests_in(source: str) -> Iterator[str]:
-    """The names of the tests in a source, of whatever language."""
-    for found in _NAMES.finditer(source):
-        yield found["function"] or found["words"]
-
-
-def _words(name: str) -> tuple[str, ...]:
-    """What a name or a sentence says, ``test`` left out."""
-    words = (word.casefold() for word in _WORD.findall(_HUMP.sub(" ", name)))
+def _split_words(name: str) -> tuple[str, ...]:
+    """Return the words of an identifier or a sentence, without ``test``."""
+    words = (word.casefold() for word in _WORD.findall(_CAMEL_BOUNDARY.sub(" ", name)))
     return tuple(word for word in words if word not in ("test", "tests"))

@@ -4,25 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.blocks import MOST_BLOCKS, Block, parse
+from cdd_agent.agent.blocks import MAX_BLOCKS, FileBlock, parse_files
 from cdd_agent.errors import UsageError
 
 
-def only(answer: str) -> Block:
-    (block,) = parse(answer)
+def only(answer: str) -> FileBlock:
+    (block,) = parse_files(answer)
     return block
 
 
 def refused(answer: str) -> str:
     with pytest.raises(UsageError) as refusal:
-        parse(answer)
+        parse_files(answer)
     assert refusal.value.hint
     return refusal.value.happened
 
 
 def test_a_block_that_names_a_path_is_a_file() -> None:
     answer = "I write this:\n\n```python:src/table.py\ndef row():\n    return 1\n```\n\nThat is all.\n"
-    assert parse(answer) == (Block(path="src/table.py", content="def row():\n    return 1\n", line=3),)
+    assert parse_files(answer) == (FileBlock(path="src/table.py", content="def row():\n    return 1\n", line=3),)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_a_quoted_path_may_have_blanks_in_it() -> None:
     "info", ["", "python", "console", "c++", "vb.net", "python3.11", "python title=x", "{.python}"]
 )
 def test_a_block_without_a_path_is_an_example(info: str) -> None:
-    assert parse(f"```{info}\nx\n```\n") == ()
+    assert parse_files(f"```{info}\nx\n```\n") == ()
 
 
 def test_an_answer_without_blocks_names_no_file() -> None:
-    assert parse("The step cannot be done: `a.py` is not there. ```code``` stands in a line.") == ()
+    assert parse_files("The step cannot be done: `a.py` is not there. ```code``` stands in a line.") == ()
 
 
 def test_inner_fences_stay_in_a_longer_one() -> None:
@@ -108,7 +108,7 @@ def test_an_answer_with_crlf_keeps_it_in_the_files() -> None:
 
 def test_a_block_that_is_not_closed_is_an_error_for_the_whole_answer() -> None:
     said = refused("```a.py\nx = 1\n```\n\n````b.py\ny = 1\n```\n")
-    assert said.startswith("Line 5 of the answer: the block that begins here is not closed: no later line is just ````")
+    assert said.startswith("Line 5 of the answer: the block that starts here is not closed by a line of ````")
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_a_bare_example_before_the_first_file_is_one() -> None:
         ("python:", "the path is empty"),
         ("python path=", "the path is empty"),
         ('python path=""', "the path is empty"),
-        ("python:here is the file", "is no path"),
-        ("python:<your file>", "is no path"),
-        ("python:a.py:12", "is no path"),
-        ("python:src\\a.py", "is no path"),
-        ("src/a.py (new)", "after the path stands '(new)'"),
-        ("python src/a.py", "is no path and no language"),
+        ("python:here is the file", "is not a path"),
+        ("python:<your file>", "is not a path"),
+        ("python:a.py:12", "is not a path"),
+        ("python:src\\a.py", "is not a path"),
+        ("src/a.py (new)", "the path is followed by '(new)'"),
+        ("python src/a.py", "is neither a path nor a language"),
         ("python:src/", "is a folder"),
-        (f"python:src/{'n' * 253}.py", "is too long for a path"),
+        (f"python:src/{'n' * 253}.py", "is too long"),
         ("python:path/to/file.py", "is the path of an example"),
-        ("python:~/a.py", "is no path in the project"),
-        ("python:\u200ba.py", "is no path in the project"),
-        ("diff:src/a.py", "this is a diff"),
+        ("python:~/a.py", "is not a path in the project"),
+        ("python:\u200ba.py", "is not a path in the project"),
+        ("diff:src/a.py", "this block is a diff"),
     ],
 )
 def test_what_stands_in_the_place_of_a_path_is_told(info: str, said: str) -> None:
@@ -151,7 +151,7 @@ def test_what_stands_in_the_place_of_a_path_is_told(info: str, said: str) -> Non
 
 def test_a_path_that_comes_twice_is_an_error_in_any_spelling() -> None:
     said = refused("```a.py\n1\n```\n```python:./a.py\n2\n```\n")
-    assert "Line 4 of the answer: a.py is there already, in line 1" in said
+    assert "Line 4 of the answer: a.py is already in the answer, in line 1" in said
 
 
 def test_a_path_that_would_be_a_file_and_a_folder_is_an_error() -> None:
@@ -162,11 +162,11 @@ def test_a_path_that_would_be_a_file_and_a_folder_is_an_error() -> None:
 
 @pytest.mark.parametrize("before", ["- ", "1. ", "> ", "    ", "\t", "   - "])
 def test_a_file_in_a_list_or_deep_in_a_line_is_not_lost_silently(before: str) -> None:
-    assert "does not stand at the start" in refused(f"{before}```python:a.py\n{before}x\n{before}```\n")
+    assert "is not at the start" in refused(f"{before}```python:a.py\n{before}x\n{before}```\n")
 
 
 def test_a_flood_of_files_is_refused() -> None:
-    assert "more than 200 files" in refused("".join(f"```{n}.py\n```\n" for n in range(MOST_BLOCKS + 1)))
+    assert "more than 200 files" in refused("".join(f"```{n}.py\n```\n" for n in range(MAX_BLOCKS + 1)))
 
 
 @given(
@@ -179,4 +179,4 @@ def test_a_flood_of_files_is_refused() -> None:
 def test_files_in_fences_long_enough_come_back_as_they_are(files: dict[str, str]) -> None:
     fence = "`" * 70
     answer = "\n".join(f"{fence}python:{path}\n{content}{fence}" for path, content in files.items())
-    assert {block.path: block.content for block in parse(answer)} == files
+    assert {block.path: block.content for block in parse_files(answer)} == files

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from cdd_agent.agent.budget import Account, Ceiling, Ceilings, spent
+from cdd_agent.agent.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.work.state import UsageTotals
@@ -12,12 +12,12 @@ from cdd_agent.work.state import UsageTotals
 USED = UsageTotals(input_tokens=900, output_tokens=100, calls=7, minutes=2.5, cost_usd=None, known_usd=1.25)
 
 
-def account(ceiling: Ceiling, used: UsageTotals = USED) -> Account:
-    return Account(scope="step", name="step 2 of sale", ceiling=ceiling, used=used)
+def account(ceiling: Ceiling, used: UsageTotals = USED) -> ScopeUsage:
+    return ScopeUsage(scope="step", name="step 2 of sale", ceiling=ceiling, used=used)
 
 
 def refused(ceiling: Ceiling, *, next_tokens: int = 0) -> BudgetSpent:
-    error = spent(account(ceiling), next_tokens=next_tokens, go_on="cdd exec sale")
+    error = find_exceeded_limit(account(ceiling), next_tokens=next_tokens, go_on="cdd exec sale")
     assert error is not None
     assert error.exit_code == ExitCode.BUDGET
     return error
@@ -28,7 +28,7 @@ def refused(ceiling: Ceiling, *, next_tokens: int = 0) -> BudgetSpent:
     [
         (Ceiling(tokens=1000), "has used 1,000 tokens, and max_tokens_per_step is 1,000", "max_tokens_per_step"),
         (Ceiling(usd=1.2), "has used 1.25 USD, and max_usd_per_step is 1.2", "max_usd_per_step"),
-        (Ceiling(calls=7), "has used 7 calls of the model, and max_calls_per_step is 7", "max_calls_per_step"),
+        (Ceiling(calls=7), "has used 7 model calls, and max_calls_per_step is 7", "max_calls_per_step"),
         (Ceiling(minutes=2), "has used 2.5 minutes, and max_minutes_per_step is 2", "max_minutes_per_step"),
     ],
 )
@@ -37,7 +37,7 @@ def test_a_limit_that_is_reached_is_named_with_what_is_used_and_how_to_go_on(
 ) -> None:
     error = refused(ceiling)
     assert error.happened == f"Step 2 of sale {told}."
-    assert error.hint == f"raise {setting} in .cdd/config.yaml, then go on with: cdd exec sale"
+    assert error.hint == f"raise {setting} in .cdd/config.yaml, then continue with: cdd exec sale"
 
 
 def test_the_settings_that_errors_name_are_those_there_are() -> None:
@@ -50,17 +50,17 @@ def test_the_settings_that_errors_name_are_those_there_are() -> None:
     "ceiling", [Ceiling(), Ceiling(tokens=1001), Ceiling(usd=1.26), Ceiling(calls=8), Ceiling(minutes=2.51)]
 )
 def test_below_a_limit_and_without_one_nothing_is_said(ceiling: Ceiling) -> None:
-    assert spent(account(ceiling), next_tokens=0, go_on="cdd exec sale") is None
+    assert find_exceeded_limit(account(ceiling), next_tokens=0, go_on="cdd exec sale") is None
 
 
 def test_a_request_that_has_more_than_what_is_left_is_refused_with_both() -> None:
     error = refused(Ceiling(tokens=51_000), next_tokens=50_001)
     assert error.happened == (
-        "Step 2 of sale has 50,000 tokens left, as max_tokens_per_step is 51,000, and the next request alone has "
-        "about 50,001."
+        "Step 2 of sale has 50,000 tokens left (max_tokens_per_step is 51,000), but the next request needs about "
+        "50,001."
     )
     assert "raise max_tokens_per_step" in error.hint
-    assert spent(account(Ceiling(tokens=51_000)), next_tokens=50_000, go_on="") is None
+    assert find_exceeded_limit(account(Ceiling(tokens=51_000)), next_tokens=50_000, go_on="") is None
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
@@ -74,7 +74,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
         max_calls_per_ticket=7,
         max_minutes_per_ticket=8,
     )
-    assert Ceilings.of(settings) == Ceilings(
+    assert Ceilings.from_settings(settings) == Ceilings(
         step=Ceiling(tokens=1, usd=2, calls=3, minutes=4), ticket=Ceiling(tokens=5, usd=6, calls=7, minutes=8)
     )
 

@@ -34,13 +34,13 @@ def test_the_table_of_prices_is_the_file() -> None:
             family.max_output,
             *(tier.input, tier.output, tier.cache_read, tier.cache_write),
         )
-        for name, family in prices.prices().models.items()
+        for name, family in prices.load_prices().models.items()
         for tier in family.tiers
     ]
 
 
 def test_the_page_says_of_which_day_the_prices_are() -> None:
-    day = date.fromisoformat(prices.prices().date)
+    day = date.fromisoformat(prices.load_prices().date)
     assert f"as of {day.day} {day:%B %Y}:" in DOC
 
 

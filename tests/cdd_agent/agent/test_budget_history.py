@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from cdd_agent.agent.budget import carried_out, talked
+from cdd_agent.agent.budget import read_conversation_usage, read_step_usage
 from cdd_agent.events import Notice, TurnEnded
 from cdd_agent.journal import Journal
 from cdd_agent.work import state_file
@@ -39,7 +39,7 @@ def test_the_turns_of_conversations_are_added_up_and_those_of_steps_are_not(tmp_
         turn("executor", 1000, cost_usd=9.0),
         turn("planner", 20, cost_usd=0.25),
     )
-    assert talked(path) == UsageTotals(
+    assert read_conversation_usage(path) == UsageTotals(
         input_tokens=30,
         output_tokens=2,
         cache_read_tokens=4,
@@ -52,33 +52,33 @@ def test_the_turns_of_conversations_are_added_up_and_those_of_steps_are_not(tmp_
 
 def test_of_a_turn_without_a_price_the_cost_is_not_known(tmp_path: Path) -> None:
     path = journal(tmp_path / "events.jsonl", turn("socrates", 10, cost_usd=0.5), turn("socrates", 10))
-    assert (talked(path).cost_usd, talked(path).known_usd) == (None, 0.5)
+    assert (read_conversation_usage(path).cost_usd, read_conversation_usage(path).known_usd) == (None, 0.5)
 
 
 def test_lines_that_no_run_wrote_count_for_nothing(tmp_path: Path) -> None:
     path = journal(tmp_path / "events.jsonl", turn("socrates", 10), turn("socrates", -(10**9)))
     with path.open("ab") as stream:
         stream.write(b'{"event":"TurnEnded"}\n{"event":"TurnEnded"\n\xff"TurnEnded"\n[["TurnEnded"]]\n')
-    assert talked(path).input_tokens == 10
+    assert read_conversation_usage(path).input_tokens == 10
 
 
 def test_without_a_journal_nothing_was_said(tmp_path: Path) -> None:
-    assert talked(tmp_path / "none.jsonl") == UsageTotals()
+    assert read_conversation_usage(tmp_path / "none.jsonl") == UsageTotals()
 
 
 def test_a_pipe_in_place_of_a_journal_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
-    assert talked(tmp_path / "events.jsonl") == UsageTotals()
+    assert read_conversation_usage(tmp_path / "events.jsonl") == UsageTotals()
 
 
 def test_what_steps_used_is_in_the_state(tmp_path: Path) -> None:
     path, used = tmp_path / "execution-state.json", UsageTotals(input_tokens=7, calls=1)
-    assert carried_out(path) == UsageTotals()
+    assert read_step_usage(path) == UsageTotals()
     state_file.save(path, RunState(ticket_slug="sale", started_at="t", usage=used))
-    assert carried_out(path) == used
+    assert read_step_usage(path) == used
 
 
 def test_of_a_state_that_is_damaged_nothing_is_known(tmp_path: Path) -> None:
     path = tmp_path / "execution-state.json"
     path.write_text("{")
-    assert carried_out(path) == UsageTotals()
+    assert read_step_usage(path) == UsageTotals()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, Meter, Tally, expected_tokens, without_price
+from cdd_agent.agent.budget import Ceiling, Ceilings, Meter, Tally, estimate_tokens, format_unknown_price
 from cdd_agent.errors import BudgetSpent, CddError, ModelError
 from cdd_agent.events import Emit, Event
 from cdd_agent.model import prices
@@ -50,7 +50,7 @@ class Counting:
         use = self.uses.pop(0)
         if isinstance(use, Usage):
             return Turn(content=(Text(text="well"),), stop_reason="end_turn", usage=use)
-        emit(prices.lost(self.name, Usage(input_tokens=11, output_tokens=2)))
+        emit(prices.make_answer_lost(self.name, Usage(input_tokens=11, output_tokens=2)))
         raise use
 
 
@@ -114,7 +114,7 @@ def test_a_limit_of_tokens_is_passed_by_one_call_at_most(uses: list[Usage], limi
     if error is None:
         assert inner.asked == len(done)
     else:
-        assert meter.ticket.tokens + expected_tokens(HI) > limit
+        assert meter.ticket.tokens + estimate_tokens(HI) > limit
         assert f"max_tokens_per_{scope} is {limit:,}" in error.happened
 
 
@@ -134,9 +134,7 @@ def test_a_limit_of_calls_is_never_passed(limit: int) -> None:
     error = until_refused(metered(inner, ticket=Ceiling(calls=limit)), 30)
     assert inner.asked == limit
     assert error is not None
-    assert error.happened == (
-        f"The ticket sale has used {limit} calls of the model, and max_calls_per_ticket is {limit}."
-    )
+    assert error.happened == (f"The ticket sale has used {limit} model calls, and max_calls_per_ticket is {limit}.")
 
 
 def test_a_request_that_is_longer_than_what_is_left_is_not_sent() -> None:
@@ -199,7 +197,7 @@ def test_a_conversation_that_another_model_goes_on_with_keeps_its_limit() -> Non
     other = metered(Counting([Usage()] * 2, name="claude-haiku-5-5"), step=Ceiling(calls=2), tally=tally)
     assert other.step.tokens == 1000
     ask(other)
-    with pytest.raises(BudgetSpent, match="This conversation about sale has used 2 calls"):
+    with pytest.raises(BudgetSpent, match="This conversation about sale has used 2 model calls"):
         ask(other)
 
 
@@ -244,7 +242,7 @@ def test_of_a_conversation_only_the_minutes_of_the_model_count() -> None:
 def test_a_conversation_is_named_so() -> None:
     meter = metered(Counting([Usage()]), step=Ceiling(calls=1))
     ask(meter)
-    with pytest.raises(BudgetSpent, match="This conversation about sale has used 1 calls"):
+    with pytest.raises(BudgetSpent, match="This conversation about sale has used 1 model calls"):
         ask(meter)
 
 
@@ -257,7 +255,7 @@ def test_a_call_that_fails_is_counted_with_what_it_cost(why: CddError | Keyboard
     used = meter.step
     assert (used.calls, used.input_tokens, used.output_tokens, used.minutes) == (1, 11, 2, 0.1)
     assert used.cost_usd == pytest.approx((11 * 4 + 2 * 20) / 1e6)
-    assert seen == [prices.lost(OPUS, Usage(input_tokens=11, output_tokens=2))]
+    assert seen == [prices.make_answer_lost(OPUS, Usage(input_tokens=11, output_tokens=2))]
 
 
 def test_where_the_price_is_not_known_dollars_are_not_limited_and_tokens_are() -> None:
@@ -295,7 +293,7 @@ def test_a_request_is_expected_to_have_a_token_for_every_three_characters(said: 
         messages=(UserMessage(content=(Text(text=said), ToolResult(tool_use_id="a", content=told))),),
     )
     sent = len(system.strip() and system) + (len(said) if said.strip() else 0) + len(told)
-    assert expected_tokens(request) * 3 >= sent
+    assert estimate_tokens(request) * 3 >= sent
 
 
 def test_half_a_character_in_a_call_can_be_counted() -> None:
@@ -303,16 +301,16 @@ def test_half_a_character_in_a_call_can_be_counted() -> None:
 
     call = ToolCall(id="1", name="Write", input={"content": "x\ud800"})
     request = Request(system="", messages=(*HI.messages, AssistantMessage(content=(call,))))
-    assert expected_tokens(request) > expected_tokens(HI)
+    assert estimate_tokens(request) > estimate_tokens(HI)
 
 
 def test_a_model_without_a_price_is_told_of_where_dollars_are_limited() -> None:
     limited = Ceilings(ticket=Ceiling(usd=1))
-    assert without_price(OPUS, limited) is None
-    assert without_price("home-grown", Ceilings()) is None
-    told = without_price("home-grown", limited)
+    assert format_unknown_price(OPUS, limited) is None
+    assert format_unknown_price("home-grown", Ceilings()) is None
+    told = format_unknown_price("home-grown", limited)
     assert told is not None
-    assert told.startswith("The price of home-grown is not known: max_usd_per_step and max_usd_per_ticket cannot be")
+    assert told.startswith("The price of home-grown is not known, so max_usd_per_step and max_usd_per_ticket have no")
 
 
 def test_a_recording_that_is_played_has_no_cost() -> None:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from cdd_agent.agent.budget import of_answer, of_usage
-from cdd_agent.agent.loop import turn_ended
+from cdd_agent.agent.budget import totals_from_answer, totals_from_usage
+from cdd_agent.agent.loop import make_turn_ended
 from cdd_agent.model import prices
 from cdd_agent.model.conversation import Turn, Usage
 from cdd_agent.work.state import UsageTotals
@@ -24,13 +24,13 @@ def test_both_events_of_an_answer_tell_what_it_used() -> None:
         known_usd=COST or 0.0,
     )
     assert COST
-    assert of_answer(turn_ended(turn, model=OPUS, agent="socrates")) == whole
-    assert of_answer(prices.lost(OPUS, USAGE)) == whole
+    assert totals_from_answer(make_turn_ended(turn, model=OPUS, agent="socrates")) == whole
+    assert totals_from_answer(prices.make_answer_lost(OPUS, USAGE)) == whole
 
 
 def test_what_used_nothing_leaves_every_cost_as_it_is() -> None:
-    paid = of_usage(USAGE, cost_usd=COST)
-    assert paid + of_usage(Usage(), cost_usd=None) == paid
-    assert paid + of_usage(USAGE, cost_usd=None) == replace(
-        of_usage(USAGE + USAGE, cost_usd=None), known_usd=COST or 0.0
+    paid = totals_from_usage(USAGE, cost_usd=COST)
+    assert paid + totals_from_usage(Usage(), cost_usd=None) == paid
+    assert paid + totals_from_usage(USAGE, cost_usd=None) == replace(
+        totals_from_usage(USAGE + USAGE, cost_usd=None), known_usd=COST or 0.0
     )

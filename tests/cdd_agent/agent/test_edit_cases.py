@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.file_tools import make_file_tools
 from cdd_agent.agent.tool import ToolOutput
-from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.model.conversation import JSON
 from cdd_agent.workspace.files import Workspace
 
@@ -50,7 +50,7 @@ CASES = (
         before=CODE,
         old="    return",
         new="    yield",
-        said=("old_string is there 2 times", "     2 |     return 1", "     6 |     return 2"),
+        said=("old_string occurs 2 times", "     2 |     return 1", "     6 |     return 2"),
     ),
     Case(
         name="tabs vs spaces",
@@ -58,7 +58,7 @@ CASES = (
         old="    if x:\n        return 1\n",
         new="    if x:\n        return 2\n",
         after=b"def one():\n\tif x:\n\t\treturn 2\n",
-        said=("looking past tabs in place of spaces",),
+        said=("ignoring tabs in place of spaces",),
     ),
     Case(
         name="trailing space",
@@ -66,7 +66,7 @@ CASES = (
         old="a = 1\nb = 2\nc = 3\n",
         new="a = 1\nb = 2\nc = 4\n",
         after=b"a = 1  \nb = 2\t\nc = 4\n",
-        said=("looking past white space at the ends of lines",),
+        said=("ignoring white space at the ends of lines",),
     ),
     Case(
         name="NBSP",
@@ -74,7 +74,7 @@ CASES = (
         old="a = 1\nb = 2\n",
         new="a = 1\nb = 3\n",
         after="a =\N{NO-BREAK SPACE}1\nb = 3\n".encode(),
-        said=("looking past characters that look alike",),
+        said=("ignoring characters that look alike",),
     ),
     Case(
         name="uniformly outdented",
@@ -82,7 +82,7 @@ CASES = (
         old="def one(self):\n    return 1\n",
         new="def one(self):\n    return 2\n",
         after=b"class A:\n    def one(self):\n        return 2\n",
-        said=("looking past the depth of indentation",),
+        said=("ignoring the depth of indentation",),
     ),
     Case(
         name="CRLF file",
@@ -128,7 +128,7 @@ class Edit:
     def __init__(self, folder: Path, before: bytes) -> None:
         self.path = folder / "a.py"
         self.path.write_bytes(before)
-        self._tools = {tool.spec.name: tool for tool in file_tools(Workspace(folder), lambda _: None)}
+        self._tools = {tool.spec.name: tool for tool in make_file_tools(Workspace(folder), lambda _: None)}
         self._tools["Read"].run({"file_path": "a.py"})
 
     def __call__(self, **fields: JSON) -> ToolOutput:
@@ -150,7 +150,7 @@ def test_batch_one_hit_one_miss_changes_nothing_and_says_which(tmp_path: Path) -
         old_string="return 1", new_string="return 8", edits=[{"old_string": "return 7", "new_string": "return 9"}]
     )
     assert answer.is_error
-    assert answer.text.startswith("Edit 2 of 2 cannot be made, so none was: old_string is not in the file")
+    assert answer.text.startswith("Edit 2 of 2 is not possible, so no edit was made: old_string is not in the file")
     assert edit.path.read_bytes() == CODE
 
 
@@ -161,7 +161,7 @@ def test_a_batch_whose_pieces_are_all_there_is_made_whole(tmp_path: Path) -> Non
         {"old_string": "return 9", "new_string": "pass"},
     ]
     answer = edit(old_string="return 1", new_string="return 8", edits=more)
-    assert answer.text.startswith("Edited a.py at line 2; then at line 6; then at line 6. It reads now:\n")
+    assert answer.text.startswith("Edited a.py at line 2; then at line 6; then at line 6. The lines are now:\n")
     assert edit.path.read_bytes() == CODE.replace(b"return 1", b"return 8").replace(b"return 2", b"pass")
 
 
@@ -184,8 +184,8 @@ def test_an_unknown_key_in_a_batch_is_told_and_nothing_is_changed(tmp_path: Path
 def test_a_stand_in_for_code_is_refused_in_edit_and_write(tmp_path: Path) -> None:
     edit = Edit(tmp_path, CODE)
     answer = edit(old_string="    return 1", new_string="    # ... existing code ...")
-    assert "Line 1 of the new text for a.py stands for code that is left out" in answer.text
-    write = {tool.spec.name: tool for tool in file_tools(Workspace(tmp_path), lambda _: None)}["Write"]
+    assert "Line 1 of the new text for a.py is a placeholder for omitted code" in answer.text
+    write = {tool.spec.name: tool for tool in make_file_tools(Workspace(tmp_path), lambda _: None)}["Write"]
     answer = write.run({"file_path": "b.py", "content": "def a():\n    return 1\n\n\n# rest of the code unchanged\n"})
     assert "Line 5 of the new text for b.py" in answer.text
     assert edit.path.read_bytes() == CODE

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cdd_agent.agent.editing import elisions, require_whole
+from cdd_agent.agent.editing import find_elisions, require_whole
 from cdd_agent.errors import UsageError
 
 STAND_INS = """\
@@ -97,21 +97,21 @@ print("...")
 
 @pytest.mark.parametrize("line", STAND_INS)
 def test_a_line_that_stands_for_code_is_found(line: str) -> None:
-    assert elisions(f"a = 1\n    {line}\n", before="", name="src/a.py") == ((2, line),)
+    assert find_elisions(f"a = 1\n    {line}\n", before="", name="src/a.py") == ((2, line),)
 
 
 @pytest.mark.parametrize("line", CODE)
 def test_code_and_comments_that_say_something_are_let_pass(line: str) -> None:
-    assert elisions(f"a = 1\n{line}\n", before="", name="src/a.py") == ()
+    assert find_elisions(f"a = 1\n{line}\n", before="", name="src/a.py") == ()
 
 
 def test_a_line_that_was_in_the_file_before_stays() -> None:
-    assert elisions("def f():\n        # ...\n", before="# ...\n", name="a.py") == ()
+    assert find_elisions("def f():\n        # ...\n", before="# ...\n", name="a.py") == ()
 
 
 def test_headings_of_prose_are_no_comments() -> None:
-    assert elisions("# Unchanged\n\n# ...\n\n* unchanged\n", before="", name="CHANGES.md") == ()
-    assert elisions("<!-- unchanged -->\n... (rest unchanged)\n", before="", name="CHANGES.md") == (
+    assert find_elisions("# Unchanged\n\n# ...\n\n* unchanged\n", before="", name="CHANGES.md") == ()
+    assert find_elisions("<!-- unchanged -->\n... (rest unchanged)\n", before="", name="CHANGES.md") == (
         (1, "<!-- unchanged -->"),
         (2, "... (rest unchanged)"),
     )
@@ -121,7 +121,7 @@ def test_the_error_names_the_line_and_says_what_to_do() -> None:
     with pytest.raises(UsageError) as refused:
         require_whole("a = 1\n# ... existing code ...\n", before="a = 2\n", name="src/a.py")
     assert refused.value.happened == (
-        "Line 2 of the new text for src/a.py stands for code that is left out: # ... existing code ...\n"
+        "Line 2 of the new text for src/a.py is a placeholder for omitted code: # ... existing code ...\n"
         "Nothing was changed."
     )
     assert "write the code itself" in refused.value.hint
@@ -132,5 +132,5 @@ def test_the_error_names_the_line_and_says_what_to_do() -> None:
 )
 def test_no_line_takes_long(line: str) -> None:
     started = time.process_time()
-    elisions(f"{line}\n" * 100, before="", name="a.py")
+    find_elisions(f"{line}\n" * 100, before="", name="a.py")
     assert time.process_time() - started < 1.0

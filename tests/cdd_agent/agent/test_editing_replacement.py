@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.editing import Edited, replace, split_lines, without_ending
+from cdd_agent.agent.editing import Edited, replace, split_lines, strip_ending
 from cdd_agent.errors import UsageError
 from cdd_agent.workspace.files import decode, encode
 
@@ -123,7 +123,7 @@ def test_typographic_characters_are_found_by_plain_ones_and_kept_where_nothing_c
 def test_a_loose_match_in_two_places_is_refused_even_if_all_are_asked_for() -> None:
     for replace_all in (False, True):
         said = refused("a  \nb\na \n", "a\n", "c\n", replace_all=replace_all)
-        assert "2 times (but for white space at the ends of lines)" in said
+        assert "2 times (ignoring white space at the ends of lines)" in said
 
 
 def test_an_exact_match_is_never_weighed_against_a_loose_one() -> None:
@@ -132,20 +132,20 @@ def test_an_exact_match_is_never_weighed_against_a_loose_one() -> None:
 
 def test_a_miss_shows_the_nearest_lines_and_marks_the_first_difference() -> None:
     said = refused(CODE, "def two():\n    return 3\n")
-    assert "     5 | def two():\n>    6 |     return 2\n  here old_string has:     return 3" in said
+    assert "     5 | def two():\n>    6 |     return 2\n  old_string has here:     return 3" in said
 
 
 def test_a_miss_of_one_line_shows_the_line_that_is_most_like_it() -> None:
-    assert ">    1 | def one():\n  here old_string has: def once():" in refused(CODE, "def once():")
+    assert ">    1 | def one():\n  old_string has here: def once():" in refused(CODE, "def once():")
 
 
 def test_a_miss_of_something_unlike_everything_shows_no_lines() -> None:
-    assert refused(CODE, "%%%%") == "old_string is not in the file, nothing was changed."
-    assert refused("", "x") == "old_string is not in the file, nothing was changed."
+    assert refused(CODE, "%%%%") == "old_string is not in the file. Nothing was changed."
+    assert refused("", "x") == "old_string is not in the file. Nothing was changed."
 
 
 def test_a_miss_says_that_the_new_text_is_already_there() -> None:
-    assert "new_string is already there, at line 6" in refused(CODE, "return 9", "return 2")
+    assert "new_string is already in the file, at line 6" in refused(CODE, "return 9", "return 2")
 
 
 def test_similar_text_is_never_replaced() -> None:
@@ -154,7 +154,7 @@ def test_similar_text_is_never_replaced() -> None:
 
 def test_only_a_newline_ends_a_line() -> None:
     assert split_lines("a\x0cb\u2028c\r\nd") == ["a\x0cb\u2028c\r\n", "d"]
-    assert [without_ending(line) for line in split_lines("a\r\nb\n")] == ["a", "b"]
+    assert [strip_ending(line) for line in split_lines("a\r\nb\n")] == ["a", "b"]
 
 
 @given(
@@ -202,9 +202,9 @@ def test_lines_outside_a_loose_match_are_kept(*, lines: list[str], old: list[str
     ("text", "old", "said"),
     [
         ("x\n" * 130_000, "x\n" * 10_000 + "y\n", "is not in the file"),
-        ("x \n" * 3_000, "x\n" * 1_500, "nearly stands at 67 places or more"),
-        ("x \n" * 80_000, "x\n" * 2, "nearly stands at"),
-        ("\tx \n   x\n" * 20_000, " x\nx\n" * 5_000, "nearly stands at"),
+        ("x \n" * 3_000, "x\n" * 1_500, "nearly match at 67 places or more"),
+        ("x \n" * 80_000, "x\n" * 2, "nearly match at"),
+        ("\tx \n   x\n" * 20_000, " x\nx\n" * 5_000, "nearly match at"),
     ],
     ids=["one line is missing", "long blocks", "many places", "unlike each other"],
 )

@@ -6,7 +6,7 @@ import pytest
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.loop import CUT_OFF, EMPTY, STOPPED, AgentRun, run_agent
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool, ToolOutput, define
+from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import (
     Emit,
@@ -31,7 +31,7 @@ from cdd_agent.model.conversation import (
     Turn,
     Usage,
     UserMessage,
-    unusable,
+    make_unusable_input,
 )
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, says
@@ -53,7 +53,7 @@ def echo(inputs: Echo) -> ToolOutput:
 
 
 def tool(name: str, run: Callable[[Echo], ToolOutput] = echo) -> Tool:
-    return define(name, name, inputs=Echo, run=run, subject=lambda inputs: inputs.word)
+    return define_tool(name, name, inputs=Echo, run=run, subject=lambda inputs: inputs.word)
 
 
 TOOLS = (tool("Read"), tool("Grep"), tool("Finish", lambda _: ToolOutput(text="done", ends_run=True)))
@@ -117,11 +117,11 @@ def test_all_calls_of_a_turn_are_answered_in_order_in_the_next_message() -> None
     marks = Marks(conversation.token)
     assert model.requests[1].messages[-1] == UserMessage(
         content=(
-            ToolResult(tool_use_id="call-1", content=marks.around("one\nand again one", source="Read one")),
-            ToolResult(tool_use_id="call-2", content=marks.around("two\nand again two", source="Grep two")),
+            ToolResult(tool_use_id="call-1", content=marks.wrap("one\nand again one", source="Read one")),
+            ToolResult(tool_use_id="call-2", content=marks.wrap("two\nand again two", source="Grep two")),
             ToolResult(
                 tool_use_id="call-3",
-                content=marks.around("bad is no word. (say another)", source="Read bad"),
+                content=marks.wrap("bad is no word. (say another)", source="Read bad"),
                 is_error=True,
             ),
         )
@@ -173,7 +173,7 @@ def test_calls_above_the_limit_of_a_turn_are_answered_but_not_run() -> None:
         ScriptedModel([says(*(call(number) for number in range(4))), says("end")]), budget=Budget(max_calls_per_turn=2)
     )
     assert [result.is_error for result in results(conversation)] == [False, False, True, True]
-    assert "one turn may call 2 tools" in results(conversation)[3].content
+    assert "one turn may make 2 calls" in results(conversation)[3].content
 
 
 def test_the_limit_of_turns_ends_the_run_with_every_call_answered() -> None:
@@ -196,7 +196,7 @@ def test_the_last_tool_call_that_a_run_may_make_ends_it_and_those_after_it_are_n
     ended, conversation, _ = run(model, budget=Budget(max_calls_total=3))
     assert (ended.end, ended.turns) == ("out_of_calls", 2)
     assert [result.is_error for result in results(conversation)] == [False, False, False, True]
-    assert "no tool call is left" in results(conversation)[3].content
+    assert "the limit of tool calls in this run is reached" in results(conversation)[3].content
 
 
 def test_three_turns_in_a_row_of_nothing_but_errors_are_stuck() -> None:
@@ -231,7 +231,7 @@ def test_an_answer_that_was_cut_off_is_asked_to_go_on() -> None:
 
 def test_an_answer_that_is_cut_off_is_told_to_the_user() -> None:
     _, _, seen = run(ScriptedModel([replace(says("half of"), stop_reason="max_tokens"), says("the answer")]))
-    assert Notice(text="The model's answer was cut off at max_tokens (16000); it goes on.") in seen
+    assert Notice(text="The model's answer was cut off at max_tokens (16000); it continues.") in seen
 
 
 def test_answers_that_are_cut_off_again_and_again_are_stuck() -> None:
@@ -254,7 +254,7 @@ def test_answers_that_are_empty_again_and_again_are_stuck() -> None:
 
 
 def test_a_call_that_could_not_be_read_is_answered_with_why() -> None:
-    cut = ToolCall(id="1", name="Read", input=unusable("its input is cut"))
+    cut = ToolCall(id="1", name="Read", input=make_unusable_input("its input is cut"))
     ended, conversation, _ = run(ScriptedModel([says(cut), says(cut), says(cut), says("never")]))
     assert ended.end == "stuck"
     assert results(conversation)[0] == ToolResult(

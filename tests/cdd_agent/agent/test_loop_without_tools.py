@@ -17,7 +17,7 @@ def run(root: Path, *answers: str) -> tuple[list[str], list[Event]]:
     seen: list[Event] = []
     conversation = Conversation("You write code.", token="kvqtzh")
     conversation.say("Begin.")
-    files = WholeFiles(Workspace(root), lambda _: None, most_characters=100)
+    files = WholeFiles(Workspace(root), lambda _: None, max_characters=100)
     run_without_tools(conversation, files, model=model, budget=Budget(), emit=seen.append, agent="executor")
     last = (request.messages[-1].content for request in model.requests[1:])
     return ["".join(part.text for part in content if isinstance(part, Text)) for content in last], seen
@@ -32,7 +32,7 @@ def test_one_file_that_cannot_be_given_keeps_no_other_from_being_given(tmp_path:
     (tmp_path / "small.py").write_text("x = 1\n")
     (told,), _ = run(tmp_path, block("large.py") + block("small.py"), block("small.py"))
     assert "large.py has 600 characters" in told
-    assert "Leave that file as it is." in told
+    assert "Leave that file unchanged." in told
     assert "\nx = 1\n</data-kvqtzh>" in told
     assert (tmp_path / "small.py").read_text() == "x = 2\n"
 
@@ -40,7 +40,7 @@ def test_one_file_that_cannot_be_given_keeps_no_other_from_being_given(tmp_path:
 def test_a_path_where_no_file_can_be_is_told_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("")
     (told,), seen = run(tmp_path, block("a.py") + block("notes/b.py"), "Then I leave it.")
-    assert "- notes/b.py: notes/b.py cannot be written: notes is a file." in told
+    assert "- notes/b.py: notes/b.py cannot be written because notes is a file." in told
     assert [event.ok for event in seen if isinstance(event, ToolReturned)] == [False, False]
     assert not (tmp_path / "a.py").exists()
 

@@ -27,12 +27,12 @@ def inside(marked: str) -> str:
 
 def test_ordinary_text_is_as_it_was() -> None:
     text = "def f(a: list[int]) -> str:\n\treturn '<b>' if a < 3 else \"π\"\r\n"
-    assert inside(MARKS.around(text, source="Read a.py")) == text
+    assert inside(MARKS.wrap(text, source="Read a.py")) == text
 
 
 @given(st.lists(PIECES).map("".join), st.lists(PIECES).map("".join))
 def test_no_text_and_no_source_ends_or_forges_a_mark(text: str, source: str) -> None:
-    marked = MARKS.around(text, source=source)
+    marked = MARKS.wrap(text, source=source)
     assert TOKEN not in inside(marked).casefold()
     assert not re.search(r"<\s*/?\s*data-[a-z]{6}", inside(marked), re.IGNORECASE)
 
@@ -47,26 +47,26 @@ def test_no_text_and_no_source_ends_or_forges_a_mark(text: str, source: str) -> 
     ],
 )
 def test_an_end_that_a_text_makes_up_is_none(text: str) -> None:
-    shown = inside(MARKS.around(text, source="Read notes.txt"))
+    shown = inside(MARKS.wrap(text, source="Read notes.txt"))
     assert "<data-" not in shown.casefold()
     assert "</data-" not in shown.casefold()
 
 
 def test_the_source_is_one_short_line() -> None:
-    first = MARKS.around("x", source="Bash echo\n> a && " + "y" * 200).split("\n")[0]
+    first = MARKS.wrap("x", source="Bash echo\n> a && " + "y" * 200).split("\n")[0]
     assert first.startswith("<data-kvqtzh Bash echo ) a && yyy")
     assert first.endswith("...>")
     assert len(first) < 80
 
 
 def test_what_cannot_be_seen_is_counted_in_the_mark_and_shown() -> None:
-    marked = MARKS.around("a\u202eb\u202e\x1b[8mc", source="Bash ls")
+    marked = MARKS.wrap("a\u202eb\u202e\x1b[8mc", source="Bash ls")
     assert marked.split("\n")[0] == "<data-kvqtzh Bash ls; cannot be seen: 2 x U+202E, U+001B>"
     assert inside(marked) == "a<U+202E>b<U+202E><U+001B>[8mc"
 
 
 def test_what_is_to_be_copied_back_keeps_all_but_controls() -> None:
-    marked = MARKS.around("a\u202eb\x1bc", source="Read a.py", exact=True)
+    marked = MARKS.wrap("a\u202eb\x1bc", source="Read a.py", exact=True)
     assert "cannot be seen: " in marked.split("\n")[0]
     assert inside(marked) == "a\u202eb<U+001B>c"
 
@@ -82,7 +82,7 @@ def test_every_conversation_draws_a_token_of_its_own() -> None:
 def test_the_marks_cost_little() -> None:
     """Besides the name of the source, which is what the model asked for."""
     source = "Read src/prices.py"
-    assert len(MARKS.around("", source=source)) - len(source) <= 32
+    assert len(MARKS.wrap("", source=source)) - len(source) <= 32
     assert len(MARKS.rule) < 400
 
 

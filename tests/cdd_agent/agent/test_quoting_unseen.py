@@ -6,14 +6,14 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.text import (
-    controls,
-    require_seen,
+    find_controls,
+    find_steering,
+    find_unseen,
+    format_counts,
+    format_counts_by_line,
+    require_visible,
     show_controls,
     show_unseen,
-    steering,
-    told,
-    told_by_line,
-    unseen,
 )
 
 
@@ -32,7 +32,7 @@ from cdd_agent.untrusted.text import (
     ],
 )
 def test_what_carries_a_message_unseen_is_found(text: str, found: list[str]) -> None:
-    assert unseen(text) == found
+    assert find_unseen(text) == found
 
 
 IGNORABLE = (
@@ -53,8 +53,8 @@ def characters(*ranges: str) -> set[str]:
 def test_every_character_that_is_drawn_as_nothing_is_found() -> None:
     formats = {character for character in map(chr, range(0x110000)) if unicodedata.category(character) == "Cf"}
     expected = (formats | characters(*IGNORABLE)) - characters(*SEEN)
-    assert sorted(character for character in expected if unseen(f"a{character}b") != [character]) == []
-    assert [character for character in characters(*SEEN) if unseen(f"a{character}b")] == []
+    assert sorted(character for character in expected if find_unseen(f"a{character}b") != [character]) == []
+    assert [character for character in characters(*SEEN) if find_unseen(f"a{character}b")] == []
 
 
 @pytest.mark.parametrize(
@@ -71,32 +71,32 @@ def test_every_character_that_is_drawn_as_nothing_is_found() -> None:
     ],
 )
 def test_what_a_script_or_an_emoji_needs_is_let_pass(text: str) -> None:
-    assert unseen(text) == []
+    assert find_unseen(text) == []
     assert show_unseen(text) == text
 
 
 def test_controls_are_those_of_c0_and_c1_but_for_white_space() -> None:
-    assert controls("\x1b[2J\x07\x9b\x7f\t\n\r\f") == ["\x1b", "\x07", "\x9b", "\x7f"]
+    assert find_controls("\x1b[2J\x07\x9b\x7f\t\n\r\f") == ["\x1b", "\x07", "\x9b", "\x7f"]
     assert show_controls("a\x1b[0m\tb") == "a<U+001B>[0m\tb"
 
 
 def test_steering_is_what_code_never_needs() -> None:
-    assert steering("a\u202eb\u2066c\U000e0041d\u200be") == ["\u202e", "\u2066", "\U000e0041"]
+    assert find_steering("a\u202eb\u2066c\U000e0041d\u200be") == ["\u202e", "\u2066", "\U000e0041"]
 
 
 def test_they_are_told_by_number_and_line_and_only_a_few() -> None:
-    assert told("\u202e\u200b\u202e") == "2 x U+202E, U+200B"
-    assert told("\x00\x01\x02\x03\x04\x05").endswith("2 kinds more")
+    assert format_counts("\u202e\u200b\u202e") == "2 x U+202E, U+200B"
+    assert format_counts("\x00\x01\x02\x03\x04\x05").endswith("2 kinds more")
     lines = dict.fromkeys(range(1, 12), "\u200b")
-    assert told_by_line({3: "x", 4: "\u200b\u200b"}) == "line 4 2 x U+200B"
-    assert told_by_line(lines).endswith("line 8 U+200B; and 3 more lines")
-    assert told_by_line({1: "plain"}) == ""
+    assert format_counts_by_line({3: "x", 4: "\u200b\u200b"}) == "line 4 2 x U+200B"
+    assert format_counts_by_line(lines).endswith("line 8 U+200B; and 3 more lines")
+    assert format_counts_by_line({1: "plain"}) == ""
 
 
 @pytest.mark.parametrize("text", ["a\nb\x1b[2J\n", "a\nb\u202e\n", "a\nb\U000e0041\n", "a\nb\x9b\n"])
 def test_a_text_that_steers_its_reader_is_refused_unless_it_did_so_before(text: str) -> None:
     with pytest.raises(UsageError, match=r"U\+[0-9A-F]+, first in line 2 of the file") as refused:
-        require_seen(text, before="a\n")
-    assert "escapes of the language" in refused.value.hint
-    require_seen(text, before=f"c{text}d")
-    require_seen("a\r\n\tb\f👩\u200d💻\u200b", before="")
+        require_visible(text, before="a\n")
+    assert "escape sequences" in refused.value.hint
+    require_visible(text, before=f"c{text}d")
+    require_visible("a\r\n\tb\f👩\u200d💻\u200b", before="")

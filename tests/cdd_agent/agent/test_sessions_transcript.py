@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.sessions import Transcript, load, sessions_folder
+from cdd_agent.agent.sessions import Transcript, load_session, sessions_folder
 from cdd_agent.events import Event, Notice
 from cdd_agent.model.conversation import Conversation, Opaque, Text, UserMessage
 from tests.fakes.clock import FakeClock
@@ -22,7 +22,7 @@ def begun(project: Path) -> tuple[Transcript, list[Event]]:
 
 
 def talk(transcript: Transcript, agent: str = "socrates", *, token: str = "bcdfgh") -> Conversation:
-    keep = transcript.keeper(agent, ticket="sale", model=lambda: "some-model", token=token)
+    keep = transcript.make_recorder(agent, ticket="sale", model=lambda: "some-model", token=token)
     return Conversation("You ask.", token=token, keep=keep)
 
 
@@ -36,15 +36,15 @@ def test_nothing_is_made_before_there_is_something_to_keep(tmp_path: Path) -> No
 def test_a_session_is_read_back_as_it_was(tmp_path: Path) -> None:
     transcript, _ = begun(tmp_path)
     conversation = talk(transcript)
-    transcript.turn_to("socrates", ticket="sale")
+    transcript.switch_agent("socrates", ticket="sale")
     conversation.say("The ticket.")
     conversation.hear(says("What?"))
-    transcript.typed("A sale.")
+    transcript.record_input("A sale.")
     conversation.say("A sale.")
     transcript.close()
-    session = load(tmp_path, transcript.id)
+    session = load_session(tmp_path, transcript.id)
     assert (session.agent, session.ticket, session.first_words) == ("socrates", "sale", "A sale.")
-    (read,) = session.talks
+    (read,) = session.conversations
     assert read.messages == conversation.messages
     assert (read.model, read.token, read.typed) == ("some-model", "bcdfgh", "A sale.")
 
@@ -62,8 +62,8 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 def test_no_key_and_no_thought_is_kept(tmp_path: Path) -> None:
     transcript, _ = begun(tmp_path)
     conversation = talk(transcript)
-    transcript.turn_to("socrates", ticket="sale")
-    transcript.typed(f"It is {KEY}")
+    transcript.switch_agent("socrates", ticket="sale")
+    transcript.record_input(f"It is {KEY}")
     conversation.say("Look.")
     conversation.hear(says(Opaque(wire={"type": "thinking", "thinking": "hmm"}), f"I see {KEY}"))
     conversation.say("And?")
@@ -81,7 +81,7 @@ def test_a_turn_of_thoughts_alone_leaves_no_empty_message(tmp_path: Path) -> Non
     conversation.say("Look.")
     conversation.hear(says(Opaque(wire={"type": "thinking", "thinking": "hmm"})))
     transcript.close()
-    (read,) = load(tmp_path, transcript.id).talks
+    (read,) = load_session(tmp_path, transcript.id).conversations
     assert read.messages == (UserMessage(content=(Text(text="Look."),)),)
 
 
@@ -90,7 +90,7 @@ def test_a_new_conversation_takes_the_place_of_the_one_before(tmp_path: Path) ->
     talk(transcript).say("Old.")
     talk(transcript, token="ghjkmn").say("New.")
     transcript.close()
-    (read,) = load(tmp_path, transcript.id).talks
+    (read,) = load_session(tmp_path, transcript.id).conversations
     assert read.messages == (UserMessage(content=(Text(text="New."),)),)
 
 
@@ -101,9 +101,9 @@ def test_a_conversation_that_goes_on_elsewhere_is_copied_whole(tmp_path: Path) -
     conversation.hear(says("Yes?"))
     first.close()
     second, _ = begun(tmp_path)
-    second.copy(conversation, "socrates", ticket="sale", model="some-model")
+    second.copy_conversation(conversation, "socrates", ticket="sale", model="some-model")
     second.close()
-    assert load(tmp_path, second.id).talks == load(tmp_path, first.id).talks
+    assert load_session(tmp_path, second.id).conversations == load_session(tmp_path, first.id).conversations
 
 
 def test_half_a_character_is_kept_as_a_question_mark(tmp_path: Path) -> None:

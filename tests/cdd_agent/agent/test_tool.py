@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from cdd_agent.agent.tool import Tool, ToolOutput, define, read_input
+from cdd_agent.agent.tool import Tool, ToolOutput, define_tool, read_input
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 
@@ -38,7 +38,7 @@ def nested(levels: int) -> JSON:
     return found
 
 
-TOOL: Tool = define("Paint", "Paints.", inputs=Paint, run=paint, subject=lambda inputs: inputs.color)
+TOOL: Tool = define_tool("Paint", "Paints.", inputs=Paint, run=paint, subject=lambda inputs: inputs.color)
 
 
 def test_valid_input_reaches_the_tool_as_its_record() -> None:
@@ -71,7 +71,7 @@ def test_the_model_sees_a_flat_schema_without_other_properties() -> None:
         ({"color": "red", "coats": True}, "got `bool` - at `$.coats`"),
         ({"color": "red", "walls": ["a", 1]}, "at `$.walls[1]`"),
         ({"color": "red", "colour": "red"}, "no field `colour`, did you mean `color`?"),
-        ({"color": "\ud800"}, "Half a character"),
+        ({"color": "\ud800"}, "lone surrogate"),
         ({"color": "red", "coats": 16**5000}, "Exceeds the limit"),
         ({"color": nested(5000)}, "recursion depth exceeded"),
         ({"x" * 100_000: 1}, f"no field `{'x' * 60}`"),
@@ -109,7 +109,7 @@ def test_input_can_be_read_again_as_its_record() -> None:
 
 
 def test_an_answer_that_no_encoder_takes_is_written_out() -> None:
-    tool = define(
+    tool = define_tool(
         "Show", "Shows.", inputs=Paint, run=lambda _: ToolOutput(text="caf\udce9 \ud800"), subject=lambda _: ""
     )
     assert tool.run({"color": "red"}).text == "caf\\xe9 \\ud800"
@@ -124,6 +124,6 @@ def test_no_answer_shows_a_key(*, fails: bool) -> None:
             raise UsageError(f"There is no {key}.", hint="name another")
         return ToolOutput(text=f"KEY={key}")
 
-    output = define("Show", "Shows.", inputs=Paint, run=told, subject=lambda _: "").run({"color": "red"})
+    output = define_tool("Show", "Shows.", inputs=Paint, run=told, subject=lambda _: "").run({"color": "red"})
     assert key not in output.text
     assert "[masked: AWS key]" in output.text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cdd_agent.audit.auditor import Auditor
-from cdd_agent.audit.handoffs import Audited
+from cdd_agent.audit.handoffs import AuditedHandoff
 from cdd_agent.events import Event, SuiteFinished
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.tdd.context import WorkItem
@@ -59,20 +59,20 @@ class Remembered:
             self.known[key.hexdigest()] = self.suite.run(targets, keep=keep)
         return self.known[key.hexdigest()]
 
-    def in_copy(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Remembered":
-        return replace(self, suite=self.suite.in_copy(root, reads=reads))
+    def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "Remembered":
+        return replace(self, suite=self.suite.with_root(root, reads=reads))
 
-    def anew(self) -> "Remembered":
+    def without_cache(self) -> "Remembered":
         return self
 
-    def within(self, timeout_s: float) -> "Remembered":
+    def with_timeout(self, timeout_s: float) -> "Remembered":
         return self
 
-    def shut_in(self, sandbox: Sandbox) -> "Remembered":
-        return replace(self, suite=self.suite.shut_in(sandbox))
+    def with_sandbox(self, sandbox: Sandbox) -> "Remembered":
+        return replace(self, suite=self.suite.with_sandbox(sandbox))
 
-    def access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
-        return self.suite.access(locked=locked, tests_too=tests_too)
+    def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
+        return self.suite.build_access(locked=locked, tests_too=tests_too)
 
 
 KNOWN: dict[str, SuiteRun] = {}
@@ -90,7 +90,7 @@ class History:
         """The same in another folder, to be changed."""
         return History(project=self.project.copy(folder))
 
-    def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[Audited, ...]:
+    def audit(self, revisions: str = "HEAD", *, suite: Suite | None = None) -> tuple[AuditedHandoff, ...]:
         """What an audit says."""
         context = self.project.context(ScriptedModel([]))
         known: Suite = Remembered(suite=context.suite, known=KNOWN)

@@ -49,8 +49,8 @@ def test_all_claims_of_an_honest_history_hold_and_each_tree_is_run_once(history:
     told = [event.told for event in history.seen if isinstance(event, ClaimChecked) and event.claim == "run"]
     assert told == [
         "The new tests fail by missing_module.",
-        "2 tests pass, 1 of them anew.",
-        "The same 2 tests as before it, and they pass.",
+        "2 tests pass, 1 of them newly.",
+        "The same 2 tests as before pass.",
     ]
     assert history.seen[-1] == HandoffsAudited(handoffs=3, held=17, failed=0, unknown=0)
     assert everything_of_git(history.project.folder) == before
@@ -161,9 +161,9 @@ def test_a_range_that_names_no_commits_is_an_error(history: History, revisions: 
 
 @pytest.mark.slow
 def test_where_there_are_no_notes_it_is_said_where_they_may_be(history: History) -> None:
-    with pytest.raises(EnvironmentMissing, match="other commits have") as caught:
+    with pytest.raises(EnvironmentMissing, match="but other commits have") as caught:
         history.audit("HEAD~3")
-    assert "leave the range out" in caught.value.hint
+    assert "omit the range" in caught.value.hint
     history.project.git("update-ref", "-d", NOTES)
     with pytest.raises(EnvironmentMissing, match="a clone has no notes") as caught:
         history.audit()
@@ -181,7 +181,7 @@ def test_a_broken_ref_is_never_taken_for_no_notes(history: History) -> None:
 @pytest.mark.slow
 def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -> None:
     history.forge("feat", put(v=2))
-    with pytest.raises(NotesDamaged, match="a later version") as caught:
+    with pytest.raises(NotesDamaged, match="A later version") as caught:
         history.audit()
     assert "upgrade" in caught.value.hint
     assert [each.phase for each in history.audit("HEAD^!")] == ["REFACTOR"]
@@ -190,7 +190,7 @@ def test_a_note_of_a_later_version_is_not_judged_by_this_one(history: History) -
 @pytest.mark.slow
 def test_a_project_without_commits_has_nothing_to_audit(tmp_path: Path, project: Project) -> None:
     project.git("checkout", "-q", "--orphan", "new")
-    with pytest.raises(EnvironmentMissing, match="no commit") as caught:
+    with pytest.raises(EnvironmentMissing, match="has no commit") as caught:
         History(project=project).audit()
     assert all(command in caught.value.hint for command in ("cdd exec", "cdd tdd run", "cdd green"))
 
@@ -221,7 +221,7 @@ def test_red_that_fails_for_another_reason_than_its_report_says_is_named(history
     remake(history, "test", {TEST_FILE: "def test_discount():\n    assert 1 == 2\n"})
     history.audit()
     told = [event.told for event in history.seen if isinstance(event, ClaimChecked) and event.claim == "run"]
-    assert told[0] == "RED failed by missing_module, says its report, and fails by assertion."
+    assert told[0] == "RED failed by missing_module in its report, but now fails by assertion."
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_green_that_breaks_what_passed_is_named(history: History) -> None:
 def test_a_test_that_was_changed_between_red_and_green_is_named(history: History) -> None:
     remake(history, "feat", {TEST_FILE: TEST + "\n"})
     assert ("GREEN", "feat", "tests") in history.wrong()
-    assert any(f"Not what it was in the phase before: {TEST_FILE}." in event.told for event in checked(history))
+    assert any(f"Changed since the phase before: {TEST_FILE}." in event.told for event in checked(history))
 
 
 @pytest.mark.slow
@@ -329,7 +329,7 @@ def test_a_green_whose_red_was_taken_out_of_the_history_is_named(history: Histor
     project.git("notes", f"--ref={NOTES}", "copy", history.commit_on("main", "feat"), "HEAD")
     project.git("checkout", "-q", "-B", "main")
     assert history.wrong() == [("GREEN", "feat", "chain"), ("GREEN", "feat", "run")]
-    assert "passed, says GREEN's report, and does not" in str(checked(history))
+    assert "passed in GREEN's report, but does not pass now" in str(checked(history))
 
 
 @pytest.mark.slow
@@ -371,7 +371,7 @@ def test_a_test_that_passed_at_once_passes_or_is_gone(project: Project, body: st
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
     test = f"from discount import discount\n\n\ndef test_it():\n    {body}\n"
-    assert carry_out(project, item(), writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60) == "covered"
+    assert carry_out(project, item(), writes(TEST_FILE, test), accepts_covered=True, evidence_timeout_s=60) == "covered"
     history = History(project=project)
     (red_one,) = history.audit()
     assert {claim.holds for claim in red_one.claims} == {True}, [
@@ -391,7 +391,7 @@ def test_what_needs_files_that_git_ignores_cannot_be_told(real_project: Project)
     history = History(project=project)
     told = {(each.phase, claim.name): claim for each in history.audit() for claim in each.claims}
     assert told["GREEN", "run"].holds is None
-    assert "git ignores" in told["GREEN", "run"].told
+    assert "git ignores" in told["GREEN", "run"].text
 
 
 @pytest.mark.slow
@@ -437,9 +437,9 @@ def test_a_shallow_clone_says_that_it_lacks_what_the_handoffs_rest_on(history: H
     subprocess.run(["git", "clone", "-q", "--depth=2", source, str(folder)], check=True)
     subprocess.run(["git", "fetch", "-q", "origin", f"{NOTES}:{NOTES}"], cwd=folder, check=True)
     auditor = Auditor(repository=Repository.find(folder), suite=_never, reports=folder, emit=lambda _: None)
-    with pytest.raises(EnvironmentMissing, match=r"The history ends at \w+, as the clone is a shallow one") as caught:
+    with pytest.raises(EnvironmentMissing, match=r"The clone is shallow: its history ends at \w+") as caught:
         auditor.run()
-    assert caught.value.hint.startswith("bring the rest: git fetch --unshallow")
+    assert caught.value.hint.startswith("fetch the rest: git fetch --unshallow")
 
 
 def _never() -> Suite:

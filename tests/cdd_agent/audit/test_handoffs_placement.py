@@ -2,29 +2,29 @@
 
 import pytest
 
-from cdd_agent.audit.handoffs import Standing, place, read_span
-from cdd_agent.git.notes import tip
+from cdd_agent.audit.handoffs import Placement, place_handoffs, read_span
+from cdd_agent.git.notes import read_tip
 from cdd_agent.git.notes_history import read_notes
 from tests.cdd_agent.audit.made_history import NOTES, History, carry_out
 from tests.fakes.project import Project, content_as_it_is, green, item, red, runs
 
 
-def standings(project: Project) -> list[tuple[str | None, str]]:
-    top = tip(project.repository)
+def placements(project: Project) -> list[tuple[str | None, str]]:
+    top = read_tip(project.repository)
     notes = {note.commit: note for note in read_notes(project.repository, str(top))}
-    return [(each.phase, each.standing.name) for each in place(read_span(project.repository, "HEAD"), notes)]
+    return [(each.phase, each.placement.name) for each in place_handoffs(read_span(project.repository, "HEAD"), notes)]
 
 
 @pytest.mark.slow
 def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id(project: Project) -> None:
     commits = runs("echo '# Prices' > README.md && git add -A && git commit -qm 'docs: my words'")
     assert carry_out(project, item("docs", tests=()), commits) == "done"
-    assert standings(project) == [("green", Standing.ADOPTED.name)]
+    assert placements(project) == [("green", Placement.ADOPTED.name)]
     history = History(project=project)
     (audited,) = history.audit()
     assert {claim.holds for claim in audited.claims} == {True}
     history.forge("docs", lambda fields: fields.update(cycleNumber=2, seq=7))
-    assert standings(project) == [("green", Standing.MISPLACED.name)]
+    assert placements(project) == [("green", Placement.MISPLACED.name)]
     (audited,) = history.audit()
     assert [(claim.name, claim.holds) for claim in audited.claims] == [("note", True), ("commit", False)]
 
@@ -32,17 +32,17 @@ def test_a_commit_that_the_agent_made_is_adopted_and_its_note_is_known_by_its_id
 @pytest.mark.slow
 def test_a_phase_without_a_commit_of_its_own_lies_on_the_one_before_and_nowhere_else(project: Project) -> None:
     assert carry_out(project, item(), red(), green(), content_as_it_is()) == "done"
-    assert standings(project) == [("red", "OWN"), ("green", "OWN"), ("refactor", "LATER")]
+    assert placements(project) == [("red", "OWN"), ("green", "OWN"), ("refactor", "WITHOUT_COMMIT")]
     history = History(project=project)
     _, later = history.lines("feat")
     project.git("commit", "-q", "--allow-empty", "-m", "chore: other")
     history.write("chore", {**later, "commit": project.git("rev-parse", "HEAD")})
-    assert standings(project)[-1] == ("refactor", Standing.MISPLACED.name)
+    assert placements(project)[-1] == ("refactor", Placement.MISPLACED.name)
 
 
 def test_a_commit_whose_note_is_gone_is_still_the_red_of_its_green(project: Project) -> None:
     assert carry_out(project, item(refactor=False), red(), green()) == "done"
     history = History(project=project)
     project.git("notes", f"--ref={NOTES}", "remove", history.commit("test"))
-    assert standings(project) == [("red", "MISSING"), ("green", "OWN")]
+    assert placements(project) == [("red", "MISSING"), ("green", "OWN")]
     assert history.wrong() == [("RED", "test", "note")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdd_agent.audit.handoffs import look_up, read_span
+from cdd_agent.audit.handoffs import find_commit, read_span
 from cdd_agent.git.repository import CommitId
 from tests.fakes.project import Project
 
@@ -59,12 +59,12 @@ def test_an_amended_commit_is_known_for_one(project: Project) -> None:
 def test_a_commit_is_found_wherever_it_is_and_nothing_else_is(three: Project) -> None:
     gone = three.git("rev-parse", "HEAD")
     three.git("reset", "-q", "--hard", "HEAD~2")
-    found = look_up(three.repository, gone)
+    found = find_commit(three.repository, gone)
     assert found is not None
     assert found.subject == "third"
-    assert look_up(three.repository, "0" * 40) is None
-    assert look_up(three.repository, "HEAD") is None
-    assert look_up(three.repository, three.git("rev-parse", "HEAD^{tree}")) is None
+    assert find_commit(three.repository, "0" * 40) is None
+    assert find_commit(three.repository, "HEAD") is None
+    assert find_commit(three.repository, three.git("rev-parse", "HEAD^{tree}")) is None
 
 
 def test_ancestors_come_the_nearest_first_and_no_more_than_asked_for(three: Project) -> None:

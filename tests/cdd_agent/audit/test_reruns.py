@@ -21,7 +21,7 @@ def test_the_same_tree_is_run_once_whatever_it_is_called(project: Project) -> No
         emit=seen.append,
     )
     for commit in read_span(project.repository, "HEAD").commits.values():
-        assert reruns.of(commit, called="a run").report is not None
+        assert reruns.run(commit, called="a run").report is not None
     assert len([event for event in seen if isinstance(event, SuiteFinished)]) == 1
     assert reruns.has_run
 
@@ -31,8 +31,8 @@ def test_a_copy_that_cannot_be_made_is_a_problem_of_that_commit(project: Project
     gone = replace(commit, id=type(commit.id)("0" * 40))
     evidence = Reruns(
         repository=project.repository, suite=project.context(ScriptedModel([])).suite, emit=lambda _: None
-    ).of(gone, called="a run")
-    assert "no clean copy of 00000000 could be made" in evidence.problem
+    ).run(gone, called="a run")
+    assert "could not create a clean copy of 00000000" in evidence.problem
 
 
 def test_a_project_inside_the_work_tree_is_audited_there(

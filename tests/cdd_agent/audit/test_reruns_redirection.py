@@ -45,7 +45,7 @@ def not_true(project: Project) -> list[str]:
     assert carry_out(project, work, writes(TEST_FILE, TEST), writes("src/discount.py", code)) == "done"
     audited = History(project=project).audit(suite=project.context(ScriptedModel([])).suite)
     assert [each.phase for each in audited] == ["RED", "GREEN"]
-    return [claim.told for each in audited for claim in each.claims if not claim.holds]
+    return [claim.text for each in audited for claim in each.claims if not claim.holds]
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_ctrl_c_ends_with_130_and_nothing_half_done(tmp_path: Path) -> None:
         ended.send_signal(signal.SIGINT)
         _, told = ended.communicate(timeout=60)
     assert ended.returncode == 130
-    assert told == b"error: Stopped.\nhint: what was saved stays, and the same command goes on from there\n"
+    assert told == b"error: Stopped.\nhint: your work is saved; run the same command again to continue\n"
     status = subprocess.run(["git", "status", "--short"], cwd=folder, capture_output=True, text=True, check=True)
     assert status.stdout == ""
 
@@ -213,7 +213,7 @@ def test_an_output_that_is_full_is_an_error_of_the_environment(finished: Path) -
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended = subprocess.run(arguments, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 4
-    assert ended.stderr.startswith(b"error: No space left on device.\nhint: make room on that disk (df -h ")
+    assert ended.stderr.startswith(b"error: No space left on device.\nhint: free space on that disk (df -h ")
 
 
 def in_shell(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
@@ -255,7 +255,7 @@ def test_no_file_of_ours_gets_the_number_of_a_closed_stream() -> None:
 def test_a_version_that_cannot_be_written_is_told_like_any_other_output(tmp_path: Path) -> None:
     ended = in_shell(tmp_path, "--version >/dev/full")
     assert ended.returncode == 4
-    assert ended.stderr.startswith("error: No space left on device.\nhint: make room on that disk (df -h ")
+    assert ended.stderr.startswith("error: No space left on device.\nhint: free space on that disk (df -h ")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_line_that_fails_gives_the_exit_code_and_stops_nothing(
 ) -> None:
     assert chat(finished, "/wat\n/status\n", types=types) == 2
     output = capsys.readouterr().out
-    assert "There is no command /wat." in output
+    assert "Unknown command /wat." in output
     assert SLUG in output
 
 
@@ -75,7 +75,7 @@ def test_the_first_line_is_carried_out_like_any_other(window: Window) -> None:
 @needs_tmux
 def test_ctrl_c_before_the_first_line_ends_nothing(window: Window) -> None:
     window.type("C-c")
-    window.screen_with("Ctrl-C again, Ctrl-D or /exit leaves")
+    window.screen_with("Press Ctrl-C again or Ctrl-D to leave")
 
 
 @needs_tmux
@@ -85,7 +85,7 @@ def test_ctrl_c_while_the_first_line_is_being_loaded_ends_nothing(window: Window
     window.type("Enter")
     window.screen_with("cdd> /status", without=("Ctrl-D leaves",))
     window.type("C-c")
-    window.screen_with("Ctrl-C again, Ctrl-D or /exit leaves", "/help  Ctrl-D leaves")
+    window.screen_with("Press Ctrl-C again or Ctrl-D to leave", "/help  Ctrl-D leaves")
 
 
 @needs_tmux

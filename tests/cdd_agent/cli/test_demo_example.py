@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.cli.app import run
-from cdd_agent.cli.demo import examples
+from cdd_agent.cli.demo import find_examples
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import SLUG
 
 
 def test_every_example_has_a_project_with_its_ticket_and_a_recording() -> None:
-    assert [example.name for example in examples()] == ["csv-export", "minutes-lost"]
-    for example in examples():
+    assert [example.name for example in find_examples()] == ["csv-export", "minutes-lost"]
+    for example in find_examples():
         assert example.recording.is_file()
         assert find(example.folder / "project", example.script.ticket).spec_path.is_file()
         assert example.script.answers

@@ -46,7 +46,7 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, and" in " ".join(
         told.split()
     )
-    assert "1 not true." in told
+    assert "1 false." in told
 
 
 def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:

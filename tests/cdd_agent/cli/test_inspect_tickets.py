@@ -13,7 +13,7 @@ from tests.fakes.program import command, environment
 
 def test_a_new_ticket_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--project", str(tmp_path), "new", "export-as-csv", "--type", "bug"]) == 0
-    assert "Made tickets/export-as-csv/spec.yaml." in capsys.readouterr().out
+    assert "Created tickets/export-as-csv/spec.yaml." in capsys.readouterr().out
     assert 'title: "Export as csv"\ntype: bug' in (tmp_path / "tickets/export-as-csv/spec.yaml").read_text("utf-8")
 
 
@@ -88,7 +88,7 @@ def test_a_review_shows_each_step_and_keeps_what_is_approved(
 ) -> None:
     assert run(["--project", str(finished), "review", SLUG]) == 0
     shown = capsys.readouterr().out
-    assert "RED: gate open; its report is kept and unchanged" in shown
+    assert "RED: gate open; its report is unchanged" in shown
     assert shown.rstrip().endswith("not reviewed")
     assert run(["--project", str(finished), "review", SLUG, "--approve", "1"]) == 0
     assert capsys.readouterr().out.rstrip().endswith("approved")

@@ -44,7 +44,7 @@ def test_history_is_a_table_newest_first(ran: Run, capsys: pytest.CaptureFixture
         f"2 REFACTOR PASS {ran.commits['refactor 2'][:10]} subtracts",
         f"2 GREEN PASS {ran.commits['green 2'][:10]} subtracts",
         f"2 RED FAIL {ran.commits['red 2'][:10]} subtracts",
-        "5 earlier ones are not shown; with -n 0 all are.",
+        "5 older phases are not shown; -n 0 shows all.",
     ]
     assert cdd(ran, "history", "-n", "0") == 0
     assert len(capsys.readouterr().out.splitlines()) == 10
@@ -78,7 +78,7 @@ def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.Captu
         f"commit {ran.commits['refactor 2'][:10]}",
         "tests 2 of 3 of the list are done",
         "open divides",
-        "next cdd tdd resume (goes on with PLAN)",
+        "next cdd tdd resume (continues with PLAN)",
     ]
     assert cdd(ran, "status", "--json") == 0
     (told,) = lines(capsys.readouterr().out)
@@ -99,19 +99,19 @@ def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.Capt
     assert "See what can be mended: cdd tdd repair-notes" in capsys.readouterr().out
     assert cdd(ran, "repair-notes") == 0
     planned = capsys.readouterr().out
-    assert "put back as it was when it could be read last" in planned
-    assert planned.splitlines()[-1] == "Nothing was changed yet. To do it: cdd tdd repair-notes --apply"
+    assert "Its last readable version is restored" in planned
+    assert planned.splitlines()[-1] == "Nothing was changed yet. Apply the repairs: cdd tdd repair-notes --apply"
     assert cdd(ran, "repair-notes", "--apply") == 0
     undo = capsys.readouterr().out.splitlines()[-1].split()
     assert undo[:3] == ["git", "update-ref", "refs/notes/tdd-handoffs"]
     assert cdd(ran, "repair-notes") == 0
-    assert capsys.readouterr().out == "Nothing is wrong with the notes.\n"
+    assert capsys.readouterr().out == "The notes have no problems.\n"
     assert cdd(ran, "repair-notes", "--apply", "--json") == 0
     assert lines(capsys.readouterr().out) == [{"event": "NotesRepaired", "backup": None, "undo": None}]
 
 
 def test_a_broken_ref_is_an_error_and_mended(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    (ran.repository.place.common_dir / "refs" / "notes" / "tdd-handoffs").write_text("junk\n")
+    (ran.repository.location.common_dir / "refs" / "notes" / "tdd-handoffs").write_text("junk\n")
     for words in (("status",), ("history",), ("rollback", "HEAD~1", "--yes")):
         assert cdd(ran, *words) == 4
         assert "cdd tdd repair-notes" in capsys.readouterr().err
@@ -125,20 +125,20 @@ def test_rollback_shows_what_would_go_and_takes_a_yes(ran: Run, capsys: pytest.C
     target = ran.commits["refactor 1"]
     assert cdd(ran, "rollback", target[:8]) == 2
     told = capsys.readouterr()
-    assert "Commits that go, 4:" in told.out
+    assert "Removed commits, 4:" in told.out
     assert "  - tests/data2.txt" in told.out
     assert "hint: the same command with --yes" in told.err
-    assert ran.repository.head() == ran.commits["refactor 2"]
+    assert ran.repository.read_head() == ran.commits["refactor 2"]
     assert cdd(ran, "rollback", target[:8], "--yes") == 0
-    assert "Go on with PLAN: cdd tdd resume" in capsys.readouterr().out
-    assert ran.repository.head() == target
+    assert "Continue with PLAN: cdd tdd resume" in capsys.readouterr().out
+    assert ran.repository.read_head() == target
     assert cdd(ran, "rollback", "--undo", "--yes", "--json") == 0
     planned, done = lines(capsys.readouterr().out)
     assert (planned["event"], planned["target"]) == ("RollbackPlanned", ran.commits["refactor 2"])
     assert isinstance(planned["coming"], list)
     assert len(planned["coming"]) == 4
     assert (done["event"], done["kept"]) == ("RolledBack", planned["kept"])
-    assert ran.repository.head() == ran.commits["refactor 2"]
+    assert ran.repository.read_head() == ran.commits["refactor 2"]
 
 
 @pytest.mark.parametrize("words", [(), ("HEAD~1", "--undo")])
@@ -162,11 +162,11 @@ def test_in_a_terminal_it_is_asked(answer: str, head: str, *, ran: Run, tmp_path
         told = b""
         while b"[y/N]" not in told:
             told += os.read(ours, 10_000)
-        assert b"Commits that go, 2:" in told
+        assert b"Removed commits, 2:" in told
         os.write(ours, f"{answer}\n".encode())
         assert process.wait(timeout=60) == 0
     os.close(ours)
-    assert ran.repository.head() == ran.commits[head]
+    assert ran.repository.read_head() == ran.commits[head]
 
 
 def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,9 +175,9 @@ def test_what_was_cut_off_is_gone_on_with_by_the_next_command(ran: Run, capsys: 
     assert killed_before(5, lambda: forth(ran.root), root=ran.root)
     assert cdd(ran, "status") == 0
     told = capsys.readouterr().out
-    assert "was cut off; it is gone to its end now" in told
+    assert "Finishing an interrupted rollback" in told
     assert "1, GREEN: adds two numbers" in told
-    assert ran.repository.head() == ran.commits["green 1"]
+    assert ran.repository.read_head() == ran.commits["green 1"]
 
 
 def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,10 +186,10 @@ def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFi
     assert cdd(ran, "repair-notes", "--merge", "refs/notes/fetched") == 0
     assert capsys.readouterr().out.splitlines() == [
         "• Taken in from refs/notes/fetched: the notes on 1 commit changed.",
-        "Nothing is wrong with the notes.",
+        "The notes have no problems.",
     ]
     assert cdd(ran, "repair-notes", "--merge", "refs/notes/none") == 2
-    assert "There is no refs/notes/none" in capsys.readouterr().err
+    assert "This repository has no refs/notes/none" in capsys.readouterr().err
 
 
 def test_a_rollback_that_cannot_be_read_is_told_by_the_command_that_others_name(
@@ -198,5 +198,5 @@ def test_a_rollback_that_cannot_be_read_is_told_by_the_command_that_others_name(
     ran.repository.git("update-ref", "refs/worktree/cdd/rollback", "HEAD")
     assert cdd(ran, "status") == 2
     told = capsys.readouterr().err
-    assert "holds no rollback that this program can read" in told
+    assert "cannot read a rollback record" in told
     assert "git update-ref -d refs/worktree/cdd/rollback" in told

@@ -52,4 +52,4 @@ def test_a_command_is_typed_with_the_project_that_was_named(
 ) -> None:
     monkeypatch.chdir(repository)
     options = Options(project=None if project is None else Path(project))
-    assert options.typed("trust") == typed.format(above=repository.parent)
+    assert options.as_command("trust") == typed.format(above=repository.parent)

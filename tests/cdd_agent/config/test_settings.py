@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, offered, private_folder
+from cdd_agent.config.settings import CONFIG_FILE, GreenSettings, Settings, private_folder, read_offer
 from cdd_agent.config.settings import load as load_if
 from cdd_agent.errors import DocumentError, UsageError
 from tests.fakes.approval import Answers
@@ -49,7 +49,7 @@ def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
         ("max_attempts: -1\n", "max_attempts must be above 0, not -1"),
         ("test_timeout_s: .inf\n", "test_timeout_s must be at most 1000000000, not inf"),
         ("test_timeout_s: .nan\n", "test_timeout_s must be at most 1000000000, not nan"),
-        ("model: a\nmax_turns: 3\nmodel: b\n", "line 3: the key 'model' is there twice"),
+        ("model: a\nmax_turns: 3\nmodel: b\n", "line 3: the key 'model' occurs twice"),
         ("refactor: sometimes\n", "refactor"),
         ("green:\n  max_iteration: 3\n", "green.max_iteration"),
         ("green:\n  max_iterations: 0\n", "max_iterations must be above 0"),
@@ -119,9 +119,9 @@ def test_a_file_that_is_not_allowed_is_not_even_parsed(tmp_path: Path) -> None:
 
 
 def test_what_is_offered_is_the_whole_file_and_every_line_that_says_something(tmp_path: Path) -> None:
-    assert offered(tmp_path) is None
+    assert read_offer(tmp_path) is None
     write(tmp_path, "model: x\n\n# why\nmax_turns: 3\n")
-    offer = offered(tmp_path)
+    offer = read_offer(tmp_path)
     assert offer is not None
     assert offer.shown == ("model: x", "# why", "max_turns: 3")
     assert offer.content == (tmp_path / CONFIG_FILE).read_bytes()

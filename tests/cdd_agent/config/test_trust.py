@@ -17,9 +17,9 @@ from cdd_agent.config.trust import (
     Approvals,
     NotApproved,
     Offer,
-    interpreter_offer,
-    top_of,
-    user_folder,
+    find_top,
+    find_user_folder,
+    offer_interpreter,
 )
 from cdd_agent.errors import EnvironmentMissing
 from tests.fakes.approval import Answers, trust_in, users_folder
@@ -49,7 +49,7 @@ def of(folder: Path, tmp_path: Path) -> Approvals:
 
 
 def test_nothing_is_decided_at_first_and_looking_leaves_no_trace(approvals: Approvals) -> None:
-    assert approvals.decision(OFFER) is None
+    assert approvals.find_decision(OFFER) is None
     assert not approvals.has_changed(OFFER)
     assert not approvals.path.parent.exists()
 
@@ -57,50 +57,50 @@ def test_nothing_is_decided_at_first_and_looking_leaves_no_trace(approvals: Appr
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_decision_is_kept(approvals: Approvals, project: Path, *, tmp_path: Path, answer: bool) -> None:
     approvals.record(OFFER, approved=answer)
-    assert of(project, tmp_path).decision(OFFER) is answer
+    assert of(project, tmp_path).find_decision(OFFER) is answer
 
 
 def test_the_last_decision_counts(approvals: Approvals) -> None:
     approvals.record(OFFER, approved=True)
     approvals.record(OFFER, approved=False)
-    assert approvals.decision(OFFER) is False
+    assert approvals.find_decision(OFFER) is False
 
 
 def test_another_content_is_open_and_known_to_have_changed(approvals: Approvals) -> None:
     approvals.record(OFFER, approved=True)
-    assert approvals.decision(CHANGED) is None
+    assert approvals.find_decision(CHANGED) is None
     assert approvals.has_changed(CHANGED)
-    assert approvals.decision(OFFER) is True
+    assert approvals.find_decision(OFFER) is True
 
 
 def test_the_same_bytes_as_another_subject_are_open(approvals: Approvals) -> None:
     approvals.record(OFFER, approved=True)
-    assert approvals.decision(replace(OFFER, subject="hooks")) is None
+    assert approvals.find_decision(replace(OFFER, subject="hooks")) is None
 
 
 def test_a_copy_of_the_project_is_open(approvals: Approvals, project: Path, *, tmp_path: Path) -> None:
     approvals.record(OFFER, approved=True)
     shutil.copytree(project, tmp_path / "copy")
-    assert of(tmp_path / "copy", tmp_path).decision(OFFER) is None
+    assert of(tmp_path / "copy", tmp_path).find_decision(OFFER) is None
 
 
 def test_another_folder_at_the_same_path_is_open(approvals: Approvals, project: Path, *, tmp_path: Path) -> None:
     approvals.record(OFFER, approved=True)
     project.rename(tmp_path / "away")
     project.mkdir()
-    assert of(project, tmp_path).decision(OFFER) is None
+    assert of(project, tmp_path).find_decision(OFFER) is None
 
 
 def test_the_project_at_another_path_is_open(approvals: Approvals, project: Path, *, tmp_path: Path) -> None:
     approvals.record(OFFER, approved=True)
     project.rename(tmp_path / "moved")
-    assert of(tmp_path / "moved", tmp_path).decision(OFFER) is None
+    assert of(tmp_path / "moved", tmp_path).find_decision(OFFER) is None
 
 
 def test_a_link_to_the_project_is_the_project(approvals: Approvals, project: Path, *, tmp_path: Path) -> None:
     approvals.record(OFFER, approved=True)
     (tmp_path / "link").symlink_to(project)
-    assert of(tmp_path / "link", tmp_path).decision(OFFER) is True
+    assert of(tmp_path / "link", tmp_path).find_decision(OFFER) is True
 
 
 def test_decisions_can_be_forgotten_without_those_about_other_projects(
@@ -112,8 +112,8 @@ def test_decisions_can_be_forgotten_without_those_about_other_projects(
     for each in (approvals, of(other, tmp_path)):
         each.record(OFFER, approved=True)
     assert approvals.forget() == 1
-    assert approvals.decision(OFFER) is None
-    assert of(other, tmp_path).decision(OFFER) is True
+    assert approvals.find_decision(OFFER) is None
+    assert of(other, tmp_path).find_decision(OFFER) is True
 
 
 def test_the_oldest_decisions_about_a_subject_go_first(approvals: Approvals) -> None:
@@ -121,8 +121,8 @@ def test_the_oldest_decisions_about_a_subject_go_first(approvals: Approvals) -> 
     approvals.record(replace(OFFER, subject="hooks"), approved=True)
     for offer in offers:
         approvals.record(offer, approved=True)
-    assert [approvals.decision(offer) for offer in offers] == [None] * 3 + [True] * MOST_KEPT
-    assert approvals.decision(replace(OFFER, subject="hooks")) is True
+    assert [approvals.find_decision(offer) for offer in offers] == [None] * 3 + [True] * MOST_KEPT
+    assert approvals.find_decision(replace(OFFER, subject="hooks")) is True
 
 
 # Where decisions lie.
@@ -133,16 +133,16 @@ def test_commands_are_kept_with_their_text_its_keys_masked(approvals: Approvals,
     for text in ("npm test", f"curl -H {key}"):
         command = replace(OFFER, subject="command", shown=(text,), content=text.encode())
         approvals.record(command, approved=True)
-    assert approvals.commands() == ("npm test", "curl -H [masked: GitHub token]")
+    assert approvals.list_commands() == ("npm test", "curl -H [masked: GitHub token]")
     assert key not in approvals.path.read_text()
     assert approvals.forget() == 2
-    assert approvals.commands() == ()
+    assert approvals.list_commands() == ()
 
 
 def test_more_commands_are_kept_than_anything_else(approvals: Approvals) -> None:
     for number in range(MOST_KEPT + 5):
         approvals.record(replace(OFFER, subject="command", content=str(number).encode()), approved=True)
-    assert len(approvals.commands()) == MOST_KEPT + 5
+    assert len(approvals.list_commands()) == MOST_KEPT + 5
 
 
 def test_a_file_that_is_full_loses_old_commands_and_no_other_decision(approvals: Approvals) -> None:
@@ -157,8 +157,8 @@ def test_a_file_that_is_full_loses_old_commands_and_no_other_decision(approvals:
     approvals.record(command, approved=True)
     approvals.record(replace(command, content=b"make"), approved=True)
     assert approvals.path.stat().st_size <= MAX_SIZE_BYTES
-    assert approvals.decision(OFFER) is True
-    assert approvals.decision(command) is True
+    assert approvals.find_decision(OFFER) is True
+    assert approvals.find_decision(command) is True
 
 
 def test_a_file_of_decisions_from_before_commands_were_kept_is_read(approvals: Approvals) -> None:
@@ -167,7 +167,7 @@ def test_a_file_of_decisions_from_before_commands_were_kept_is_read(approvals: A
     for decision in kept["decisions"]:
         del decision["shown"]
     approvals.path.write_text(json.dumps(kept))
-    assert approvals.decision(OFFER) is True
+    assert approvals.find_decision(OFFER) is True
 
 
 def test_the_file_is_the_user_s_alone(approvals: Approvals) -> None:
@@ -178,7 +178,7 @@ def test_the_file_is_the_user_s_alone(approvals: Approvals) -> None:
 
 @pytest.mark.parametrize("told", ["", "relative/state"])
 def test_without_a_usable_variable_the_folder_is_the_usual_one(told: str) -> None:
-    assert user_folder({"XDG_STATE_HOME": told, "HOME": "/home/ada"}) == Path("/home/ada/.local/state/cdd")
+    assert find_user_folder({"XDG_STATE_HOME": told, "HOME": "/home/ada"}) == Path("/home/ada/.local/state/cdd")
 
 
 @pytest.mark.parametrize("inside", ["", "state", "deep/below"])
@@ -187,7 +187,7 @@ def test_a_project_that_holds_the_user_s_folder_cannot_vote_for_itself(project: 
     folder = project / "packages" / "one"
     folder.mkdir(parents=True)
     planted = Approvals(folder, environment={"XDG_STATE_HOME": str(project / inside)})
-    for act in (lambda: planted.decision(OFFER), lambda: planted.record(OFFER, approved=True), planted.forget):
+    for act in (lambda: planted.find_decision(OFFER), lambda: planted.record(OFFER, approved=True), planted.forget):
         with pytest.raises(EnvironmentMissing, match="could bring its own") as caught:
             act()
     assert "XDG_STATE_HOME" in caught.value.hint
@@ -199,7 +199,7 @@ def test_a_file_that_others_may_write_is_an_error(approvals: Approvals, mode: in
     approvals.record(OFFER, approved=True)
     approvals.path.chmod(mode)
     with pytest.raises(EnvironmentMissing, match="may write to it") as caught:
-        approvals.decision(OFFER)
+        approvals.find_decision(OFFER)
     assert f"chmod 600 {approvals.path}" in caught.value.hint
 
 
@@ -207,8 +207,8 @@ def test_a_file_behind_a_link_is_an_error(approvals: Approvals, tmp_path: Path) 
     approvals.record(OFFER, approved=True)
     approvals.path.rename(tmp_path / "elsewhere")
     approvals.path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EnvironmentMissing, match="cannot be relied on"):
-        approvals.decision(OFFER)
+    with pytest.raises(EnvironmentMissing, match="cannot be trusted"):
+        approvals.find_decision(OFFER)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_stays_as_it_is(approvals: Ap
     approvals.record(OFFER, approved=True)
     approvals.path.write_text(text)
     with pytest.raises(EnvironmentMissing, match=str(approvals.path)):
-        approvals.decision(OFFER)
+        approvals.find_decision(OFFER)
     with pytest.raises(EnvironmentMissing):
         approvals.record(OFFER, approved=True)
     assert approvals.path.read_text() == text
@@ -231,7 +231,7 @@ def test_every_prefix_of_the_file_is_an_error_or_the_whole_of_it(approvals: Appr
     for length in range(len(whole.rstrip())):
         approvals.path.write_bytes(whole[:length])
         with pytest.raises(EnvironmentMissing):
-            approvals.decision(OFFER)
+            approvals.find_decision(OFFER)
 
 
 def test_processes_that_decide_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_what_is_declined_does_not_and_is_told_once_a_session(project: Path, tmp
     trust, told = trust_in(project, temporary=tmp_path, ask=Answers(False))
     assert [trust.allows(OFFER), trust.allows(OFFER)] == [False, False]
     assert told == [
-        "The repository's settings are declined: the defaults are used instead. cdd trust asks again.",
+        "You declined the repository's settings: cdd uses the defaults. To decide again: cdd trust",
     ]
     later, told_later = trust_in(project, temporary=tmp_path)
     assert not later.allows(OFFER)
@@ -312,18 +312,18 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def offered(project: Path, python: Path) -> Offer:
-    found = interpreter_offer(project, python)
+    found = offer_interpreter(project, python)
     assert found is not None
     return found
 
 
 def test_an_interpreter_elsewhere_is_the_user_s_own(project: Path, elsewhere: Path) -> None:
-    assert interpreter_offer(project, elsewhere / "bin" / "python") is None
-    assert interpreter_offer(project, Path("/usr/bin/python3")) is None
+    assert offer_interpreter(project, elsewhere / "bin" / "python") is None
+    assert offer_interpreter(project, Path("/usr/bin/python3")) is None
 
 
 def test_one_that_a_file_of_the_project_names_is_not(project: Path, elsewhere: Path) -> None:
-    offer = interpreter_offer(project, elsewhere / "bin" / "python", is_named_by_project=True)
+    offer = offer_interpreter(project, elsewhere / "bin" / "python", is_named_by_project=True)
     assert offer is not None
     assert str(elsewhere) in offer.source
 
@@ -340,7 +340,7 @@ def test_one_in_the_work_tree_around_the_project_counts_too(project: Path) -> No
     (project / ".git").mkdir()
     venv.create(project / ".venv", with_pip=False, symlinks=True)
     (project / "packages" / "one").mkdir(parents=True)
-    assert top_of(project / "packages" / "one") == project
+    assert find_top(project / "packages" / "one") == project
     offer = offered(project / "packages" / "one", project / ".venv" / "bin" / "python")
     assert offer.source == "../../.venv/bin/python"
 
@@ -372,7 +372,7 @@ def test_another_program_or_environment_behind_the_same_name_is_another_offer(pr
 
 def test_the_environment_that_runs_this_program_needs_no_approval(project: Path) -> None:
     top = Path(sys.prefix).resolve().parent
-    assert interpreter_offer(top, Path(sys.prefix) / "bin" / "python") is None
+    assert offer_interpreter(top, Path(sys.prefix) / "bin" / "python") is None
 
 
 def test_a_pipe_in_place_of_the_configuration_is_no_wait(project: Path) -> None:

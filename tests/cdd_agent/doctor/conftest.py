@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.config.settings import Settings
 from cdd_agent.config.trust import Approvals
-from cdd_agent.doctor import Check, Premises, examine
+from cdd_agent.doctor import Check, ProjectParts, run_checks
 from cdd_agent.git.repository import Repository
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
@@ -21,7 +21,7 @@ Look = Callable[..., dict[str, Check]]
 
 
 @pytest.fixture
-def premises(tmp_path: Path, interpreter: Interpreter) -> Premises:
+def parts(tmp_path: Path, interpreter: Interpreter) -> ProjectParts:
     root = tmp_path / "project"
     root.mkdir()
     (root / "test_one.py").write_text("def test_one():\n    assert True\n\n\ndef test_two():\n    assert False\n")
@@ -31,7 +31,7 @@ def premises(tmp_path: Path, interpreter: Interpreter) -> Premises:
     subprocess.run(["git", "add", "-A"], cwd=root, check=True)
     subprocess.run(["git", "commit", "-qm", "first"], cwd=root, check=True)
     environment = {**users_folder(tmp_path), "CDD_PYTHON": str(interpreter.path)}
-    return Premises(
+    return ProjectParts(
         root=root,
         environment=environment,
         approvals=Approvals(root, environment=environment),
@@ -48,10 +48,10 @@ def premises(tmp_path: Path, interpreter: Interpreter) -> Premises:
 
 
 @pytest.fixture
-def look(premises: Premises) -> Look:
-    """The checks by name, of the premises with some of them changed."""
+def look(parts: ProjectParts) -> Look:
+    """The checks by name, of the parts with some of them changed."""
 
     def looked(**changes: object) -> dict[str, Check]:
-        return {check.name: check for check in examine(replace(premises, **changes))}  # type: ignore[arg-type]
+        return {check.name: check for check in run_checks(replace(parts, **changes))}  # type: ignore[arg-type]
 
     return looked

@@ -10,7 +10,7 @@ import pytest
 from cdd_agent.config.settings import CONFIG_FILE, Settings
 from cdd_agent.config.settings import load as load_settings
 from cdd_agent.config.trust import NotApproved
-from cdd_agent.doctor import Check, Premises, examine, offers
+from cdd_agent.doctor import Check, ProjectParts, list_offers, run_checks
 from cdd_agent.errors import EnvironmentMissing, ModelError
 from tests.cdd_agent.doctor.conftest import Look
 from tests.cdd_agent.testrun.conftest import program
@@ -44,60 +44,60 @@ def test_without_a_work_tree_the_fix_makes_one(look: Look) -> None:
 
 
 def test_whoever_has_no_name_is_told_how_to_have_one(
-    premises: Premises, look: Look, *, monkeypatch: pytest.MonkeyPatch
+    parts: ProjectParts, look: Look, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for key in ("user.name", "user.email"):
-        premises.repository().git("config", "--unset", key)
-    premises.repository().git("config", "user.useConfigOnly", "true")
+        parts.repository().git("config", "--unset", key)
+    parts.repository().git("config", "user.useConfigOnly", "true")
     assert "git config user.name" in look()["git"].fix
 
 
-def test_uncommitted_changes_and_unfinished_work_are_said(premises: Premises, look: Look) -> None:
-    (premises.root / "new.py").touch()
+def test_uncommitted_changes_and_unfinished_work_are_said(parts: ProjectParts, look: Look) -> None:
+    (parts.root / "new.py").touch()
     assert look()["git"].state == "note"
     assert "1 path is not committed" in look()["git"].told
-    (premises.root / ".git" / "MERGE_HEAD").write_text(f"{premises.repository().head()}\n")
+    (parts.root / ".git" / "MERGE_HEAD").write_text(f"{parts.repository().read_head()}\n")
     assert look()["git"].state == "missing"
     assert "git merge --abort" in look()["git"].fix
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_named(premises: Premises, look: Look) -> None:
-    (premises.root / ".cdd").mkdir()
-    (premises.root / ".cdd" / ".gitignore").touch()
-    (premises.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
-    assert str(premises.root / ".cdd") in look()["folders"].fix
+def test_a_folder_that_cannot_be_written_is_named(parts: ProjectParts, look: Look) -> None:
+    (parts.root / ".cdd").mkdir()
+    (parts.root / ".cdd" / ".gitignore").touch()
+    (parts.root / ".cdd").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert str(parts.root / ".cdd") in look()["folders"].fix
 
 
-def test_a_private_folder_behind_a_link_is_named(premises: Premises, look: Look, *, tmp_path: Path) -> None:
-    (premises.root / ".cdd").symlink_to(tmp_path)
+def test_a_private_folder_behind_a_link_is_named(parts: ProjectParts, look: Look, *, tmp_path: Path) -> None:
+    (parts.root / ".cdd").symlink_to(tmp_path)
     assert "is a link" in look()["folders"].told
     assert list(tmp_path.glob("journal")) == []
 
 
-def test_what_waits_for_a_decision_is_missing_and_listed(premises: Premises, look: Look) -> None:
-    hook = premises.root / ".git" / "hooks" / "pre-commit"
+def test_what_waits_for_a_decision_is_missing_and_listed(parts: ProjectParts, look: Look) -> None:
+    hook = parts.root / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
-    (premises.root / CONFIG_FILE).parent.mkdir()
-    (premises.root / CONFIG_FILE).write_text("max_attempts: 9\n")
+    (parts.root / CONFIG_FILE).parent.mkdir()
+    (parts.root / CONFIG_FILE).write_text("max_attempts: 9\n")
     trust = look()["trust"]
     assert trust.state == "missing"
     assert trust.details == ("settings, .cdd/config.yaml: not decided", "commit hooks, .git/hooks: not decided")
     assert "cdd trust" in trust.fix
-    for offer, answer in zip(offers(premises), (True, False), strict=True):
-        premises.approvals.record(offer, approved=answer)
+    for offer, answer in zip(list_offers(parts), (True, False), strict=True):
+        parts.approvals.record(offer, approved=answer)
     trust = look()["trust"]
     assert trust.state == "note"
     assert trust.details == ("settings, .cdd/config.yaml: approved", "commit hooks, .git/hooks: declined")
 
 
-def test_the_interpreter_that_the_test_command_names_is_listed_too(premises: Premises) -> None:
-    program(premises.root / ".ci" / "bin" / "python", "exit 1")
-    named = {name: value for name, value in premises.environment.items() if name != "CDD_PYTHON"}
+def test_the_interpreter_that_the_test_command_names_is_listed_too(parts: ProjectParts) -> None:
+    program(parts.root / ".ci" / "bin" / "python", "exit 1")
+    named = {name: value for name, value in parts.environment.items() if name != "CDD_PYTHON"}
     settings = Settings(test_command=".ci/bin/pytest tests")
-    (offer,) = offers(replace(premises, environment=named, settings=lambda: settings))
+    (offer,) = list_offers(replace(parts, environment=named, settings=lambda: settings))
     assert (offer.subject, offer.source) == ("interpreter", ".ci/bin/python")
 
 
@@ -110,12 +110,12 @@ def test_what_needs_an_approval_is_not_looked_at_and_no_second_fault(look: Look)
     assert "not approved yet" in checks["interpreter"].told
 
 
-def test_settings_that_differ_are_named(premises: Premises, look: Look) -> None:
-    (premises.root / CONFIG_FILE).parent.mkdir()
-    (premises.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
+def test_settings_that_differ_are_named(parts: ProjectParts, look: Look) -> None:
+    (parts.root / CONFIG_FILE).parent.mkdir()
+    (parts.root / CONFIG_FILE).write_text("max_attempts: 9\nmodel: other\n")
 
     def loaded() -> Settings:
-        return load_settings(premises.root, allows=lambda offer: True, environment={})
+        return load_settings(parts.root, allows=lambda offer: True, environment={})
 
     assert look(settings=loaded)["settings"].told == ".cdd/config.yaml is read; model other, max_attempts 9"
 
@@ -123,14 +123,14 @@ def test_settings_that_differ_are_named(premises: Premises, look: Look) -> None:
 def test_without_an_interpreter_nothing_is_tried_in_it(look: Look) -> None:
     checks = look(suite=missing("no pytest there", "pip install pytest"))
     assert checks["interpreter"].fix == "pip install pytest"
-    assert checks["plugin"].told == checks["tests"].told == "not tried: there is no interpreter to try them in"
+    assert checks["plugin"].told == checks["tests"].told == "not tried: this check needs an interpreter"
 
 
-def test_where_nothing_confines_them_the_tests_are_not_loaded(premises: Premises, look: Look) -> None:
-    mark = premises.root.parent / "mark"
-    (premises.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
+def test_where_nothing_confines_them_the_tests_are_not_loaded(parts: ProjectParts, look: Look) -> None:
+    mark = parts.root.parent / "mark"
+    (parts.root / "conftest.py").write_text(f"open({str(mark)!r}, 'w')\n")
     checks = look(sandbox="none")
-    assert checks["tests"].told == "not tried: nothing would confine them"
+    assert checks["tests"].told == "not tried: this check needs a sandbox"
     assert not mark.exists()
 
 
@@ -157,6 +157,6 @@ def test_a_recording_is_counted_and_needs_no_key(look: Look, tmp_path: Path) -> 
     assert str(recording) in look(record=recording)["recording"].told
 
 
-def test_checks_come_one_by_one(premises: Premises) -> None:
-    checks = examine(premises)
+def test_checks_come_one_by_one(parts: ProjectParts) -> None:
+    checks = run_checks(parts)
     assert isinstance(next(iter(checks)), Check)

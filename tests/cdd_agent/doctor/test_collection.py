@@ -2,21 +2,21 @@
 
 import pytest
 
-from cdd_agent.doctor import Premises, collect
+from cdd_agent.doctor import ProjectParts, check_tests
 
 
-def test_tests_are_counted_and_not_run(premises: Premises) -> None:
-    (premises.root / "test_mark.py").write_text("def test_mark():\n    open('mark', 'w')\n")
-    check = collect(premises.suite())
+def test_tests_are_counted_and_not_run(parts: ProjectParts) -> None:
+    (parts.root / "test_mark.py").write_text("def test_mark():\n    open('mark', 'w')\n")
+    check = check_tests(parts.suite())
     assert (check.state, check.fix) == ("ok", "")
     assert check.told.endswith("-m pytest collects 3")
-    assert not (premises.root / "mark").exists()
+    assert not (parts.root / "mark").exists()
 
 
-def test_none_yet_is_worth_knowing_and_nothing_is_missing(premises: Premises) -> None:
-    (premises.root / "test_one.py").unlink()
-    check = collect(premises.suite())
-    assert (check.state, check.told.endswith("finds none yet")) == ("note", True)
+def test_none_yet_is_worth_knowing_and_nothing_is_missing(parts: ProjectParts) -> None:
+    (parts.root / "test_one.py").unlink()
+    check = check_tests(parts.suite())
+    assert (check.state, check.told.endswith("finds no tests yet")) == ("note", True)
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ def test_none_yet_is_worth_knowing_and_nothing_is_missing(premises: Premises) ->
         ("conftest.py", "import os\nos._exit(3)\n", "status 3"),
     ],
 )
-def test_what_keeps_them_from_being_collected_is_said(premises: Premises, name: str, *, text: str, told: str) -> None:
-    (premises.root / name).write_text(text)
-    check = collect(premises.suite())
+def test_what_keeps_them_from_being_collected_is_said(parts: ProjectParts, name: str, *, text: str, told: str) -> None:
+    (parts.root / name).write_text(text)
+    check = check_tests(parts.suite())
     assert check.state == "missing"
     assert told in check.told
     assert check.fix
 
 
-def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(premises: Premises) -> None:
-    (premises.root / "pytest.ini").write_text("[pytest]\naddopts = --cov\n")
-    check = collect(premises.suite())
+def test_a_plugin_that_the_options_want_is_said_and_does_not_stop_it(parts: ProjectParts) -> None:
+    (parts.root / "pytest.ini").write_text("[pytest]\naddopts = --cov\n")
+    check = check_tests(parts.suite())
     assert check.state == "ok"
     assert any("--cov" in detail for detail in check.details)

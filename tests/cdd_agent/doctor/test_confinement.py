@@ -2,23 +2,23 @@
 
 import pytest
 
-from cdd_agent.doctor import confinement
+from cdd_agent.doctor import check_sandbox
 from cdd_agent.sandbox import choice
 
-CONFINES = any(trial.passed for trial in choice.climb())
+CONFINES = any(trial.passed for trial in choice.try_levels())
 
 
 @pytest.mark.skipif(not CONFINES, reason="no docker, no bubblewrap and no Landlock here")
 def test_the_level_is_named_and_four_acts_are_refused() -> None:
-    check, sandbox = confinement("auto")
+    check, sandbox = check_sandbox("auto")
     assert check.state == "ok"
     assert sandbox is not None
-    assert check.told.startswith(f"{sandbox.level}; 4 forbidden acts")
+    assert check.told.startswith(f"{sandbox.level}; cdd just tried 4 forbidden acts")
     assert [detail.partition(":")[0] for detail in check.details[:4]] == ["refused"] * 4
 
 
 def test_no_confinement_says_which_acts_were_not_refused() -> None:
-    check, sandbox = confinement("none")
+    check, sandbox = check_sandbox("none")
     assert sandbox is None
     assert check.state == "note"
     loud = [detail for detail in check.details if detail.startswith("NOT refused: ")]
@@ -30,7 +30,7 @@ def test_a_level_that_is_not_there_says_what_it_lacks(monkeypatch: pytest.Monkey
     nothing = lambda: iter([("no client is installed", None)])  # noqa: E731
     monkeypatch.setitem(choice._CANDIDATES, "docker", nothing)
     monkeypatch.setenv("PATH", "/nowhere")
-    check, sandbox = confinement("docker")
+    check, sandbox = check_sandbox("docker")
     assert (sandbox, check.state) == (None, "missing")
-    assert "docker was not taken: no client is installed" in check.details
+    assert "docker cannot be used: no client is installed" in check.details
     assert "bubblewrap" in check.fix

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cdd_agent.doctor import Premises, try_plugin
+from cdd_agent.doctor import ProjectParts, try_plugin
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.sandbox.supervised import PlainSandbox
 
@@ -16,19 +16,19 @@ class Silent:
         return Result(exit_status=3, head="Killed", dropped_bytes=0, timed_out=False, duration_s=0.0, level=self.level)
 
 
-def test_two_tests_are_told_apart_and_nothing_is_left_behind(premises: Premises) -> None:
-    before = sorted(Path(premises.root).rglob("*"))
-    assert try_plugin(premises.suite()) is None
-    assert sorted(Path(premises.root).rglob("*")) == before
-    assert isinstance(premises.suite().sandbox, PlainSandbox)
+def test_two_tests_are_told_apart_and_nothing_is_left_behind(parts: ProjectParts) -> None:
+    before = sorted(Path(parts.root).rglob("*"))
+    assert try_plugin(parts.suite()) is None
+    assert sorted(Path(parts.root).rglob("*")) == before
+    assert isinstance(parts.suite().sandbox, PlainSandbox)
 
 
-def test_a_project_s_own_configuration_takes_no_part(premises: Premises) -> None:
-    (premises.root / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    assert try_plugin(premises.suite()) is None
+def test_a_project_s_own_configuration_takes_no_part(parts: ProjectParts) -> None:
+    (parts.root / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    assert try_plugin(parts.suite()) is None
 
 
-def test_no_report_is_told(premises: Premises) -> None:
-    told = try_plugin(premises.suite().shut_in(Silent()))
+def test_no_report_is_told(parts: ProjectParts) -> None:
+    told = try_plugin(parts.suite().with_sandbox(Silent()))
     assert told is not None
     assert "status 3" in told

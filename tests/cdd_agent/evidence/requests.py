@@ -1,6 +1,6 @@
 """Requests for the checks that look at sources only."""
 
-from cdd_agent.evidence.request import ProductChange, Request
+from cdd_agent.evidence.request import CheckRequest, ProductChange
 from pytest_tdd_agent.report import SuiteReport
 
 EMPTY = SuiteReport(
@@ -17,9 +17,9 @@ EMPTY = SuiteReport(
 
 def request(
     new: str, *, old: str | None = None, test: str = "", stated: str = "", elsewhere: tuple[str, ...] = ()
-) -> Request:
+) -> CheckRequest:
     """One changed file ``product.py`` and one target ``tests/test_product.py::test_it``."""
-    return Request(
+    return CheckRequest(
         targets=("tests/test_product.py::test_it",),
         changes=(ProductChange(path="product.py", old=old, new=new),),
         tests={"tests/test_product.py": test},

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.evidence import clean_copy
-from cdd_agent.evidence.request import Request
+from cdd_agent.evidence.request import CheckRequest
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
@@ -67,25 +67,25 @@ class Step:
                 root=root, interpreter=interpreter, sandbox=PlainSandbox(), timeout_s=60, bytecode=bytecode
             )
         kept = Snapshots(repository).take("refs/cdd/green", message="GREEN")
-        return cls(repository=repository, suite=suite, red=str(repository.head()), green=kept.commit)
+        return cls(repository=repository, suite=suite, red=str(repository.read_head()), green=kept.commit)
 
-    def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> Request:
+    def request(self, *targets: str, stated: str = "", passed: tuple[str, ...] = (OLD_TEST,)) -> CheckRequest:
         """What is asked about the step; ``passed``: the tests that passed in the baseline."""
-        layout = clean_copy.layout_of(self.repository, self.suite)
+        layout = clean_copy.find_layout(self.repository, self.suite)
         project = layout.project
         files = {target.partition("::")[0] for target in targets}
-        return Request(
+        return CheckRequest(
             targets=targets,
-            changes=clean_copy.product_changes(
+            changes=clean_copy.list_product_changes(
                 self.repository, layout=layout, red=self.red, green=self.green, tests=files
             ),
-            tests=clean_copy.sources_of_tests(self.repository, project=project, tree=self.red, targets=targets),
+            tests=clean_copy.read_test_sources(self.repository, project=project, tree=self.red, targets=targets),
             stated=stated,
             red=self.red,
             green=self.green,
             baseline=report_of(passed),
             time_box_s=60,
-            elsewhere=lambda: clean_copy.product_sources(self.repository, project=project, tree=self.red),
+            elsewhere=lambda: clean_copy.read_product_sources(self.repository, project=project, tree=self.red),
         )
 
 

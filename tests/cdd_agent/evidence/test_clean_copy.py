@@ -54,7 +54,7 @@ def test_the_copy_is_a_repository_of_its_own(make: Make) -> None:
     before = step.repository.git("count-objects", "-v")
     with clean_copy(step.repository, step.suite, green=step.green, red=step.red) as copy:
         own = Repository(copy.root)
-        assert own.branch() == step.repository.branch()
+        assert own.read_branch() == step.repository.read_branch()
         assert own.git("status", "--porcelain") == ""
         assert "product.py" in own.git("ls-tree", "--name-only", "HEAD").split()
     assert step.repository.git("count-objects", "-v") == before

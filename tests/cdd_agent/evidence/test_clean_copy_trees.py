@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cdd_agent.evidence import clean_copy
 from cdd_agent.evidence.request import ProductChange
-from cdd_agent.testrun.suite import PLAIN
+from cdd_agent.testrun.suite import PLAIN_LAYOUT
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import FILES, report_of
 
@@ -16,38 +16,38 @@ def test_a_change_is_read_from_the_trees_without_tests_and_configuration(make: M
     step = make(
         red, {"data.bin": "1", "product.py": "x = '\u00e9'\n", "old.py": "", "checks.py": "", "conftest.py": ""}
     )
-    found = clean_copy.product_changes(
-        step.repository, layout=PLAIN, red=step.red, green=step.green, tests=("checks.py",)
+    found = clean_copy.list_product_changes(
+        step.repository, layout=PLAIN_LAYOUT, red=step.red, green=step.green, tests=("checks.py",)
     )
     assert found == (
         ProductChange(path="data.bin", old=None, new=None),
         ProductChange(path="old.py", old=FILES["old.py"], new=""),
         ProductChange(path="product.py", old=None, new="x = '\u00e9'\n"),
     )
-    (deleted,) = clean_copy.product_changes(
-        step.repository, layout=PLAIN, red=step.green, green=step.red, tests=("checks.py",)
+    (deleted,) = clean_copy.list_product_changes(
+        step.repository, layout=PLAIN_LAYOUT, red=step.green, green=step.red, tests=("checks.py",)
     )[2:]
     assert deleted == ProductChange(path="product.py", old="x = '\u00e9'\n", new=None)
 
 
 def test_paths_are_relative_to_the_project(make: Make) -> None:
     step = make({"tests/test_product.py": TEST}, {"product.py": "x = 1\n"}, inside="tests/sums")
-    layout = clean_copy.layout_of(step.repository, step.suite)
+    layout = clean_copy.find_layout(step.repository, step.suite)
     project = layout.project
     assert project == "tests/sums"
-    (change,) = clean_copy.product_changes(step.repository, layout=layout, red=step.red, green=step.green)
+    (change,) = clean_copy.list_product_changes(step.repository, layout=layout, red=step.red, green=step.green)
     assert change.path == "product.py"
     targets = ("tests/test_product.py::test_it", "tests/gone.py::test_it")
-    sources = clean_copy.sources_of_tests(step.repository, project=project, tree=step.red, targets=targets)
+    sources = clean_copy.read_test_sources(step.repository, project=project, tree=step.red, targets=targets)
     assert sources == {"tests/test_product.py": TEST}
-    assert list(clean_copy.product_sources(step.repository, project=project, tree=step.red)) == [FILES["old.py"]]
+    assert list(clean_copy.read_product_sources(step.repository, project=project, tree=step.red)) == [FILES["old.py"]]
 
 
 def test_newly_passing_tests_are_those_that_failed_or_were_not_there() -> None:
     before = report_of(("a.py::test_old",), failed=("a.py::test_red", "a.py::test_still"))
     after = report_of(("a.py::test_old", "a.py::test_red", "b.py::test_hidden"), failed=("a.py::test_still",))
-    assert clean_copy.newly_passing(after, baseline=before) == ("a.py::test_red", "b.py::test_hidden")
+    assert clean_copy.find_newly_passing(after, baseline=before) == ("a.py::test_red", "b.py::test_hidden")
     known = replace(before, old_failures=("a.py::test_red",))
-    assert clean_copy.newly_passing(after, baseline=known) == ("b.py::test_hidden",)
+    assert clean_copy.find_newly_passing(after, baseline=known) == ("b.py::test_hidden",)
     only = replace(before, old_failures=("a.py::test_red", "b.py::test_hidden"))
-    assert clean_copy.newly_passing(after, baseline=only) == ("a.py::test_red", "b.py::test_hidden")
+    assert clean_copy.find_newly_passing(after, baseline=only) == ("a.py::test_red", "b.py::test_hidden")

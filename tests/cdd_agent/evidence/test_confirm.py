@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import Event, Notice, SuiteStarted
-from cdd_agent.evidence.clean_copy import newly_passing
+from cdd_agent.evidence.clean_copy import find_newly_passing
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.literals import special_cases
-from cdd_agent.evidence.mutation import mutants_of
-from cdd_agent.evidence.request import CODES, Findings, Request
-from cdd_agent.evidence.signs import suspicious_code
+from cdd_agent.evidence.literals import find_special_cases
+from cdd_agent.evidence.mutation import build_mutants
+from cdd_agent.evidence.request import CODES, CheckRequest, Findings
+from cdd_agent.evidence.signs import find_suspicious_code
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.snapshot import Snapshots
 from tests.cdd_agent.evidence.conftest import Make
@@ -23,7 +23,7 @@ RED = {"tests/test_product.py": "from product import add\n\n\ndef test_it():\n  
 ADD = "def add(a, b):\n    return a + b\n"
 
 
-def asked(step: Step, about: Request, seen: list[Event] | None = None) -> Findings:
+def asked(step: Step, about: CheckRequest, seen: list[Event] | None = None) -> Findings:
     return confirm(about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append)
 
 
@@ -35,8 +35,8 @@ def codes(found: Findings) -> list[str]:
 def test_an_honest_change_looks_honest_and_can_be_altered(name: str) -> None:
     code, test, stated = HONEST[name]
     asked_for = request(code, test=test, stated=stated)
-    assert suspicious_code(asked_for) + special_cases(asked_for).reasons == ()
-    assert mutants_of(asked_for.changes).chosen
+    assert find_suspicious_code(asked_for) + find_special_cases(asked_for).reasons == ()
+    assert build_mutants(asked_for.changes).chosen
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_all_honest_changes_are_confirmed_in_one_step(make: Make) -> None:
     step = make(red, green, runs_pytest=True)
     run = step.suite.run()
     assert run.report is not None
-    targets = newly_passing(run.report, baseline=report_of((OLD_TEST,)))
+    targets = find_newly_passing(run.report, baseline=report_of((OLD_TEST,)))
     assert len(targets) == len(HONEST) + 1, "one of them has two"
     stated = " ".join(stated for _, _, stated in HONEST.values())
     assert asked(step, step.request(*targets, stated=stated)) == Findings()
@@ -190,7 +190,7 @@ def test_help_from_another_ignored_file_is_told(make: Make) -> None:
     code = "def add(a, b):\n    return int(open('keys/sum.secret').read())\n"
     step = make(RED, {"product.py": code, "keys/sum.secret": "35"})
     assert asked(step, step.request(TARGET)) == Findings(
-        notices=("The targets need files that git does not hold, of these: keys/sum.secret.",)
+        notices=("The targets need files that git ignores, some of these: keys/sum.secret.",)
     )
 
 
@@ -222,14 +222,16 @@ def test_a_copy_that_git_cannot_make_is_told(make: Make, tmp_path: Path, monkeyp
     step = make({**RED, ".gitattributes": "*.bin filter=x\n", "a.bin": "x"}, {"product.py": ADD})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("Not checked from outside, as no clean copy could be made: A filter of your")
+    assert found.notices[0].startswith(
+        "Not checked in a clean copy, because cdd could not create one: A filter of your"
+    )
 
 
 def test_sources_that_are_nested_too_deeply_are_told(make: Make) -> None:
     code = f"{ADD}\n\nX = a{'.b' * 980}()\n"
     step = make({}, {"old.py": code})
     found = asked(step, step.request())
-    assert found == Findings(notices=("Not all of the changed code could be looked at: it is nested too deeply.",))
+    assert found == Findings(notices=("Some of the changed code could not be checked: it is nested too deeply.",))
 
 
 def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
@@ -240,15 +242,14 @@ def test_tests_behind_a_link_get_no_company(make: Make, tmp_path: Path) -> None:
     (step.suite.root / "checks").symlink_to(away)
     target = "checks/test_product.py::test_it"
     found = asked(step, step.request(target))
-    assert found == Findings(
-        notices=("Git does not hold the target tests, so that they cannot be run in a clean copy.",)
-    )
+    assert found == Findings(notices=("Git does not track the target tests, so they cannot run in a clean copy.",))
     commit_paths(step.repository, "RED", paths=["checks"])
     found = asked(
-        step, replace(step, red=str(step.repository.head()), green=str(step.repository.head())).request(target)
+        step,
+        replace(step, red=str(step.repository.read_head()), green=str(step.repository.read_head())).request(target),
     )
     assert found.reasons == ()
-    assert found.notices[0].startswith("Links lead from the folder of the target tests")
+    assert found.notices[0].startswith("A link leads from the folder of the target tests")
     assert [path.name for path in away.iterdir()] == ["test_product.py"]
 
 
@@ -277,7 +278,7 @@ def test_a_change_on_which_no_target_depends_is_refused(make: Make) -> None:
     step = make(red, {"product.py": ADD})
     (reason,) = asked(step, step.request(TARGET)).reasons
     assert reason.code == "unproven_change"
-    assert "product.py:2: return None in the place of a + b" in reason.message
+    assert "product.py:2: return None instead of a + b" in reason.message
 
 
 def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
@@ -286,8 +287,8 @@ def test_a_target_that_only_runs_the_changed_code_is_told(make: Make) -> None:
     seen = list[Event]()
     (notice,) = asked(step, step.request(TARGET), seen).notices
     assert notice == (
-        "The targets fail if the changed functions raise, and pass with what these give altered (product.py:2: return "
-        "None in the place of a + b + 1000): see that they assert what the change is for."
+        "The targets fail if the changed functions raise, but pass if their results are altered (product.py:2: return "
+        "None instead of a + b + 1000). Check that they assert the purpose of the change."
     )
     assert [event.purpose for event in seen if isinstance(event, SuiteStarted)][-1] == (
         "targets with the changed functions of product.py altered"
@@ -319,7 +320,7 @@ def test_a_product_that_is_loaded_from_the_work_tree_is_not_proven(make: Make, t
     step = make({**RED, "conftest.py": installed}, {"product.py": ADD})
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert "or load them from another place" in found.notices[0]
+    assert "or load them from elsewhere" in found.notices[0]
 
 
 def test_a_change_without_python_is_not_altered(make: Make) -> None:
@@ -337,7 +338,7 @@ def test_a_project_that_takes_no_more_tests_is_told(make: Make) -> None:
     step = make({**RED, "conftest.py": refuses}, {"product.py": ADD}, runs_pytest=True)
     found = asked(step, step.request(TARGET))
     assert found.reasons == ()
-    assert found.notices[0].startswith("Tests with a known result cannot be added to this project")
+    assert found.notices[0].startswith("cdd cannot add tests with a known result to this project")
 
 
 def test_a_project_inside_the_work_tree(make: Make) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.evidence.confirm import misreported, plant, remove
+from cdd_agent.evidence.confirm import find_misreport, plant, remove
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
@@ -48,16 +48,16 @@ def test_pytest_reports_both_as_they_are(tmp_path: Path, interpreter: Interprete
     assert [case.nodeid.partition("::")[0] for case in report.tests] == [first.file] * 2 + ["a_spec.py"] + [
         last.file
     ] * 2
-    assert (misreported(first, report), misreported(last, report)) == (None, None)
+    assert (find_misreport(first, report), find_misreport(last, report)) == (None, None)
 
     def changed(nodeid: str, outcome: str) -> SuiteReport:
         cases = (replace(case, outcome=outcome) if case.nodeid == nodeid else case for case in report.tests)
         return replace(report, tests=tuple(cases))
 
-    assert misreported(first, changed(first.passes, "failed")) == "a test that passes is reported as failed"
-    assert misreported(first, changed(first.fails, "passed")) == "a test that fails is reported as passed"
-    assert misreported(replace(first, word="other"), report) is not None
-    assert misreported(first, report_of((first.passes,))) == "a test that was run is not in the report"
+    assert find_misreport(first, changed(first.passes, "failed")) == "a test that passes is reported as failed"
+    assert find_misreport(first, changed(first.fails, "passed")) == "a test that fails is reported as passed"
+    assert find_misreport(replace(first, word="other"), report) is not None
+    assert find_misreport(first, report_of((first.passes,))) == "a test that ran is not in the report"
 
 
 @pytest.mark.parametrize("to", ["../away", "../gone", "file"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdd_agent.evidence.literals import special_cases
+from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.request import Findings
 from tests.cdd_agent.evidence.requests import request
 
@@ -29,7 +29,7 @@ RULE = "    hours, rest = text.split(':')\n    return int(hours) * 60 + int(rest
     ],
 )
 def test_a_branch_made_for_a_test_is_found(body: str) -> None:
-    (reason, *_) = special_cases(request(f"def minutes(text):\n{body}", test=TEST)).reasons
+    (reason, *_) = find_special_cases(request(f"def minutes(text):\n{body}", test=TEST)).reasons
     assert reason.code == "special_cased"
     assert "product.py:" in reason.message
     assert "'12:30'" in reason.message
@@ -46,7 +46,7 @@ def test_a_branch_made_for_a_test_is_found(body: str) -> None:
     ],
 )
 def test_a_table_of_all_examples_and_no_more_is_for_the_reviewer(body: str) -> None:
-    found = special_cases(request(f"def minutes(text):\n{body}", test=TEST))
+    found = find_special_cases(request(f"def minutes(text):\n{body}", test=TEST))
     assert found.reasons == ()
     (notice,) = found.notices
     assert "holds the examples of the target tests and no more" in notice
@@ -55,13 +55,13 @@ def test_a_table_of_all_examples_and_no_more_is_for_the_reviewer(body: str) -> N
 def test_a_condition_of_very_many_inputs_is_looked_at_in_part() -> None:
     many = " and ".join(f"{name} in {tuple(name + str(at) for at in range(40))}" for name in "abcd")
     code = f"def f(a, b, c, d):\n    if {many}:\n        return 'yes'\n"
-    special_cases(request(code, test="def test_it(): assert f('a39', 'b39', 'c39', 'd39') == 'yes'\n"))
+    find_special_cases(request(code, test="def test_it(): assert f('a39', 'b39', 'c39', 'd39') == 'yes'\n"))
 
 
 def test_constants_and_calls_are_looked_through() -> None:
     test = "def test_it(): assert total([3, 4]) == Decimal('7.50')\n"
     code = "MAGIC = [3, 4]\ndef total(items):\n    if items == MAGIC:\n        return Decimal('7.50')\n"
-    assert len(special_cases(request(code, test=test)).reasons) == 1
+    assert len(find_special_cases(request(code, test=test)).reasons) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_constants_and_calls_are_looked_through() -> None:
     ],
 )
 def test_an_honest_change_is_let_pass(code: str, test: str, stated: str) -> None:
-    assert special_cases(request(code, test=test, stated=stated)) == Findings()
+    assert find_special_cases(request(code, test=test, stated=stated)) == Findings()
 
 
 def test_a_branch_that_was_there_before_is_let_pass() -> None:
     old = "def minutes(text):\n    if text == '12:30':\n        return 750\n    return 65\n"
-    assert special_cases(request(old.replace("65", "66"), old=old, test=TEST)) == Findings()
+    assert find_special_cases(request(old.replace("65", "66"), old=old, test=TEST)) == Findings()
 
 
 def test_the_order_of_fields_and_other_tests_do_not_count() -> None:
     code = "def f(n):\n    if n == 30:\n        return 60\n"
     test = "def test_it(): assert f(10) == 20\ndef test_other(): assert f(30) == 60\n"
-    assert special_cases(request(code, test=test)) == Findings()
+    assert find_special_cases(request(code, test=test)) == Findings()

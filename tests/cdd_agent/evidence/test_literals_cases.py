@@ -2,9 +2,9 @@
 
 import pytest
 
-from cdd_agent.evidence.literals import Example, examples
+from cdd_agent.evidence.literals import StatedExample, find_examples
 
-ONE = Example(frozenset({"'12:30'"}), "750")
+ONE = StatedExample(frozenset({"'12:30'"}), "750")
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ ONE = Example(frozenset({"'12:30'"}), "750")
     ],
 )
 def test_an_assertion_is_an_example(source: str) -> None:
-    assert ONE.expected in {example.expected for example in examples(source)}
-    assert any(ONE.inputs <= example.inputs for example in examples(source))
+    assert ONE.expected in {example.expected for example in find_examples(source)}
+    assert any(ONE.inputs <= example.inputs for example in find_examples(source))
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,21 @@ def test_an_assertion_is_an_example(source: str) -> None:
     ],
 )
 def test_a_row_of_a_table_is_an_example(rows: str) -> None:
-    assert ONE in examples(rows)
+    assert ONE in find_examples(rows)
 
 
 def test_trivial_values_are_no_examples() -> None:
-    assert examples("def test_it():\n    assert f(1) == 2\n    assert f('') == []\n    assert f('ab') is None\n") == ()
+    assert (
+        find_examples("def test_it():\n    assert f(1) == 2\n    assert f('') == []\n    assert f('ab') is None\n")
+        == ()
+    )
 
 
 def test_keys_that_take_a_result_apart_are_no_inputs() -> None:
-    assert examples("def test_it(): assert health()['status'] == 'ok'\n") == ()
+    assert find_examples("def test_it(): assert health()['status'] == 'ok'\n") == ()
 
 
 def test_only_the_named_functions_count() -> None:
     source = "def test_a(): assert f(10) == 20\ndef test_b(): assert f(30) == 60\n"
-    assert [example.expected for example in examples(source, ["test_b"])] == ["60"]
-    assert len(examples(source, ["test_gone"])) == 2
+    assert [example.expected for example in find_examples(source, ["test_b"])] == ["60"]
+    assert len(find_examples(source, ["test_gone"])) == 2

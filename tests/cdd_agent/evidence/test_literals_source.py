@@ -5,7 +5,14 @@ import time
 
 import pytest
 
-from cdd_agent.evidence.literals import added_lines, docstrings, dotted, imported_names, parse, touched_lines
+from cdd_agent.evidence.literals import (
+    find_added_lines,
+    find_docstrings,
+    find_touched_lines,
+    parse,
+    read_imports,
+    resolve_name,
+)
 
 
 def test_what_cannot_be_parsed_is_no_tree() -> None:
@@ -15,33 +22,33 @@ def test_what_cannot_be_parsed_is_no_tree() -> None:
 
 
 def test_added_lines_are_those_that_were_not_there() -> None:
-    assert added_lines("a\nb\nc\n", "a\nx\nb\nc\ny\n") == {2, 5}
-    assert added_lines(None, "a\nb\n") >= {1, 2}
-    assert added_lines("a\r\nb  \r\n", "a\nb\n") == frozenset()
+    assert find_added_lines("a\nb\nc\n", "a\nx\nb\nc\ny\n") == {2, 5}
+    assert find_added_lines(None, "a\nb\n") >= {1, 2}
+    assert find_added_lines("a\r\nb  \r\n", "a\nb\n") == frozenset()
 
 
 def test_lines_beside_removed_ones_are_touched() -> None:
-    assert touched_lines("a\nb\nc\n", "a\nc\n") == {1, 2}
+    assert find_touched_lines("a\nb\nc\n", "a\nc\n") == {1, 2}
 
 
 def test_names_are_resolved_through_imports_and_getattr() -> None:
     tree = ast.parse("import os as o\nfrom os import _exit as bye\no._exit\nbye\ngetattr(o, '_exit')\n")
-    names = imported_names(tree)
-    found = [dotted(node.value, names) for node in tree.body if isinstance(node, ast.Expr)]
+    names = read_imports(tree)
+    found = [resolve_name(node.value, names) for node in tree.body if isinstance(node, ast.Expr)]
     assert found == ["os._exit"] * 3
 
 
 def test_docstrings_are_told_from_other_constants() -> None:
     tree = ast.parse('"""Text."""\nx = "value"\n')
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    assert [node.value for node in constants if id(node) not in docstrings(tree)] == ["value"]
+    assert [node.value for node in constants if id(node) not in find_docstrings(tree)] == ["value"]
 
 
 def test_comments_and_docstrings_are_no_code() -> None:
     old = 'def f():\n    """Old."""\n    # old\n    return "# 1"\n'
     new = 'def f():\n    """New.\n\n    More.\n    """\n    # new\n    return "# 1"  # why\n\n\n# end\n'
-    assert touched_lines(old, new) == touched_lines(new, old) == frozenset()
-    assert touched_lines(old, new.replace("# 1", "# 2")) == {7}
+    assert find_touched_lines(old, new) == find_touched_lines(new, old) == frozenset()
+    assert find_touched_lines(old, new.replace("# 1", "# 2")) == {7}
 
 
 @pytest.mark.parametrize(("count", "kinds"), [(1500, 3), (20_000, 5000)])
@@ -49,5 +56,5 @@ def test_large_files_are_compared_by_counting_lines(count: int, kinds: int) -> N
     old = [f"    'a{number % kinds}': 1," for number in range(count)]
     new = [*old[:700], "    'new': 2,", *old[700:]]
     started = time.monotonic()
-    assert added_lines("\n".join(old), "\n".join(new)) == {701}
+    assert find_added_lines("\n".join(old), "\n".join(new)) == {701}
     assert time.monotonic() - started < 5

@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, mutants_of, survival
+from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, try_mutants
 from cdd_agent.evidence.request import ProductChange
 from cdd_agent.testrun.suite import SuiteRun
 from tests.cdd_agent.evidence.steps import report_of
@@ -11,7 +11,7 @@ T1, T2 = "tests/test_a.py::test_one", "tests/test_a.py::test_two[a::b]"
 
 
 def of(new: str | None, *, old: str | None = None, path: str = "product.py") -> Mutants:
-    return mutants_of((ProductChange(path=path, old=old, new=new),))
+    return build_mutants((ProductChange(path=path, old=old, new=new),))
 
 
 def what(mutants: Mutants) -> list[str]:
@@ -22,10 +22,10 @@ def test_each_kind_of_thing_is_altered_and_then_all_functions_raise() -> None:
     code = "def f(x):\n    if x > 10:\n        return x < 5\n    return 7\n"
     mutants = of(code)
     assert what(mutants) == [
-        "product.py:3: return not x < 5 in the place of x < 5",
+        "product.py:3: return not x < 5 instead of x < 5",
         "the changed functions of product.py: all raise",
         "product.py:2: the condition x > 10 is negated",
-        "product.py:2: 11 in the place of 10",
+        "product.py:2: 11 instead of 10",
     ]
     assert mutants.is_exhaustive
     assert "raise SystemError('altered')" in mutants.chosen[1].texts["product.py"]
@@ -99,7 +99,7 @@ def test_the_first_mutant_that_is_noticed_is_enough(runs: list[SuiteRun], expect
         return runs[len(seen) - 1]
 
     mutants = [Mutant(where=str(number), how="", texts={}) for number in range(len(runs) + (expected == "noticed"))]
-    found = survival(mutants, run=run, targets=(T1, T2))
+    found = try_mutants(mutants, run=run, targets=(T1, T2))
     assert (found.noticed is not None, found.all_ended) == (expected == "noticed", expected == "survived")
     assert found.noticed in (None, *mutants[tried - 1 :])
     assert len(seen) == tried
@@ -109,7 +109,7 @@ def test_a_target_with_another_name_is_not_one_that_fails() -> None:
     target = "tests/test_a.py::test_two[/copy/a.txt]"
     other = SuiteRun(report=report_of(("tests/test_a.py::test_two[/b.txt]",)), problem=None, output="", duration_s=0.1)
     mutants = [Mutant(where="x", how="y", texts={})]
-    assert survival(mutants, run=lambda _: other, targets=(target,)).noticed is None
+    assert try_mutants(mutants, run=lambda _: other, targets=(target,)).noticed is None
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_what_is_nested_too_deeply_is_not_altered() -> None:
 def test_an_altered_text_is_told_with_both_its_ends_and_no_constant_of_an_altered_value_is_tried() -> None:
     mutants = of(f"X = {'long' * 30!r}\n\n\ndef f():\n    return g(5, 'five')\n")
     first, _, last = what(mutants)
-    assert first == "product.py:5: return None in the place of g(5, 'five')"
-    altered, _, was = last.partition(": ")[2].partition(" in the place of ")
+    assert first == "product.py:5: return None instead of g(5, 'five')"
+    altered, _, was = last.partition(": ")[2].partition(" instead of ")
     assert altered != was
     assert altered.endswith("altered'")
     assert was.endswith("long'")
 
 
 def test_what_altering_does_not_change_is_not_tried() -> None:
-    assert what(of("X = 1e400\nY = 5\n")) == ["product.py:2: 6 in the place of 5"]
+    assert what(of("X = 1e400\nY = 5\n")) == ["product.py:2: 6 instead of 5"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cdd_agent.evidence.signs import suspicions, suspicious_code
+from cdd_agent.evidence.signs import find_suspicions, find_suspicious_code
 from tests.cdd_agent.evidence.requests import request
 
 
 def kinds(code: str) -> set[str]:
-    return {each.kind for each in suspicions(code)}
+    return {each.kind for each in find_suspicions(code)}
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,16 @@ def test_honest_code_is_let_pass(code: str) -> None:
 
 
 def test_a_reason_names_the_place_and_what_to_do_instead() -> None:
-    (reason,) = suspicious_code(request("import os\n\ndef f():\n    os._exit(0)\n"))
+    (reason,) = find_suspicious_code(request("import os\n\ndef f():\n    os._exit(0)\n"))
     assert (reason.code, reason.nodeid) == ("suspicious_code", None)
     assert reason.message.startswith("product.py:4: os._exit is called. Return or raise")
 
 
 def test_what_the_product_did_before_is_its_way_of_working() -> None:
     plugin = "import pytest\n"
-    assert suspicious_code(request("import pytest\nimport pluggy\n", old=plugin)) == ()
-    assert suspicious_code(request("import pytest\n", elsewhere=(plugin,))) == ()
-    assert len(suspicious_code(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))) == 1
+    assert find_suspicious_code(request("import pytest\nimport pluggy\n", old=plugin)) == ()
+    assert find_suspicious_code(request("import pytest\n", elsewhere=(plugin,))) == ()
+    assert len(find_suspicious_code(request("import os, pytest\nos._exit(0)\n", elsewhere=(plugin,)))) == 1
 
 
 def test_the_rest_of_the_product_is_read_only_if_something_was_found() -> None:
@@ -112,13 +112,15 @@ def test_the_rest_of_the_product_is_read_only_if_something_was_found() -> None:
         raise AssertionError("read without need")
 
     asked = request("x = 1\n")
-    assert suspicious_code(type(asked)(**{f: getattr(asked, f) for f in asked.__slots__} | {"elsewhere": fail})) == ()
+    assert (
+        find_suspicious_code(type(asked)(**{f: getattr(asked, f) for f in asked.__slots__} | {"elsewhere": fail})) == ()
+    )
 
 
 def test_paths_that_the_ticket_states_are_honest() -> None:
     code = "def scaffold(root):\n    return open('tests/conftest.py', 'w')\n"
-    assert len(suspicious_code(request(code))) == 1
-    assert suspicious_code(request(code, stated="`new` writes tests/conftest.py.")) == ()
+    assert len(find_suspicious_code(request(code))) == 1
+    assert find_suspicious_code(request(code, stated="`new` writes tests/conftest.py.")) == ()
 
 
 @pytest.mark.parametrize(
@@ -133,6 +135,6 @@ def test_paths_that_the_ticket_states_are_honest() -> None:
     ],
 )
 def test_code_that_the_ticket_asks_for_is_honest(code: str, stated: str) -> None:
-    assert len(suspicious_code(request(code))) == 1
-    assert suspicious_code(request(code, stated=stated)) == ()
-    assert len(suspicious_code(request(code, stated="The total of all entries, as a traceable number."))) == 1
+    assert len(find_suspicious_code(request(code))) == 1
+    assert find_suspicious_code(request(code, stated=stated)) == ()
+    assert len(find_suspicious_code(request(code, stated="The total of all entries, as a traceable number."))) == 1

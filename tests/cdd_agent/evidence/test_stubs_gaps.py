@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cdd_agent.evidence.stubs import Gap, filled, gap_of
+from cdd_agent.evidence.stubs import Gap, add_stubs, find_gap
 from pytest_tdd_agent.report import Failure
 
 CALC = (
@@ -26,7 +26,7 @@ def gap(
     told = Failure(
         phase="call", kind=kind, origin=origin, exception="E", message="m", missing_name=missing, path=path, line=line
     )
-    return gap_of(told, sources=sources, read=FILES.get)
+    return find_gap(told, sources=sources, read=FILES.get)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_other_failures_are_no_gaps() -> None:
 
 def test_a_module_that_is_not_there_has_every_name() -> None:
     module: dict[str, object] = {}
-    exec(filled(None, [""], truth=False), module)
+    exec(add_stubs(None, [""], truth=False), module)
     ask = module["__getattr__"]
     assert callable(ask)
     assert not ask("add")(1, 2)
@@ -116,14 +116,14 @@ def test_a_module_that_is_not_there_has_every_name() -> None:
 
 def test_names_are_added_to_what_a_module_has() -> None:
     module: dict[str, object] = {"__name__": "calc"}
-    exec(filled(CALC, ["Calculator.subtract", "subtract"], truth=True), module)
+    exec(add_stubs(CALC, ["Calculator.subtract", "subtract"], truth=True), module)
     assert eval("add(1, 2)", module) == 3
     assert eval("bool(subtract(1, 2)) and Calculator().subtract(1) == 5 and Calculator().total == 0", module)
 
 
 def test_what_stands_in_is_python_of_the_oldest_version_that_tests_run_on() -> None:
-    compile(filled(CALC, ["x"], truth=False), "calc.py", "exec")
-    assert not re.search(r"match |:=|\bimport (?!annotations|AsyncIterator)", filled(None, [], truth=False))
+    compile(add_stubs(CALC, ["x"], truth=False), "calc.py", "exec")
+    assert not re.search(r"match |:=|\bimport (?!annotations|AsyncIterator)", add_stubs(None, [], truth=False))
 
 
 def test_a_gap_is_called_by_its_name_and_place() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.events import Event, SuiteStarted
 from cdd_agent.evidence.request import Findings
-from cdd_agent.evidence.stubs import NewTests, asks_by_kind, vacuous_tests
+from cdd_agent.evidence.stubs import NewTests, check_new_tests, has_kind_check
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of
 from tests.fakes.suite import FakeSuite, no_report
@@ -23,7 +23,7 @@ def asked(step: Step, *, sources: tuple[str, ...] = ("product.py",), passed: tup
 
 
 def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findings:
-    return vacuous_tests(
+    return check_new_tests(
         about, suite=step.suite, repository=step.repository, emit=None if seen is None else seen.append
     )
 
@@ -41,8 +41,8 @@ def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(test: 
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
     assert reason.message == (
-        f"{TARGET} passes with a stub of product.py that does nothing, so that any code of that name would do. "
-        "Assert what the code is to return, raise or change, and nothing that holds without it."
+        f"{TARGET} passes with a stub of product.py that does nothing, so any code of that name would pass. "
+        "Assert the value, exception or effect that the code must produce."
     )
 
 
@@ -73,7 +73,7 @@ def test_a_test_that_judges_costs_one_run_and_nothing_in_the_work_tree(make: Mak
     assert state() == before
     (run,) = seen
     assert isinstance(run, SuiteStarted)
-    assert (run.purpose, run.targets) == ("new tests with stubs of what is missing", (FILE,))
+    assert (run.purpose, run.targets) == ("new tests with stubs", (FILE,))
 
 
 def test_what_a_stub_satisfies_by_chance_is_let_pass(make: Make) -> None:
@@ -104,7 +104,7 @@ def test_what_only_says_that_it_is_not_implemented_is_missing_too(make: Make) ->
 
 
 UNKNOWN = {
-    "there can be no stub of product": "import product\n\n\ndef test_it():\n    pass\n",
+    "cdd cannot create a stub of product": "import product\n\n\ndef test_it():\n    pass\n",
     "more names are missing than 5 runs show": (
         f"from old import {', '.join(f'f{n}' for n in range(9))}\n\n\ndef test_it():\n    pass\n"
     ),
@@ -115,7 +115,7 @@ UNKNOWN = {
 def test_what_cannot_be_found_out_is_told_and_refuses_nothing(why: str, make: Make) -> None:
     step = make({FILE: UNKNOWN[why]}, {})
     told = found(step, asked(step, sources=("old.py",)))
-    assert told == Findings(notices=(f"Not checked whether the new tests judge any code: {why}.",))
+    assert told == Findings(notices=(f"Not checked whether the new tests pass with code that does nothing: {why}.",))
 
 
 def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
@@ -124,7 +124,7 @@ def test_a_run_with_stubs_that_does_not_end_refuses_nothing(make: Make) -> None:
     assert isinstance(step.suite, FakeSuite)
     step.suite.answers.append(no_report("the tests did not end within 5 s"))
     assert found(step, about).notices == (
-        "Not checked whether the new tests judge any code: a run with stubs did not come to its end.",
+        "Not checked whether the new tests pass with code that does nothing: a run with stubs did not end.",
     )
 
 
@@ -133,7 +133,7 @@ def test_without_time_there_are_no_runs_and_with_too_little_a_notice(make: Make)
     about = asked(step)
     assert found(step, replace(about, time_box_s=0), seen) == Findings()
     (notice,) = found(step, replace(about, time_box_s=0.5), seen).notices
-    assert notice.startswith("Not checked: new tests with stubs of what is missing, within 0.5 s")
+    assert notice.startswith("Not checked: new tests with stubs, within 0.5 s")
     assert seen == []
 
 
@@ -158,6 +158,6 @@ def test_a_test_that_asks_what_kind_of_thing_it_got_may_pass_by_chance(body: str
         f"x = 1 is not None\n\n\nclass T:\n    def test_it(self):\n        {body}\n\n"
         "    def test_other(self):\n        pass\n"
     )
-    assert asks_by_kind(source, f"{FILE}::T::test_it[a-b]") == expected
-    assert not asks_by_kind(source, f"{FILE}::T::test_other")
-    assert not asks_by_kind(None, TARGET)
+    assert has_kind_check(source, f"{FILE}::T::test_it[a-b]") == expected
+    assert not has_kind_check(source, f"{FILE}::T::test_other")
+    assert not has_kind_check(None, TARGET)

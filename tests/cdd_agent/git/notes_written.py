@@ -5,7 +5,16 @@ from pathlib import Path
 
 from cdd_agent.git.notes import REF, append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.work.handoff import PHASE_OF, CurrentTest, GateSummary, Handoff, PhaseName, encode, following, sequence
+from cdd_agent.work.handoff import (
+    PHASE_OF,
+    CurrentTest,
+    GateSummary,
+    Handoff,
+    PhaseName,
+    encode,
+    next_phase_after,
+    sequence,
+)
 from tests.cdd_agent.git.hostile.repository import plain
 
 
@@ -24,7 +33,7 @@ def handoff(commit: str, *, phase: PhaseName = "RED", cycle: int = 1, base: str 
         id=f"{phase.lower()}-{cycle}-{base}",
         ticket="csv",
         phase=phase,
-        next_phase=following(phase),
+        next_phase=next_phase_after(phase),
         cycle_number=cycle,
         current_test=CurrentTest(description="Header", test_file="tests/test_csv.py", impl_file="ledger/csv.py"),
         completed_tests=(),
@@ -98,26 +107,26 @@ def blob_of(repository: Repository, commit: str) -> str:
 
 def lose(repository: Repository, name: str) -> None:
     """Take a loose object away."""
-    (repository.place.common_dir / "objects" / name[:2] / name[2:]).unlink()
+    (repository.location.common_dir / "objects" / name[:2] / name[2:]).unlink()
 
 
 def broken(repository: Repository) -> None:
     """The ref names nothing that is an object."""
-    (repository.place.common_dir / REF).write_text("junk\n")
+    (repository.location.common_dir / REF).write_text("junk\n")
 
 
 def emptied(repository: Repository) -> None:
     """As after a power cut."""
-    (repository.place.common_dir / REF).write_text("")
+    (repository.location.common_dir / REF).write_text("")
 
 
 def names_nothing(repository: Repository) -> None:
     """The ref names an object that is not there."""
-    (repository.place.common_dir / REF).write_text("1" * 40 + "\n")
+    (repository.location.common_dir / REF).write_text("1" * 40 + "\n")
 
 
 def names_nothing_packed(repository: Repository) -> None:
     """The same of a ref that has no file of its own."""
     plain(repository.root, "pack-refs", "--all")
-    packed = repository.place.common_dir / "packed-refs"
+    packed = repository.location.common_dir / "packed-refs"
     packed.write_text(packed.read_text().replace(top(repository), "1" * 40))

@@ -14,12 +14,12 @@ def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(reposit
     (root / "staged.txt").write_text("the user's\n")
     repository.git("add", "staged.txt")
     (root / "sub" / "b.txt").write_text("unstaged\n")
-    before = repository.head()
+    before = repository.read_head()
 
     made = commit_paths(repository, "change", paths=["a.txt", "new name.txt"])
 
     assert before is not None
-    assert set(repository.changes(before, made)) == {
+    assert set(repository.list_changes(before, made)) == {
         Change(path="a.txt", kind="modified"),
         Change(path="new name.txt", kind="created"),
     }
@@ -29,28 +29,28 @@ def test_a_commit_takes_the_named_paths_and_leaves_the_rest_of_the_index(reposit
 
 def test_a_deleted_path_is_committed_as_deleted(repository: Repository) -> None:
     (repository.root / "sub" / "b.txt").unlink()
-    before = repository.head()
+    before = repository.read_head()
     made = commit_paths(repository, "delete", paths=["sub/b.txt"])
     assert before is not None
-    assert repository.changes(before, made) == (Change(path="sub/b.txt", kind="deleted"),)
-    assert repository.uncommitted() == ()
+    assert repository.list_changes(before, made) == (Change(path="sub/b.txt", kind="deleted"),)
+    assert repository.list_uncommitted() == ()
 
 
 def test_a_commit_without_a_change_is_head_itself(repository: Repository) -> None:
-    assert commit_paths(repository, "nothing", paths=["a.txt"]) == repository.head()
+    assert commit_paths(repository, "nothing", paths=["a.txt"]) == repository.read_head()
 
 
 def test_a_commit_of_what_head_holds_already_leaves_it_staged_so(repository: Repository) -> None:
     repository.git("rm", "--quiet", "--cached", "a.txt")
-    assert commit_paths(repository, "again", paths=["a.txt"]) == repository.head()
-    assert repository.uncommitted() == ()
+    assert commit_paths(repository, "again", paths=["a.txt"]) == repository.read_head()
+    assert repository.list_uncommitted() == ()
 
 
 def test_without_any_path_nothing_that_is_staged_is_touched(repository: Repository) -> None:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     repository.git("commit", "--quiet", "--allow-empty", "-m", "empty")
-    empty = repository.head()
+    empty = repository.read_head()
     assert empty is not None
     (repository.root / "staged.txt").write_text("the user's\n")
     repository.git("add", "staged.txt")
@@ -67,14 +67,14 @@ def test_a_hook_that_refuses_closes_the_gate_with_its_words(repository: Reposito
     hook.chmod(0o755)
     repository.may_run_hooks = lambda: True
     (repository.root / "a.txt").write_text("changed\n")
-    head = repository.head()
+    head = repository.read_head()
     with pytest.raises(GateClosed, match="no tabs, please"):
         commit_paths(repository, "change", paths=["a.txt"])
-    assert repository.head() == head
+    assert repository.read_head() == head
 
 
 def test_a_commit_is_found_by_its_trailer(repository: Repository) -> None:
-    base = repository.head()
+    base = repository.read_head()
     (repository.root / "a.txt").write_text("changed\n")
     made = commit_paths(repository, "change\n\nHandoff-Id: abc123\n", paths=["a.txt"])
     assert find_by_trailer(repository, "Handoff-Id", value="abc123", since=base) == made
@@ -83,12 +83,12 @@ def test_a_commit_is_found_by_its_trailer(repository: Repository) -> None:
 
 
 def test_moving_head_back_keeps_the_files_and_cleans_the_index(repository: Repository) -> None:
-    base = repository.head()
+    base = repository.read_head()
     (repository.root / "a.txt").write_text("changed\n")
     made = commit_paths(repository, "change", paths=["a.txt"])
     assert base is not None
     move_head(repository, base, expected=made, why="test")
-    assert repository.head() == base
+    assert repository.read_head() == base
     assert (repository.root / "a.txt").read_text() == "changed\n"
     assert repository.git("status", "--porcelain") == " M a.txt\n"
 
@@ -98,5 +98,5 @@ def test_missing_identity_is_an_error_that_says_how_to_set_it(tmp_path: Path, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     repository = Repository.create(tmp_path)
     repository.git("config", "user.useConfigOnly", "true")
-    with pytest.raises(EnvironmentMissing, match="who commits"):
+    with pytest.raises(EnvironmentMissing, match="your name and email"):
         require_identity(repository)

@@ -53,7 +53,7 @@ def plant(path: Path, script: str = "true") -> Path:
 
 
 def offered(repository: Repository) -> Offer:
-    found = commits.offer(repository)
+    found = commits.offer_hooks(repository)
     assert found is not None
     return found
 
@@ -70,7 +70,7 @@ def test_a_repository_without_hooks_offers_none(repository: Repository) -> None:
     (repository.root / ".git" / "hooks" / "pre-commit.sample").touch(0o755)
     (repository.root / ".git" / "hooks" / "pre-push").touch(0o755)
     (repository.root / ".git" / "hooks" / "commit-msg").touch(0o644)
-    assert commits.offer(repository) is None
+    assert commits.offer_hooks(repository) is None
 
 
 def test_a_hook_is_shown_with_what_it_does(repository: Repository) -> None:
@@ -112,7 +112,7 @@ def test_any_change_makes_another_offer(repository: Repository) -> None:
     (repository.root / "lefthook-local.yml").write_text("pre-commit: evil\n")
     digests.add(offered(repository).digest)
     assert len(digests) == 9
-    told = "told what to run by .pre-commit-config.yaml, lefthook-local.yml, .husky/pre-commit, .husky/_/h"
+    told = "configured by .pre-commit-config.yaml, lefthook-local.yml, .husky/pre-commit, .husky/_/h"
     assert told in offered(repository).shown
 
 
@@ -147,7 +147,7 @@ def test_hooks_that_the_user_keeps_for_all_repositories_need_no_approval(
 ) -> None:
     plant(tmp_path / "mine" / "pre-commit")
     repository.git("config", "--file", str(users_configuration), "core.hooksPath", str(tmp_path / "mine"))
-    assert commits.offer(repository) is None
+    assert commits.offer_hooks(repository) is None
 
 
 def test_hooks_elsewhere_that_the_repository_names_do(repository: Repository, tmp_path: Path) -> None:
@@ -174,14 +174,14 @@ def test_what_a_commit_runs_is_what_is_shown(repository: Repository, tmp_path: P
     commit_paths(repository, "by the program", paths=["a.txt"])
     ran = {path.name.removeprefix("ran-") for path in tmp_path.glob("ran-*")}
     assert "pre-commit" in ran
-    assert ran <= set(commits.OF_A_COMMIT)
+    assert ran <= set(commits.COMMIT_HOOKS)
 
 
 def test_no_hook_runs_unless_it_may(repository: Repository, tmp_path: Path) -> None:
     for name in EVERY_HOOK:
         plant(repository.root / ".git" / "hooks" / name, f"touch '{tmp_path}/ran-{name}'")
     (repository.root / "a.txt").write_text("changed\n")
-    assert commits.offer(repository) is not None
+    assert commits.offer_hooks(repository) is not None
     commit_paths(repository, "change", paths=["a.txt"])
     assert list(tmp_path.glob("ran-*")) == []
 
@@ -197,13 +197,13 @@ def test_a_pipe_where_hooks_or_their_runners_are_read_is_waited_for_by_nobody(re
 def test_a_hook_that_is_too_large_to_be_read_is_an_error(repository: Repository) -> None:
     hook = plant(repository.root / ".git" / "hooks" / "pre-commit")
     os.truncate(hook, 200_000_001)
-    with pytest.raises(GitUnable, match="cannot be shown to you for approval: It has more than"):
-        commits.offer(repository)
+    with pytest.raises(GitUnable, match="for approval: It has more than"):
+        commits.offer_hooks(repository)
 
 
 @pytest.mark.parametrize("name", ["HEAD", "packed-refs", "objects/info/alternates"])
 def test_a_pipe_in_the_place_of_a_file_of_gits_is_waited_for_by_nobody(repository: Repository, name: str) -> None:
-    place, path = repository.place, repository.root / ".git" / name
+    place, path = repository.location, repository.root / ".git" / name
     if name == "packed-refs":
         (place.git_dir / "refs" / "heads" / "main").unlink()
     path.unlink(missing_ok=True)

@@ -7,29 +7,29 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.git.hardening import (
-    Setting,
-    configured_hooks,
-    environment,
-    filters_put_aside,
-    hardened,
-    overrides,
-    parse_listing,
-    settings_for,
+    GitSetting,
+    build_command,
+    build_environment,
+    build_hook_overrides,
+    build_overrides,
+    build_settings,
+    list_disabled_filters,
+    parse_settings,
 )
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitUnable
 from cdd_agent.git.snapshot import Snapshots
 
 
-def of(scope: str, key: str, value: str) -> Setting:
-    return Setting(scope=scope, origin="file:x", key=key, value=value)
+def of(scope: str, key: str, value: str) -> GitSetting:
+    return GitSetting(scope=scope, origin="file:x", key=key, value=value)
 
 
 def test_a_listing_is_read_with_lines_equals_and_names_without_value() -> None:
     listing = "local\0file:.git/config\0filter.a=b.clean\nx\ny=z\0global\0file:/g\0core.bare\0"
-    assert parse_listing(listing) == (
-        Setting(scope="local", origin="file:.git/config", key="filter.a=b.clean", value="x\ny=z"),
-        Setting(scope="global", origin="file:/g", key="core.bare", value=""),
+    assert parse_settings(listing) == (
+        GitSetting(scope="local", origin="file:.git/config", key="filter.a=b.clean", value="x\ny=z"),
+        GitSetting(scope="global", origin="file:/g", key="core.bare", value=""),
     )
 
 
@@ -43,7 +43,7 @@ def test_a_program_of_the_repository_is_emptied_and_the_users_comes_back(scope: 
         of(scope, "credential.helper", "!evil"),
         of(scope, "filter.mine.process", "evil"),
     )
-    made = overrides(found)
+    made = build_overrides(found)
     assert made == (
         ("filter.lfs.clean", ""),
         ("filter.lfs.clean", "git-lfs clean"),
@@ -53,11 +53,11 @@ def test_a_program_of_the_repository_is_emptied_and_the_users_comes_back(scope: 
         ("filter.mine.process", ""),
         ("filter.mine.required", "false"),
     )
-    assert filters_put_aside(found) == ("mine",)
+    assert list_disabled_filters(found) == ("mine",)
 
 
 def test_what_is_only_the_users_stays_as_it_is() -> None:
-    assert overrides((of("global", "filter.lfs.clean", "git-lfs"), of("system", "gpg.program", "gpg2"))) == ()
+    assert build_overrides((of("global", "filter.lfs.clean", "git-lfs"), of("system", "gpg.program", "gpg2"))) == ()
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_what_is_only_the_users_stays_as_it_is() -> None:
     ],
 )
 def test_where_a_program_has_to_be_it_is_the_one_git_would_take(key: str, instead: str) -> None:
-    assert overrides((of("local", key, "evil"),)) == ((key, instead),)
+    assert build_overrides((of("local", key, "evil"),)) == ((key, instead),)
 
 
 @pytest.mark.parametrize("key", ["user.name", "core.bare", "remote.origin.url", "branch.main.merge", "user.signingkey"])
 def test_what_names_no_program_is_left_alone(key: str) -> None:
-    assert overrides((of("local", key, "x"),)) == ()
+    assert build_overrides((of("local", key, "x"),)) == ()
 
 
 def test_hooks_of_the_configuration_are_turned_off_whoever_set_them() -> None:
     found = (of("local", "hook.a.b.command", "evil"), of("local", "hook.a.b.event", "pre-commit"))
-    assert configured_hooks((*found, of("global", "hook.c.command", "own"))) == (
+    assert build_hook_overrides((*found, of("global", "hook.c.command", "own"))) == (
         ("hook.a.b.enabled", "false"),
         ("hook.c.enabled", "false"),
     )
@@ -92,7 +92,7 @@ def test_hooks_of_the_configuration_are_turned_off_whoever_set_them() -> None:
 
 def test_hooks_and_signing_take_part_only_where_they_are_asked_for() -> None:
     def last(key: str, *, hooks: bool, signs: bool) -> str | None:
-        return dict(settings_for((), hooks=hooks, signs=signs)).get(key)
+        return dict(build_settings((), hooks=hooks, signs=signs)).get(key)
 
     assert last("core.hooksPath", hooks=False, signs=True) == "/dev/null"
     assert last("core.hooksPath", hooks=True, signs=True) is None
@@ -102,10 +102,10 @@ def test_hooks_and_signing_take_part_only_where_they_are_asked_for() -> None:
 
 
 def test_flags_stand_before_those_of_the_caller() -> None:
-    assert hardened(("diff", "--cached")) == [
+    assert build_command(("diff", "--cached")) == [
         *("git", "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--cached")
     ]
-    assert hardened(("rev-parse", "HEAD")) == ["git", "rev-parse", "HEAD"]
+    assert build_command(("rev-parse", "HEAD")) == ["git", "rev-parse", "HEAD"]
 
 
 def test_of_the_users_variables_only_a_few_steer_git() -> None:
@@ -124,7 +124,7 @@ def test_of_the_users_variables_only_a_few_steer_git() -> None:
         "GIT_AUTHOR_NAME": "Ada",
         "GIT_CONFIG_GLOBAL": "/home/ada/other",
     }
-    made = environment(given, settings=(("a.b=c.d", "x"),), hooks=False)
+    made = build_environment(given, settings=(("a.b=c.d", "x"),), hooks=False)
     assert {name for name in made if name in given} == {
         *("PATH", "HOME", "GIT_AUTHOR_NAME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_COUNT", "GIT_EDITOR")
     }
@@ -135,7 +135,7 @@ def test_of_the_users_variables_only_a_few_steer_git() -> None:
 
 
 def test_hooks_inherit_nothing_that_would_bend_the_git_they_use() -> None:
-    made = environment({}, settings=(), hooks=True)
+    made = build_environment({}, settings=(), hooks=True)
     assert not {"GIT_DIR", "GIT_WORK_TREE", "GIT_LITERAL_PATHSPECS", "GIT_ALLOW_PROTOCOL", "GIT_NO_LAZY_FETCH"} & set(
         made
     )
@@ -184,10 +184,10 @@ def test_nor_is_its_configuration_where_it_is_named_between_the_look_and_the_cal
 
 
 def test_a_common_folder_that_cannot_be_read_is_another(repository: Repository) -> None:
-    assert repository.head() is not None
+    assert repository.read_head() is not None
     os.mkfifo(repository.root / ".git" / "commondir")
     with pytest.raises(GitUnable, match="commondir names another repository"):
-        repository.head()
+        repository.read_head()
 
 
 def test_a_configuration_of_the_work_tree_that_comes_later_is_read_first(repository: Repository) -> None:
@@ -208,7 +208,7 @@ def test_a_configuration_of_the_users_that_comes_later_is_heard(
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     snapshots = Snapshots(repository)
     snapshots.take("refs/cdd/a", message="before")
-    mark = armed(repository.root, repository.place.common_dir / "config")
+    mark = armed(repository.root, repository.location.common_dir / "config")
     snapshots.take("refs/cdd/b", message="the repository's filter is not run")
     assert not mark.exists()
     own.write_text('[filter "x"]\n\tclean = tr b c\n')

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import handoffs, history, survey
+from cdd_agent.git.notes_history import read_handoffs, read_history, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
@@ -33,19 +33,19 @@ from tests.cdd_agent.git.notes_written import (
 
 def damage_of(repository: Repository) -> NotesDamaged:
     with pytest.raises(NotesDamaged) as caught:
-        history(repository)
+        read_history(repository)
     return caught.value
 
 
 def test_without_a_ref_there_is_no_history(repository: Repository) -> None:
-    assert history(repository) == ()
-    assert handoffs(repository, head(repository)) == ()
-    assert survey(repository).tip is None
+    assert read_history(repository) == ()
+    assert read_handoffs(repository, head(repository)) == ()
+    assert survey_notes(repository).tip is None
 
 
 def test_the_newest_commit_comes_first_also_within_a_second(repository: Repository) -> None:
     commits = [landed(repository, phase=phase, cycle=cycle) for cycle in (1, 2, 3) for phase in ("RED", "GREEN")]
-    entries = history(repository)
+    entries = read_history(repository)
     assert [entry.commit for entry in entries] == commits[::-1]
     assert [entry.latest.seq for entry in entries] == [11, 10, 7, 6, 3, 2]
     assert entries[0].latest == handoff(commits[-1], phase="GREEN", cycle=3)
@@ -55,10 +55,10 @@ def test_lines_of_two_phases_on_one_commit_are_both_there(repository: Repository
     commit = landed(repository, phase="GREEN")
     append_line(repository, commit, line=encode(handoff(commit, phase="REFACTOR")))
     append_line(repository, commit, line="a word by hand")
-    (entry,) = history(repository)
+    (entry,) = read_history(repository)
     assert [each.phase for each in entry.handoffs] == ["GREEN", "REFACTOR"]
     assert entry.latest.next_phase == "COMPLETE"
-    assert handoffs(repository, commit) == entry.handoffs
+    assert read_handoffs(repository, commit) == entry.handoffs
 
 
 def test_notes_of_other_branches_are_history_too(repository: Repository) -> None:
@@ -67,11 +67,11 @@ def test_notes_of_other_branches_are_history_too(repository: Repository) -> None
     second = landed(repository, cycle=2)
     plain(repository.root, "update-ref", "refs/cdd/abandoned/csv/1", second)
     plain(repository.root, "checkout", "--quiet", "main")
-    assert {entry.commit for entry in history(repository)} == {first, second}
+    assert {entry.commit for entry in read_history(repository)} == {first, second}
 
 
 def zeroed(repository: Repository) -> None:
-    (repository.place.common_dir / REF).write_text("0" * 40 + "\n")
+    (repository.location.common_dir / REF).write_text("0" * 40 + "\n")
 
 
 def without_its_tree(repository: Repository) -> None:
@@ -85,28 +85,28 @@ def test_a_broken_ref_is_an_error_and_never_no_history(
     commit = landed(repository)
     harm(repository)
     asked = (
-        lambda: history(repository),
+        lambda: read_history(repository),
         lambda: read_lines(repository, commit),
         lambda: append_line(repository, commit, line="{}"),
     )
-    before = (repository.place.common_dir / REF).read_bytes() if harm is not names_nothing_packed else b""
+    before = (repository.location.common_dir / REF).read_bytes() if harm is not names_nothing_packed else b""
     for ask in asked:
         with pytest.raises(NotesDamaged) as caught:
             ask()
         assert "cdd tdd repair-notes" in caught.value.hint
     if before:
-        assert (repository.place.common_dir / REF).read_bytes() == before
+        assert (repository.location.common_dir / REF).read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"fixed the header\n", "holds no handoff"),
-        (b'{"v":1,"seq":1}\n', "holds no handoff"),
+        (b"fixed the header\n", "does not hold a readable handoff"),
+        (b'{"v":1,"seq":1}\n', "does not hold a readable handoff"),
         (b"", "is empty"),
         (b"\n\n", "is empty"),
-        (b"\x7fELF\x00\x01", "is no text"),
-        (b'{"v":1,"id":"\xff"}\n', "is no text"),
+        (b"\x7fELF\x00\x01", "is not text"),
+        (b'{"v":1,"id":"\xff"}\n', "is not text"),
     ],
     ids=["words", "half", "empty", "blank", "binary", "latin"],
 )
@@ -120,8 +120,8 @@ def test_a_note_that_cannot_be_read_is_an_error_beside_the_others(
     assert f"The handoff note on {bad} {words}" in error.happened
     assert "cdd tdd repair-notes" in error.hint
     with pytest.raises(NotesDamaged, match=words):
-        handoffs(repository, bad)
-    found = survey(repository)
+        read_handoffs(repository, bad)
+    found = survey_notes(repository)
     assert [entry.commit for entry in found.entries] == [good]
     assert [(damage.kind, damage.commit) for damage in found.damages] == [("unreadable", bad)]
 
@@ -144,10 +144,10 @@ def test_notes_whose_objects_are_missing_or_damaged_are_named_and_the_others_rea
         blob = blob_of(repository, commit)
         lose(repository, blob)
         if damage == "damaged":
-            (repository.place.common_dir / "objects" / blob[:2] / blob[2:]).write_bytes(b"x\x9c")
+            (repository.location.common_dir / "objects" / blob[:2] / blob[2:]).write_bytes(b"x\x9c")
     error = damage_of(repository)
     assert error.happened.count("is missing or damaged") == 2
-    found = survey(repository)
+    found = survey_notes(repository)
     assert {each.commit for each in found.damages} == {commits[1], commits[4]}
     assert len(found.entries) == 5
 
@@ -171,32 +171,32 @@ def test_a_note_on_a_commit_that_no_branch_leads_to_is_an_error(repository: Repo
     second = landed(repository, cycle=2)
     plain(repository.root, "reset", "--quiet", "--hard", "HEAD~1")
     error = damage_of(repository)
-    assert error.happened == f"There is a handoff note on {second}, which is in no branch."
-    assert [entry.commit for entry in survey(repository).entries] == [second, first]
+    assert error.happened == f"There is a handoff note on {second}, which is not on any branch."
+    assert [entry.commit for entry in survey_notes(repository).entries] == [second, first]
 
 
 def test_a_note_on_a_commit_that_is_gone_is_an_error(repository: Repository) -> None:
     first = landed(repository)
     second = landed(repository, cycle=2)
     plain(repository.root, "reset", "--quiet", "--hard", "HEAD~1")
-    (repository.place.git_dir / "ORIG_HEAD").unlink()
+    (repository.location.git_dir / "ORIG_HEAD").unlink()
     lose(repository, second)
     assert damage_of(repository).happened == f"There is a handoff note on {second}, which is not in the repository."
-    assert [entry.commit for entry in survey(repository).entries] == [first, second]
+    assert [entry.commit for entry in survey_notes(repository).entries] == [first, second]
 
 
 def test_what_an_amended_commit_left_behind_is_no_damage_once_its_note_went_along(repository: Repository) -> None:
     landed(repository)
     repository.git("commit", "--amend", "--quiet", "--allow-empty", "-m", "feat: another word")
-    (entry,) = history(repository)
+    (entry,) = read_history(repository)
     assert entry.commit == head(repository)
 
 
 def test_a_lock_that_a_killed_git_left_is_an_error_that_says_so(repository: Repository) -> None:
     commit = landed(repository)
-    lock = repository.place.common_dir / f"{REF}.lock"
+    lock = repository.location.common_dir / f"{REF}.lock"
     lock.touch()
-    assert len(history(repository)) == 1, "somebody is writing"
+    assert len(read_history(repository)) == 1, "somebody is writing"
     an_hour_ago = time.time() - 3600
     os.utime(lock, (an_hour_ago, an_hour_ago))
     error = damage_of(repository)
@@ -213,8 +213,8 @@ def test_a_linked_work_tree_reads_the_same_history(repository: Repository, tmp_p
     plain(repository.root, "worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
     linked = Repository.find(tmp_path / "linked")
     second = landed(linked, cycle=2)
-    assert history(linked) == history(repository)
-    assert history(repository)[0].commit == second, "the head of a work tree is part of the history"
+    assert read_history(linked) == read_history(repository)
+    assert read_history(repository)[0].commit == second, "the head of a work tree is part of the history"
 
 
 def imported(folder: Path, *, count: int) -> Repository:
@@ -263,12 +263,12 @@ def test_thousands_of_notes_are_read_at_once(
     """A process for each note would take a thousand times as long as listing them."""
     (tmp_path / "project").mkdir()
     repository = imported(tmp_path / "project", count=count)
-    entries = history(repository)
+    entries = read_history(repository)
     log = plain(repository.root, "log", "--format=%H").stdout.decode().split()
     assert [entry.commit for entry in entries] == log
     assert [entry.latest.cycle_number for entry in entries] == list(range(count, 0, -1))
     listed = cost_of(lambda: plain(repository.root, "notes", f"--ref={REF}", "list"))
-    read = cost_of(lambda: history(repository))
+    read = cost_of(lambda: read_history(repository))
     record_property("cpu_s", f"history {read:.2f}, notes list {listed:.3f}")
     assert read < 100 * listed
 
@@ -285,22 +285,22 @@ def test_a_history_takes_as_many_processes_for_ten_notes_as_for_one(
 
     landed(repository)
     monkeypatch.setattr(Repository, "git", counted)
-    history(repository)
+    read_history(repository)
     one = len(calls)
     monkeypatch.undo()
     for cycle in range(2, 11):
         landed(repository, cycle=cycle)
     calls.clear()
     monkeypatch.setattr(Repository, "git", counted)
-    assert len(history(repository)) == 10
+    assert len(read_history(repository)) == 10
     assert len(calls) == one <= 6
 
 
 def test_a_commit_that_is_not_ours_has_no_part_in_it(repository: Repository) -> None:
     landed(repository)
     other = commit_of(repository, "docs: by hand", name="other")
-    assert handoffs(repository, other) == ()
-    assert [entry.commit for entry in history(repository)] == [CommitId(head_parent(repository))]
+    assert read_handoffs(repository, other) == ()
+    assert [entry.commit for entry in read_history(repository)] == [CommitId(head_parent(repository))]
 
 
 def head_parent(repository: Repository) -> str:

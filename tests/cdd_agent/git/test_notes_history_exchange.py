@@ -6,8 +6,8 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import history, merge_fetched, shallow_at, survey
-from cdd_agent.git.notes_repair import plan
+from cdd_agent.git.notes_history import merge_fetched, read_history, read_shallow_commits, survey_notes
+from cdd_agent.git.notes_repair import plan_repairs
 from cdd_agent.git.repository import Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
@@ -32,10 +32,10 @@ def fetch(into: Repository) -> None:
 def test_the_first_notes_are_taken_as_they_are(repository: Repository, tmp_path: Path) -> None:
     landed(repository)
     copy = cloned(repository, tmp_path / "copy")
-    assert history(copy) == ()
+    assert read_history(copy) == ()
     fetch(copy)
     assert merge_fetched(copy, FETCHED) == 1
-    assert history(copy) == history(repository)
+    assert read_history(copy) == read_history(repository)
     assert merge_fetched(copy, FETCHED) == 0
 
 
@@ -51,7 +51,7 @@ def test_lines_of_both_sides_are_united_on_one_commit(repository: Repository, tm
     plain(copy.root, "update-ref", "refs/heads/theirs", theirs)
     fetch(copy)
     assert merge_fetched(copy, FETCHED) == 2
-    newest, united = history(copy)
+    newest, united = read_history(copy)
     assert newest.commit == theirs
     assert {(each.phase, each.id) for each in united.handoffs} == {
         ("GREEN", "green-1-b0"),
@@ -60,7 +60,7 @@ def test_lines_of_both_sides_are_united_on_one_commit(repository: Repository, tm
     }
     assert united.latest.phase == "REFACTOR"
     assert len(read_lines(copy, commit)) == 3
-    assert not list((copy.place.common_dir).glob("NOTES_MERGE*"))
+    assert not list((copy.location.common_dir).glob("NOTES_MERGE*"))
 
 
 def test_notes_that_cannot_be_read_are_not_taken_over(repository: Repository, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_notes_that_cannot_be_read_are_not_taken_over(repository: Repository, tm
     fetch(copy)
     own = landed(copy, cycle=2)
     before = top(copy)
-    with pytest.raises(UsageError, match=f"not taken over.*{first} holds no handoff"):
+    with pytest.raises(UsageError, match=f"not merged.*{first} does not hold a readable handoff"):
         merge_fetched(copy, FETCHED)
     assert top(copy) == before
-    assert [entry.commit for entry in history(copy)] == [own]
+    assert [entry.commit for entry in read_history(copy)] == [own]
 
 
 def test_broken_notes_of_our_own_are_never_replaced_by_fetched_ones(repository: Repository, tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_broken_notes_of_our_own_are_never_replaced_by_fetched_ones(repository: 
     copy = cloned(repository, tmp_path / "copy")
     landed(copy, cycle=2)
     fetch(copy)
-    (copy.place.common_dir / REF).write_text("")
+    (copy.location.common_dir / REF).write_text("")
     with pytest.raises(NotesDamaged) as caught:
         merge_fetched(copy, FETCHED)
     assert "cdd tdd repair-notes" in caught.value.hint
-    assert (copy.place.common_dir / REF).read_bytes() == b""
+    assert (copy.location.common_dir / REF).read_bytes() == b""
 
 
 @pytest.mark.parametrize("ref", ["--abort", "fetched", "refs/notes/..", REF, "refs/notes/none", "-s", ""])
@@ -107,9 +107,9 @@ def test_in_a_shallow_clone_notes_on_what_was_not_brought_along_are_no_damage(
     plain(repository.root, "clone", "--quiet", "--depth=1", f"file://{repository.root}", str(folder))
     plain(folder, "fetch", "--quiet", "origin", f"{REF}:{REF}")
     copy = Repository.find(folder)
-    found = survey(copy)
+    found = survey_notes(copy)
     assert [entry.latest.cycle_number for entry in found.entries] == [3]
     assert found.damages == ()
-    assert plan(copy) == ()
-    assert len(shallow_at(copy)) == 1
-    assert shallow_at(repository) == frozenset()
+    assert plan_repairs(copy) == ()
+    assert len(read_shallow_commits(copy)) == 1
+    assert read_shallow_commits(repository) == frozenset()

@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import history, survey
-from cdd_agent.git.notes_repair import Applied, Repair, apply, plan
+from cdd_agent.git.notes_history import read_history, survey_notes
+from cdd_agent.git.notes_repair import Repair, RepairResult, apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
 from tests.cdd_agent.git.hostile.repository import plain, run_plain
@@ -37,19 +37,19 @@ NOW = "2026-01-31T12:00:00Z"
 BACKUP = "refs/cdd/notes-backup/20260131T120000Z"
 
 
-def mended(repository: Repository) -> Applied:
+def mended(repository: Repository) -> RepairResult:
     """What was done, after a dry run that said the same and did nothing."""
     before = everything(repository)
-    dry = plan(repository)
+    dry = plan_repairs(repository)
     assert everything(repository) == before
-    done = apply(repository, now=NOW)
+    done = apply_repairs(repository, now=NOW)
     assert done.repairs == dry
     return done
 
 
 def everything(repository: Repository) -> tuple[bytes, bytes | None]:
     """All refs, and the file of ours."""
-    path = repository.place.common_dir / REF
+    path = repository.location.common_dir / REF
     refs = run_plain(repository.root, ["for-each-ref"]).stdout
     return refs, path.read_bytes() if path.exists() else None
 
@@ -59,7 +59,7 @@ def only(repairs: tuple[Repair, ...]) -> Repair:
     return repair
 
 
-def undo(repository: Repository, done: Applied) -> None:
+def undo(repository: Repository, done: RepairResult) -> None:
     """Type the command that takes it back."""
     assert done.undo is not None
     assert done.undo in str(done)
@@ -67,7 +67,7 @@ def undo(repository: Repository, done: Applied) -> None:
 
 
 def test_there_is_nothing_to_mend_in_whole_notes(repository: Repository) -> None:
-    assert plan(repository) == ()
+    assert plan_repairs(repository) == ()
     for cycle in (1, 2):
         landed(repository, cycle=cycle)
     before = everything(repository)
@@ -86,7 +86,7 @@ def deleted(repository: Repository) -> None:
 def without_reflog(harm: Callable[[Repository], None]) -> Callable[[Repository], None]:
     def both(repository: Repository) -> None:
         harm(repository)
-        (repository.place.common_dir / "logs" / REF).unlink(missing_ok=True)
+        (repository.location.common_dir / "logs" / REF).unlink(missing_ok=True)
 
     return both
 
@@ -116,7 +116,7 @@ def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
     noted: Path, tmp_path: Path, harm: Callable[[Repository], None]
 ) -> None:
     repository = copied(noted, tmp_path / "project")
-    entries, whole = history(repository), top(repository)
+    entries, whole = read_history(repository), top(repository)
     harm(repository)
     broken = everything(repository)
     done = mended(repository)
@@ -124,15 +124,15 @@ def test_a_ref_that_is_broken_is_set_back_to_its_last_good_commit(
     assert repair.mends
     assert f"It is set to {whole}" in repair.action
     assert "with 3 notes" in repair.action
-    assert history(repository) == entries
-    assert plan(repository) == ()
+    assert read_history(repository) == entries
+    assert plan_repairs(repository) == ()
     undo(repository, done)
     kept = everything(repository)
     assert kept[1] == broken[1] or harm is names_nothing_packed
     if harm is not deleted:
         assert done.backup == BACKUP
         with pytest.raises(NotesDamaged):
-            history(repository)
+            read_history(repository)
 
 
 def test_notes_without_their_tree_are_taken_from_before(repository: Repository) -> None:
@@ -142,7 +142,7 @@ def test_notes_without_their_tree_are_taken_from_before(repository: Repository) 
     lose(repository, plain(repository.root, "rev-parse", f"{REF}^{{tree}}").stdout.decode().strip())
     done = mended(repository)
     assert [repair.commit for repair in done.repairs] == [None, second]
-    newest, oldest = history(repository)
+    newest, oldest = read_history(repository)
     assert (newest.commit, newest.latest.reconstructed) == (second, True), "it was not in the notes of before"
     assert (oldest.commit, oldest.latest.reconstructed) == (first, False)
     undo(repository, done)
@@ -155,21 +155,21 @@ def test_where_nothing_is_left_of_the_notes_they_are_made_up(repository: Reposit
     copy = Repository.find(tmp_path / "copy")
     for key, value in (("user.name", "Bob"), ("user.email", "bob@example.org")):
         plain(copy.root, "config", key, value)
-    (copy.place.common_dir / "refs/notes").mkdir(parents=True)
+    (copy.location.common_dir / "refs/notes").mkdir(parents=True)
     broken(copy)
     done = mended(copy)
-    assert "No earlier one can be found" in done.repairs[0].action
-    assert [(entry.commit, entry.latest.reconstructed) for entry in history(copy)] == [
+    assert "No earlier version can be found" in done.repairs[0].action
+    assert [(entry.commit, entry.latest.reconstructed) for entry in read_history(copy)] == [
         (commit, True) for commit in reversed(commits)
     ]
 
 
 def test_a_broken_ref_without_anything_to_hold_is_mended_too(repository: Repository) -> None:
-    (repository.place.common_dir / "refs/notes").mkdir(parents=True)
+    (repository.location.common_dir / "refs/notes").mkdir(parents=True)
     broken(repository)
     assert mended(repository).backup == BACKUP
-    assert history(repository) == ()
-    assert plan(repository) == ()
+    assert read_history(repository) == ()
+    assert plan_repairs(repository) == ()
 
 
 # Notes that cannot be read.
@@ -180,7 +180,7 @@ def test_bad_notes_get_their_last_good_versions(repository: Repository) -> None:
     commits = [landed(repository, phase="GREEN", cycle=cycle) for cycle in (2, 3, 4, 5)]
     for commit, cycle in zip(commits, (2, 3, 4, 5), strict=True):
         append_line(repository, commit, line=encode(handoff(commit, phase="REFACTOR", cycle=cycle)))
-    entries = history(repository)
+    entries = read_history(repository)
     note(repository, commits[0], text=b"first damage\n")
     for commit, text in zip(commits, (b"words\n", b"", b"\x00\xff\n", b'{"v":1}\n'), strict=True):
         note(repository, commit, text=text)
@@ -188,8 +188,8 @@ def test_bad_notes_get_their_last_good_versions(repository: Repository) -> None:
     done = mended(repository)
     assert {repair.commit for repair in done.repairs} == set(commits)
     for repair in done.repairs:
-        assert str(repair).endswith("It is put back as it was when it could be read last.")
-    assert history(repository) == entries
+        assert str(repair).endswith("Its last readable version is restored.")
+    assert read_history(repository) == entries
     assert len(entries) == 5
     assert plain(repository.root, "rev-parse", BACKUP).stdout.decode().strip() == bad
     undo(repository, done)
@@ -198,11 +198,11 @@ def test_bad_notes_get_their_last_good_versions(repository: Repository) -> None:
 
 def test_a_note_whose_object_is_missing_gets_the_version_before(repository: Repository) -> None:
     commit = landed(repository, phase="GREEN")
-    entries = history(repository)
+    entries = read_history(repository)
     append_line(repository, commit, line=encode(handoff(commit, phase="REFACTOR")))
     lose(repository, blob_of(repository, commit))
     assert only(mended(repository).repairs).commit == commit
-    assert history(repository) == entries
+    assert read_history(repository) == entries
 
 
 def test_a_bad_note_without_a_good_version_is_made_up_from_the_trailers(repository: Repository) -> None:
@@ -211,7 +211,7 @@ def test_a_bad_note_without_a_good_version_is_made_up_from_the_trailers(reposito
     lose(repository, blob)
     repair = only(mended(repository).repairs)
     assert "is missing or damaged" in repair.what
-    assert "made up from the trailers" in repair.action
+    assert "reconstructed from the trailers" in repair.action
     made = only_handoff(repository)
     assert made.reconstructed
     assert (made.ticket, made.phase, made.next_phase, made.cycle_number) == ("csv", "GREEN", "REFACTOR", 3)
@@ -220,7 +220,7 @@ def test_a_bad_note_without_a_good_version_is_made_up_from_the_trailers(reposito
 
 
 def only_handoff(repository: Repository) -> Handoff:
-    (entry,) = history(repository)
+    (entry,) = read_history(repository)
     (made,) = entry.handoffs
     return made
 
@@ -236,7 +236,7 @@ def test_a_bad_note_that_nothing_tells_of_stays_and_is_told(repository: Reposito
     assert repair.action.endswith(f"to remove it: git notes --ref=tdd-handoffs remove {commit}")
     assert (done.undo, top(repository)) == (None, before)
     subprocess.run(["sh", "-c", repair.action.partition("to remove it: ")[2]], cwd=repository.root, check=True)
-    assert len(history(repository)) == 1
+    assert len(read_history(repository)) == 1
 
 
 def test_a_note_of_a_later_version_is_never_touched(repository: Repository) -> None:
@@ -262,8 +262,8 @@ def test_a_squashed_commit_gets_all_that_its_trailers_tell(repository: Repositor
     said = [message(handoff("c0", phase=phase)) for phase in ("RED", "GREEN")]
     commit = commit_of(repository, "\n".join(said), name="both")
     repair = only(mended(repository).repairs[1:])
-    assert repair.action == "Its 2 handoffs are made up from the trailers, without the evidence."
-    (entry,) = history(repository)
+    assert repair.action == "Its 2 handoffs are reconstructed from the trailers, without the evidence."
+    (entry,) = read_history(repository)
     assert (entry.commit, [each.phase for each in entry.handoffs]) == (commit, ["RED", "GREEN"])
 
 
@@ -284,26 +284,26 @@ def test_notes_follow_commits_that_were_rebased_by_their_handoff_ids(repository:
     rebase(repository, by="true")
     if is_gone:
         plain(repository.root, "reflog", "expire", "--expire=now", "--all")
-        (repository.place.git_dir / "ORIG_HEAD").unlink()
+        (repository.location.git_dir / "ORIG_HEAD").unlink()
         for commit in old:
             lose(repository, commit)
     new = plain(repository.root, "log", "--format=%H", "-2").stdout.decode().split()
     done = mended(repository)
     assert [(repair.commit, repair.mends) for repair in done.repairs] == [(commit, True) for commit in old]
-    assert f"It is put on {new[1]}" in done.repairs[0].action
-    entries = history(repository)
+    assert f"It is moved to {new[1]}" in done.repairs[0].action
+    entries = read_history(repository)
     assert [entry.commit for entry in entries] == new
     assert [entry.latest.commit for entry in entries] == old[::-1], "the note is the one that was written then"
-    assert plan(repository) == ()
+    assert plan_repairs(repository) == ()
     undo(repository, done)
-    assert len(survey(repository).damages) == 2
+    assert len(survey_notes(repository).damages) == 2
 
 
 def test_the_notes_of_commits_squashed_into_one_come_together_on_it(repository: Repository) -> None:
     old = [landed(repository, phase=phase) for phase in ("RED", "GREEN")]
     rebase(repository, by="sed -i 2s/pick/squash/")
     assert len(mended(repository).repairs) == 2
-    (entry,) = history(repository)
+    (entry,) = read_history(repository)
     assert entry.commit == head(repository)
     assert [(each.phase, each.commit) for each in entry.handoffs] == [("RED", old[0]), ("GREEN", old[1])]
     assert entry.latest.next_phase == "REFACTOR"
@@ -317,7 +317,10 @@ def test_what_failed_after_a_phase_follows_that_phase_and_not_the_commit_of_the_
     rebase(repository, by="true")
     done = mended(repository)
     assert [repair.mends for repair in done.repairs] == [True, True]
-    assert [[each.error for each in entry.handoffs] for entry in history(repository)] == [[None], [None, "still_red"]]
+    assert [[each.error for each in entry.handoffs] for entry in read_history(repository)] == [
+        [None],
+        [None, "still_red"],
+    ]
 
 
 def test_a_note_follows_the_same_patch_where_the_trailers_are_gone(repository: Repository) -> None:
@@ -325,7 +328,7 @@ def test_a_note_follows_the_same_patch_where_the_trailers_are_gone(repository: R
     plain(repository.root, "commit", "--amend", "--quiet", "-m", "test: in other words")
     repair = only(mended(repository).repairs)
     assert (repair.commit, repair.mends) == (old, True)
-    (entry,) = history(repository)
+    (entry,) = read_history(repository)
     assert (entry.commit, entry.latest.commit) == (head(repository), old)
 
 
@@ -336,8 +339,8 @@ def test_a_note_follows_ticket_phase_and_cycle_where_the_id_is_another(repositor
     plain(repository.root, "add", "more.txt")
     plain(repository.root, "commit", "--amend", "--quiet", "-m", said)
     done = mended(repository)
-    assert f"It is put on {head(repository)}" in done.repairs[0].action
-    (entry,) = history(repository)
+    assert f"It is moved to {head(repository)}" in done.repairs[0].action
+    (entry,) = read_history(repository)
     assert not entry.handoffs[0].reconstructed
     assert entry.latest == entry.handoffs[0], "evidence counts before what was made up"
 
@@ -353,10 +356,10 @@ def test_a_note_that_two_commits_may_have_is_kept_and_told(repository: Repositor
     done = mended(repository)
     (told, *made_up) = done.repairs
     assert (told.commit, told.mends) == (old, False)
-    assert told.action.startswith("2 commits may have taken its place: ")
+    assert told.action.startswith("2 commits may have replaced that commit: ")
     assert [repair.mends for repair in made_up] == [True, True]
     assert len(read_lines(repository, old)) == 1
-    again = only(plan(repository))
+    again = only(plan_repairs(repository))
     assert (again.commit, again.mends) == (old, False)
 
 
@@ -372,10 +375,10 @@ def test_a_commit_that_was_picked_elsewhere_gets_a_note_of_its_trailers(reposito
     repair = only(mended(repository).repairs)
     assert repair.commit == head(repository)
     assert str(repair) == (
-        f"The commit {head(repository)} has trailers of a handoff and no note. "
-        "It is made up from the trailers, without the evidence."
+        f"The commit {head(repository)} has the trailers of a handoff but no note. "
+        "It is reconstructed from the trailers, without the evidence."
     )
-    made = {entry.commit: entry.latest for entry in history(repository)}
+    made = {entry.commit: entry.latest for entry in read_history(repository)}
     assert [made[green].reconstructed, made[head(repository)].reconstructed] == [False, True]
 
 
@@ -392,7 +395,7 @@ def test_trailers_that_no_phase_has_make_no_note(repository: Repository) -> None
         )
     ):
         commit_of(repository, text, name=str(number))
-    assert plan(repository) == ()
+    assert plan_repairs(repository) == ()
 
 
 def test_the_users_own_settings_of_git_do_not_hide_commits(repository: Repository) -> None:
@@ -401,14 +404,14 @@ def test_the_users_own_settings_of_git_do_not_hide_commits(repository: Repositor
     for key, value in (("grep.patternType", "fixed"), ("log.showRoot", "false"), ("i18n.logOutputEncoding", "UTF-16")):
         plain(repository.root, "config", key, value)
     mended(repository)
-    assert len(history(repository)) == 1
+    assert len(read_history(repository)) == 1
 
 
 # The lock.
 
 
 def locked(repository: Repository, *, age_s: float) -> Path:
-    lock = repository.place.common_dir / f"{REF}.lock"
+    lock = repository.location.common_dir / f"{REF}.lock"
     lock.touch()
     then = time.time() - age_s
     os.utime(lock, (then, then))
@@ -418,10 +421,10 @@ def locked(repository: Repository, *, age_s: float) -> Path:
 def test_an_old_lock_that_nobody_holds_is_told_and_removed_only_when_asked(repository: Repository) -> None:
     commit = landed(repository)
     lock = locked(repository, age_s=601)
-    repair = only(plan(repository))
+    repair = only(plan_repairs(repository))
     assert str(lock) in repair.what
     assert lock.exists()
-    done = apply(repository, now=NOW)
+    done = apply_repairs(repository, now=NOW)
     assert not lock.exists()
     assert (done.repairs, done.undo) == ((repair,), None)
     append_line(repository, commit, line="{}")
@@ -470,9 +473,9 @@ def test_all_is_mended_at_once_in_one_change_of_the_ref(repository: Repository) 
     assert len(done.repairs) == 4
     assert not lock.exists()
     assert plain(repository.root, "rev-parse", f"{REF}~1").stdout.decode().strip() == before
-    assert [entry.latest.cycle_number for entry in history(repository)] == [4, 3, 2, 1]
+    assert [entry.latest.cycle_number for entry in read_history(repository)] == [4, 3, 2, 1]
     note(repository, commits[0], text=b"again\n")
-    assert apply(repository, now=NOW).backup == f"{BACKUP}-2"
+    assert apply_repairs(repository, now=NOW).backup == f"{BACKUP}-2"
 
 
 def test_notes_that_git_has_spread_over_folders_are_mended_where_they_are(repository: Repository) -> None:
@@ -486,10 +489,10 @@ def test_notes_that_git_has_spread_over_folders_are_mended_where_they_are(reposi
         line = encode(handoff("c0", cycle=number)) + "\n"
         said += f"N inline :{number}\ndata {len(line)}\n{line}\n"
     subprocess.run(["git", "fast-import", "--quiet"], cwd=repository.root, input=said.encode(), check=True, timeout=60)
-    commit = history(repository)[7].commit
-    entries = history(repository)
+    commit = read_history(repository)[7].commit
+    entries = read_history(repository)
     plain(repository.root, "notes", f"--ref={REF}", "add", "-f", "-m", "words", commit)
     paths = plain(repository.root, "ls-tree", "-r", "--name-only", REF).stdout
     assert b"/" in paths
     assert only(mended(repository).repairs).commit == CommitId(commit)
-    assert history(repository) == entries
+    assert read_history(repository) == entries

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import append_line, read_lines, writing
-from cdd_agent.git.notes_history import handoffs
+from cdd_agent.git.notes import append_line, lock_notes, read_lines
+from cdd_agent.git.notes_history import read_handoffs
 from cdd_agent.git.repository import CommitId, Repository
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import commit_of, head, landed
@@ -19,12 +19,12 @@ from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import Repository
 repository = Repository(Path(sys.argv[1]))
 for number in range(5):
-    append_line(repository, repository.head(), line=f'{{"writer": "{sys.argv[2]}", "number": {number}}}')
+    append_line(repository, repository.read_head(), line=f'{{"writer": "{sys.argv[2]}", "number": {number}}}')
 """
 
 
 def test_lines_are_appended_in_order_and_git_shows_them(repository: Repository) -> None:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     append_line(repository, head, line='{"seq":1}')
     append_line(repository, head, line='{"seq":2}')
@@ -40,7 +40,7 @@ def test_lines_are_appended_in_order_and_git_shows_them(repository: Repository) 
 
 
 def test_the_same_line_is_kept_once(repository: Repository) -> None:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     append_line(repository, head, line='{"seq":1}')
     append_line(repository, head, line='{"seq":1}')
@@ -48,7 +48,7 @@ def test_the_same_line_is_kept_once(repository: Repository) -> None:
 
 
 def test_no_character_of_a_line_tears_it(repository: Repository) -> None:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     torn, half = '{"title":"a\u2028b\x85c\x0bd"}', '{"title":"\ud800"}'
     for line in (torn, half, half, '{"seq":3}'):
@@ -57,7 +57,7 @@ def test_no_character_of_a_line_tears_it(repository: Repository) -> None:
 
 
 def test_a_commit_without_a_note_has_no_lines(repository: Repository) -> None:
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     assert read_lines(repository, head) == ()
 
@@ -69,7 +69,7 @@ def test_no_line_is_lost_when_processes_write_at_once(repository: Repository) ->
     ]
     errors = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0, 0], errors
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     assert len(set(read_lines(repository, head))) == 15
 
@@ -104,7 +104,7 @@ def test_sixty_notes_that_four_processes_add_at_once_are_all_kept(repository: Re
 def test_a_note_follows_its_commit_when_that_is_amended(repository: Repository) -> None:
     commit = landed(repository)
     lines = read_lines(repository, commit)
-    with writing(repository):
+    with lock_notes(repository):
         repository.git("commit", "--amend", "--quiet", "-m", "test: in other words")
     assert head(repository) != commit
     assert read_lines(repository, head(repository)) == lines
@@ -120,7 +120,7 @@ def test_notes_follow_their_commits_through_a_rebase(repository: Repository, *, 
     commit_of(repository, "chore: before", name="before")
     plain(repository.root, "checkout", "--quiet", "main")
     if ours:
-        with writing(repository):
+        with lock_notes(repository):
             repository.git("rebase", "--quiet", "base")
     else:
         plain(repository.root, "rebase", "--quiet", "base")
@@ -134,13 +134,13 @@ def test_the_lines_of_squashed_commits_are_all_readable_on_the_one_that_is_left(
     lines = [line for commit in old for line in read_lines(repository, commit)]
     todo = repository.root / ".git" / "todo"
     todo.write_text(f"pick {old[0]}\nsquash {old[1]}\n")
-    with writing(repository):
+    with lock_notes(repository):
         repository.git("rebase", "--quiet", "-i", "HEAD~2", variables={"GIT_SEQUENCE_EDITOR": f"cp {todo}"})
     squashed = head(repository)
     shown = plain(repository.root, "notes", "--ref=tdd-handoffs", "show", "HEAD").stdout.decode()
     assert shown.split("\n\n") != [shown], "git puts an empty line between them"
     assert list(read_lines(repository, squashed)) == lines
-    assert [each.phase for each in handoffs(repository, squashed)] == ["RED", "GREEN"]
+    assert [each.phase for each in read_handoffs(repository, squashed)] == ["RED", "GREEN"]
     append_line(repository, squashed, line='{"seq":3}')
     assert len(read_lines(repository, squashed)) == 3
 
@@ -148,5 +148,5 @@ def test_the_lines_of_squashed_commits_are_all_readable_on_the_one_that_is_left(
 def test_only_one_changes_notes_at_a_time(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = landed(repository)
     monkeypatch.setattr("cdd_agent.git.notes.LOCK_WAIT_S", 0.1)
-    with writing(repository), pytest.raises(UsageError, match="already going on"):
+    with lock_notes(repository), pytest.raises(UsageError, match="already in progress"):
         append_line(repository, commit, line="{}")

@@ -22,18 +22,18 @@ def test_a_folder_outside_git_is_an_error_that_offers_git_init(tmp_path: Path) -
 
 def test_a_new_repository_has_no_head_but_a_branch(tmp_path: Path) -> None:
     empty = Repository.create(tmp_path)
-    assert empty.head() is None
-    assert empty.branch() == "main"
+    assert empty.read_head() is None
+    assert empty.read_branch() == "main"
 
 
 def test_a_detached_head_has_no_branch(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "--detach")
-    assert repository.branch() is None
+    assert repository.read_branch() is None
 
 
 def test_variables_of_the_user_do_not_reach_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
-    assert repository.head() is not None
+    assert repository.read_head() is not None
 
 
 def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_no_key_reaches_git_and_so_no_hook(repository: Repository, monkeypatch: 
     ],
 )
 def test_what_the_user_has_not_finished_is_named(repository: Repository, *, begun: tuple[str, ...], named: str) -> None:
-    assert repository.unfinished() is None
+    assert repository.find_unfinished() is None
     for branch in ("other", "main"):
         repository.git(
             "checkout", "--quiet", "-B", branch, repository.git("rev-list", "--max-parents=0", "HEAD").strip()
@@ -60,7 +60,7 @@ def test_what_the_user_has_not_finished_is_named(repository: Repository, *, begu
         commit_paths(repository, branch, paths=["a.txt"])
     with contextlib.suppress(GitError):
         repository.git(*begun)
-    unfinished = repository.unfinished()
+    unfinished = repository.find_unfinished()
     assert unfinished is not None
     assert unfinished[0] == named
 
@@ -72,7 +72,7 @@ def test_conflicts_without_a_merge_are_unfinished_too(repository: Repository) ->
     commit_paths(repository, "other", paths=["a.txt"])
     with contextlib.suppress(GitError):
         repository.git("stash", "pop")
-    unfinished = repository.unfinished()
+    unfinished = repository.find_unfinished()
     assert unfinished is not None
     assert unfinished[0] == "a merge with conflicts"
 
@@ -103,10 +103,10 @@ def test_what_a_hook_leaves_running_neither_holds_a_commit_nor_outlives_it(repos
     hook.write_text(f"#!/bin/sh\necho said >&2\n{rest} &\necho $! > pid\n")
     hook.chmod(0o755)
     repository.may_run_hooks = lambda: True
-    before, begun = repository.head(), time.monotonic()
+    before, begun = repository.read_head(), time.monotonic()
     repository.git("commit", "--allow-empty", "-m", "quick", hooks=True)
     assert time.monotonic() - begun < 25
-    assert repository.head() != before
+    assert repository.read_head() != before
     state = Path(f"/proc/{(repository.root / 'pid').read_text().strip()}/stat")
     assert "setsid" in rest or not state.exists() or state.read_text().split()[2] == "Z"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import CddError, UsageError
-from cdd_agent.git.commits import commit_paths, remarks, require_identity, require_undisturbed
+from cdd_agent.git.commits import commit_paths, list_warnings, require_identity, require_undisturbed
 from cdd_agent.git.notes import append_line, read_lines
 from cdd_agent.git.repository import ROLLBACK, Repository, require_usable
 from cdd_agent.git.runner import GitUnable
@@ -191,28 +191,31 @@ WORKING = (
 def test_in_this_state_it_works(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     root = repository.root
-    require_usable(repository.place)
+    require_usable(repository.location)
     require_identity(repository)
-    assert repository.unfinished() is None
+    assert repository.find_unfinished() is None
     tracked = plain(root, "ls-files").stdout
-    index = repository.place.git_dir / "index"
+    index = repository.location.git_dir / "index"
     before = index.read_bytes() if index.exists() else b""
-    head, status = repository.head(), plain(root, "--no-optional-locks", "status", "--porcelain").stdout
+    head, status = repository.read_head(), plain(root, "--no-optional-locks", "status", "--porcelain").stdout
 
     snapshots = Snapshots(repository)
     kept = snapshots.take("refs/cdd/checkpoints/t/1", message="before")
     write(root, "sub/new.txt", "new\n")
     write(root, "sub/b.txt", "changed\n")
-    assert {"sub/new.txt", "sub/b.txt"} == {change.path for change in snapshots.changes_since(kept)}
+    assert {"sub/new.txt", "sub/b.txt"} == {change.path for change in snapshots.list_changes_since(kept)}
     snapshots.restore(kept)
 
     assert (index.read_bytes() if index.exists() else b"") == before
-    assert (repository.head(), plain(root, "--no-optional-locks", "status", "--porcelain").stdout) == (head, status)
+    assert (repository.read_head(), plain(root, "--no-optional-locks", "status", "--porcelain").stdout) == (
+        head,
+        status,
+    )
     write(root, "sub/new.txt", "new\n")
     commit = commit_paths(repository, "feat: new", paths=["sub/new.txt"])
-    assert repository.head() == commit != head
+    assert repository.read_head() == commit != head
     if head is not None:
-        assert [change.path for change in repository.changes(head, commit)] == ["sub/new.txt"]
+        assert [change.path for change in repository.list_changes(head, commit)] == ["sub/new.txt"]
     assert set(plain(root, "ls-files").stdout.split(b"\n")) == set((tracked + b"sub/new.txt\n").split(b"\n"))
     append_line(repository, commit, line="{}")
     assert read_lines(repository, commit) == ("{}",)
@@ -278,12 +281,12 @@ def applying_mail(folder: Path) -> Path:
 )
 def test_what_is_in_progress_is_named_with_what_ends_it(tmp_path: Path, *, make: Make, told: str, typed: str) -> None:
     repository = Repository.find(make(tmp_path))
-    unfinished = repository.unfinished()
+    unfinished = repository.find_unfinished()
     assert unfinished is not None
     assert unfinished[0] == told
     assert typed in unfinished[1]
     git(repository.root, *typed.removeprefix("git ").split())
-    assert repository.unfinished() is None
+    assert repository.find_unfinished() is None
 
 
 def test_a_rollback_that_was_cut_off_is_in_progress_until_its_ref_is_gone(tmp_path: Path) -> None:
@@ -293,11 +296,11 @@ def test_a_rollback_that_was_cut_off_is_in_progress_until_its_ref_is_gone(tmp_pa
     with pytest.raises(UsageError) as error:
         require_undisturbed(repository, ())
     assert (error.value.happened, error.value.hint) == (
-        "In this project a rollback of cdd's own is in progress.\nNothing was touched.",
-        "end it first: cdd tdd status, which goes the rest of its way",
+        "In this project a rollback by cdd is in progress.\nNothing was touched.",
+        "end it first: cdd tdd status, which completes it",
     )
     git(repository.root, "update-ref", "-d", ROLLBACK)
-    assert repository.unfinished() is None
+    assert repository.find_unfinished() is None
 
 
 def bare(folder: Path) -> Path:
@@ -354,7 +357,7 @@ def no_folder(folder: Path) -> Path:
         (orphaned, "not there any more", "git worktree repair"),
         (tree_elsewhere, "a folder above or beside it", "config --unset core.worktree"),
         (broken_configuration, "damaged", "git"),
-        (no_folder, "is no folder", "name a folder"),
+        (no_folder, "is not a folder", "name a folder"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -383,31 +386,31 @@ def alternates_missing(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "told", "typed"),
     [
-        (locked, r"index\.lock has been there for 3 hours", "rm "),
-        (alternates_missing, "borrows objects from .*, which is not there", "objects/info/alternates"),
+        (locked, r"index\.lock has existed for 3 hours", "rm "),
+        (alternates_missing, "borrows objects from .*, which does not exist", "objects/info/alternates"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_keeps_commits_from_being_made_is_told_first(tmp_path: Path, *, make: Make, told: str, typed: str) -> None:
     repository = Repository.find(make(tmp_path))
     with pytest.raises(GitUnable, match=told) as caught:
-        require_usable(repository.place)
+        require_usable(repository.location)
     assert typed in caught.value.hint
     assert caught.value.exit_code == 4
 
 
 def test_a_lock_left_over_stays_and_what_can_work_does(tmp_path: Path) -> None:
     repository = Repository.find(locked(tmp_path))
-    lock = repository.place.git_dir / "index.lock"
+    lock = repository.location.git_dir / "index.lock"
     snapshots = Snapshots(repository)
     kept = snapshots.take("refs/cdd/kept", message="kept")
     write(repository.root, "a.txt", "changed\n")
     assert [change.path for change in snapshots.restore(kept)] == ["a.txt"]
-    assert repository.uncommitted() == ()
+    assert repository.list_uncommitted() == ()
     write(repository.root, "a.txt", "changed\n")
     with pytest.raises(GitUnable, match="3 hours"):
         commit_paths(repository, "refused at the user's index", paths=["a.txt"])
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
     append_line(repository, head, line="{}")
     assert lock.exists()
@@ -417,9 +420,9 @@ def test_a_lock_that_goes_in_a_moment_is_waited_for(tmp_path: Path, monkeypatch:
     for module in ("repository", "runner"):
         monkeypatch.setattr(f"cdd_agent.git.{module}.LOCK_WAIT_S", 20.0)
     repository = Repository.find(ordinary(tmp_path))
-    lock = repository.place.git_dir / "index.lock"
+    lock = repository.location.git_dir / "index.lock"
     for use in (
-        lambda: require_usable(repository.place),
+        lambda: require_usable(repository.location),
         lambda: repository.git("read-tree", "HEAD"),
     ):
         lock.touch()
@@ -430,9 +433,9 @@ def test_a_lock_that_goes_in_a_moment_is_waited_for(tmp_path: Path, monkeypatch:
 
 def test_a_lock_on_a_ref_that_goes_in_a_moment_is_waited_for(tmp_path: Path) -> None:
     repository = Repository.find(ordinary(tmp_path))
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
-    lock = repository.place.git_dir / "refs" / "cdd-made.lock"
+    lock = repository.location.git_dir / "refs" / "cdd-made.lock"
     lock.touch()
     other = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.6); os.unlink({str(lock)!r})"])
     repository.git("update-ref", "refs/cdd-made", head)
@@ -467,9 +470,9 @@ def test_a_folder_of_gits_that_cannot_be_written_is_named(monkeypatch: pytest.Mo
             inside = [path for path in (root / ".git", *(root / ".git").rglob("*")) if path.is_dir()]
             for path in inside:
                 path.chmod(0o555)
-            with pytest.raises(GitUnable, match=r"\.git cannot be written") as first:
-                require_usable(repository.place)
-            with pytest.raises(GitUnable, match="git's folder cannot be written") as second:
+            with pytest.raises(GitUnable, match=r"\.git is not writable") as first:
+                require_usable(repository.location)
+            with pytest.raises(GitUnable, match="git's folder is not writable") as second:
                 Snapshots(repository).take("refs/cdd/kept", message="kept")
             for path in inside:
                 path.chmod(0o755)
@@ -504,8 +507,8 @@ def emptied_branch(folder: Path) -> Path:
 def test_a_damaged_head_is_not_taken_for_a_new_repository(tmp_path: Path, *, make: Make) -> None:
     repository = Repository.find(make(tmp_path))
     write(repository.root, "a.txt", "changed\n")
-    for use in (repository.head, lambda: commit_paths(repository, "root?", paths=["a.txt"])):
-        with pytest.raises(GitUnable, match=r"HEAD of .* names no commit that can be read|damaged") as caught:
+    for use in (repository.read_head, lambda: commit_paths(repository, "root?", paths=["a.txt"])):
+        with pytest.raises(GitUnable, match=r"HEAD of .* does not name a readable commit|damaged") as caught:
             use()
         assert "git fsck" in caught.value.hint
 
@@ -528,7 +531,7 @@ def test_nobody_known_to_git_can_keep_checkpoints_and_is_told_before_the_first_c
     write(root, "a.txt", "changed\n")
     Snapshots(repository).take("refs/cdd/kept", message="kept")
     for use in (lambda: require_identity(repository), lambda: commit_paths(repository, "mine", paths=["a.txt"])):
-        with pytest.raises(CddError, match="does not know who commits") as caught:
+        with pytest.raises(CddError, match="does not know your name and email") as caught:
             use()
         assert "git config user.name" in caught.value.hint
         assert caught.value.exit_code == 4
@@ -545,13 +548,13 @@ def test_signing_that_fails_is_told_as_such_and_checkpoints_need_none(tmp_path: 
     own = tmp_path / "gitconfig"
     own.write_text(f"{own.read_text()}[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = /bin/false\n")
     repository = Repository.find(root)
-    head = repository.head()
+    head = repository.read_head()
     write(root, "a.txt", "changed\n")
     Snapshots(repository).take("refs/cdd/kept", message="kept")
     with pytest.raises(GitUnable, match="could not sign") as caught:
         commit_paths(repository, "signed", paths=["a.txt"])
     assert "git config commit.gpgSign false" in caught.value.hint
-    assert repository.head() == head
+    assert repository.read_head() == head
     git(root, "config", "commit.gpgSign", "false")
     assert commit_paths(repository, "unsigned", paths=["a.txt"]) != head
 
@@ -599,8 +602,8 @@ def test_files_of_lfs_stay_as_they_are_and_a_pointer_is_told(tmp_path: Path) -> 
     (root / "absent.bin").write_bytes(pointer)
     repository = Repository.find(root)
 
-    assert [remark for remark in remarks(repository) if "absent.bin" in remark and "git lfs pull" in remark]
-    assert not [remark for remark in remarks(repository) if "here.bin" in remark]
+    assert [remark for remark in list_warnings(repository) if "absent.bin" in remark and "git lfs pull" in remark]
+    assert not [remark for remark in list_warnings(repository) if "here.bin" in remark]
     snapshots = Snapshots(repository)
     kept = snapshots.take("refs/cdd/kept", message="kept")
     write(root, "here.bin", "ruined\n")
@@ -628,11 +631,11 @@ def test_a_filter_that_fails_is_told_as_the_users_own(tmp_path: Path) -> None:
 def test_an_editor_that_looks_at_the_repository_meanwhile_changes_nothing(tmp_path: Path) -> None:
     """Reading never takes the index's lock, so it neither rewrites it nor gets in the way of the user's own git."""
     repository = Repository.find(ordinary(tmp_path))
-    index = repository.place.git_dir / "index"
+    index = repository.location.git_dir / "index"
     before = index.read_bytes()
     write(repository.root, "a.txt", (repository.root / "a.txt").read_text())
     os.utime(repository.root / "a.txt", (1, 1))
-    assert repository.uncommitted() == ()
+    assert repository.list_uncommitted() == ()
     assert index.read_bytes() == before
     run_plain(repository.root, ["status"])
     assert index.read_bytes() != before, "plain git would have written it"

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
-from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, index_lock, index_locked, refused
+from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, explain_failure, explain_index_lock, parse_index_lock
 
 
 @pytest.mark.parametrize(
     ("said", "told", "typed"),
     [
         ("error: gpg failed to sign the data\nfatal: failed to write commit object", "sign", "commit.gpgSign"),
-        ("fatal: empty ident name (for <>) not allowed", "who commits", "user.email"),
-        ("fatal: unable to auto-detect email address (got 'a@b.(none)')", "who commits", "user.email"),
+        ("fatal: empty ident name (for <>) not allowed", "your name and email", "user.email"),
+        ("fatal: unable to auto-detect email address (got 'a@b.(none)')", "your name and email", "user.email"),
         ("error: insufficient permission for adding an object to repository database", "be written", "chown"),
         ("fatal: Unable to create '/p/.git/x.lock': Read-only file system", "be written", "chown"),
         ("error: file write error: No space left on device", "disk is full", "df"),
@@ -32,7 +32,7 @@ from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, index_lock, in
     ],
 )
 def test_a_state_that_git_names_is_told_with_what_to_type(said: str, told: str, typed: str) -> None:
-    error = refused("commit", said, status=128)
+    error = explain_failure("commit", said, status=128)
     assert isinstance(error, GitUnable)
     assert told in error.happened
     assert said in error.happened, "its own words stay"
@@ -42,13 +42,13 @@ def test_a_state_that_git_names_is_told_with_what_to_type(said: str, told: str, 
 
 def test_what_a_hook_says_is_no_state_of_the_repository() -> None:
     for words in ("no tabs, please", "config.yaml is empty", "cannot lock, permission denied, bad object"):
-        error = refused("commit", words, status=1, hooks=True)
+        error = explain_failure("commit", words, status=1, hooks=True)
         assert type(error) is GitError
         assert error.happened == f"git commit failed: {words}"
 
 
 def test_a_refusal_without_words_names_its_status() -> None:
-    assert "exit status 3" in refused("status", "", status=3).happened
+    assert "exit status 3" in explain_failure("status", "", status=3).happened
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_the_lock_of_the_index_is_named_with_its_age(tmp_path: Path, *, age_s: i
     now = lock.stat().st_mtime
     os.utime(lock, (now - age_s, now - age_s))
     said = f"fatal: Unable to create '{lock}': File exists.\n\nAnother git process seems to be running"
-    assert index_lock(said) == lock
-    error = refused("reset", said, status=128)
-    assert f"{lock} has been there for {told}" in error.happened
+    assert parse_index_lock(said) == lock
+    error = explain_failure("reset", said, status=128)
+    assert f"{lock} has existed for {told}" in error.happened
     assert error.hint.endswith(f"rm {lock}")
     assert lock.exists()
 
 
 def test_a_lock_that_is_gone_has_no_age(tmp_path: Path) -> None:
-    assert "has been there. Another" in index_locked(tmp_path / "index.lock").happened
+    assert "has existed. Another" in explain_index_lock(tmp_path / "index.lock").happened
 
 
 def test_a_time_out_says_nothing_about_what_was_asked() -> None:

@@ -44,7 +44,7 @@ def test_a_restored_tree_is_the_one_that_was_kept(repository: Repository) -> Non
     assert (root / "run.sh").stat().st_mode & 0o100
     assert not (root / "deep").exists()
     assert {change.path for change in undone} == {"a.txt", "untracked.txt", "run.sh", "deep/er/new.txt"}
-    assert snapshots.changes_since(kept) == ()
+    assert snapshots.list_changes_since(kept) == ()
 
 
 def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Repository) -> None:
@@ -55,7 +55,7 @@ def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Reposit
     (root / "a.txt").write_text("staged and edited\n")
     (root / "x.log").write_text("ignored\n")
     index = (root / ".git" / "index").read_bytes()
-    head, status = repository.head(), repository.git("status", "--porcelain")
+    head, status = repository.read_head(), repository.git("status", "--porcelain")
 
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
@@ -63,7 +63,7 @@ def test_index_head_stash_and_ignored_files_stay_as_they_are(repository: Reposit
     snapshots.restore(kept)
 
     assert (root / ".git" / "index").read_bytes() == index
-    assert repository.head() == head
+    assert repository.read_head() == head
     assert repository.git("status", "--porcelain") == status
     assert (root / "x.log").read_text() == "still ignored\n"
 
@@ -76,12 +76,12 @@ def test_a_folder_left_out_is_neither_kept_nor_changed(repository: Repository) -
     snapshots = Snapshots(repository, left_out=("tickets/t",))
     kept = snapshots.take(REF, message="before")
     (root / "tickets" / "t" / "plan.md").write_text("2\n")
-    assert snapshots.changes_since(kept) == ()
+    assert snapshots.list_changes_since(kept) == ()
     snapshots.restore(kept)
     assert (root / "tickets" / "t" / "plan.md").read_text() == "2\n"
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
-    assert snapshots.paths_unlike(head, kept) == ()
+    assert snapshots.list_differing_paths(head, kept) == ()
 
 
 def test_what_was_ignored_when_it_was_held_stays_out_whatever_the_rules_become(repository: Repository) -> None:
@@ -93,18 +93,18 @@ def test_what_was_ignored_when_it_was_held_stays_out_whatever_the_rules_become(r
         (root / name).parent.mkdir()
         (root / name).write_text("made\n")
     first = Snapshots(repository)
-    first.hold_ignored("refs/cdd/checkpoints/t/ignored")
+    first.freeze_ignored("refs/cdd/checkpoints/t/ignored")
     kept = first.take(REF, message="before")
     (root / ".gitignore").unlink()
     (root / "tests" / "test_a.py").write_text("new\n")
     repository.git("add", ".env")
     later = Snapshots(repository)
-    later.hold_ignored("refs/cdd/checkpoints/t/ignored")
-    assert [change.path for change in later.changes_since(kept)] == [".gitignore", "tests/test_a.py"]
+    later.freeze_ignored("refs/cdd/checkpoints/t/ignored")
+    assert [change.path for change in later.list_changes_since(kept)] == [".gitignore", "tests/test_a.py"]
     later.restore(kept)
     assert {".env", "build/out", "tests/a.pyc"} < set(content(root))
-    assert later.leaves_out("build/new")
-    assert not Snapshots(repository).leaves_out(".env")
+    assert later.is_excluded("build/new")
+    assert not Snapshots(repository).is_excluded(".env")
 
 
 def test_what_cdd_keeps_for_itself_is_left_out_but_the_settings(repository: Repository) -> None:
@@ -113,7 +113,7 @@ def test_what_cdd_keeps_for_itself_is_left_out_but_the_settings(repository: Repo
     (repository.root / ".cdd" / "reports").mkdir(parents=True)
     for name in ("reports/a.json", "exec.lock", "config.yaml"):
         (repository.root / ".cdd" / name).write_text("")
-    assert [change.path for change in snapshots.changes_since(kept)] == [".cdd/config.yaml"]
+    assert [change.path for change in snapshots.list_changes_since(kept)] == [".cdd/config.yaml"]
 
 
 def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Repository) -> None:
@@ -126,17 +126,17 @@ def test_repositories_inside_the_work_tree_are_left_out_and_stay(repository: Rep
             inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "x")
     repository.git("add", "submodule")
     repository.git("commit", "--quiet", "-m", "submodule")
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
-    assert repository.apart() == {"empty/", "full/"}
+    assert repository.list_nested() == {"empty/", "full/"}
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    assert snapshots.paths_unlike(head, kept) == ()
+    assert snapshots.list_differing_paths(head, kept) == ()
     inner.git("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "--quiet", "--allow-empty", "-m", "y")
     repository.git("add", "full")
-    assert snapshots.changes_since(kept) == ()
+    assert snapshots.list_changes_since(kept) == ()
     assert snapshots.restore(kept) == ()
-    assert "submodule" in repository.apart()
+    assert "submodule" in repository.list_nested()
     assert all((root / name / "x.txt").exists() for name in ("empty", "full", "submodule"))
 
 
@@ -148,7 +148,7 @@ def test_only_the_named_paths_are_restored(repository: Repository) -> None:
     (root / "sub" / "b.txt").write_text("edited\n")
     (root / "c.txt").write_text("new\n")
     snapshots.restore(kept, only=["sub/b.txt"])
-    assert snapshots.changes_since(kept) == (
+    assert snapshots.list_changes_since(kept) == (
         Change(path="a.txt", kind="modified"),
         Change(path="c.txt", kind="created"),
     )
@@ -203,7 +203,7 @@ def test_restoring_undoes_any_later_edit(
 
 def test_a_change_in_the_moment_the_index_was_written_is_seen(repository: Repository) -> None:
     """Size and times are the same then; only the time of the index itself tells git to look inside."""
-    root, index = repository.root, repository.place.git_dir / "index"
+    root, index = repository.root, repository.location.git_dir / "index"
     moment = 1_700_000_000
     os.utime(root / "a.txt", (moment, moment))
     repository.git("config", "core.trustctime", "false")
@@ -221,17 +221,17 @@ def test_changes_that_git_was_told_not_to_look_at_are_kept_and_come_back(reposit
     path = repository.root / "a.txt"
     path.write_text("the user's own\n")
     repository.git("update-index", mark, "a.txt")
-    index = repository.place.git_dir / "index"
+    index = repository.location.git_dir / "index"
     before = index.read_bytes()
-    assert repository.uncommitted() == ("a.txt",)
+    assert repository.list_uncommitted() == ("a.txt",)
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
-    assert snapshots.paths_unlike(head, kept) == ("a.txt",)
+    assert snapshots.list_differing_paths(head, kept) == ("a.txt",)
     for spoil in (lambda: path.write_text("the agent's\n"), path.unlink):
         spoil()
-        assert [change.path for change in snapshots.changes_since(kept)] == ["a.txt"]
+        assert [change.path for change in snapshots.list_changes_since(kept)] == ["a.txt"]
         snapshots.restore(kept)
         assert path.read_text() == "the user's own\n"
     assert index.read_bytes() == before
@@ -247,16 +247,16 @@ def test_files_that_a_sparse_checkout_leaves_away_are_not_taken_for_deleted(
     commit_paths(repository, "more", paths=["sub/b.txt", "out/c.txt", "out/d.txt"])
     subprocess.run(["git", "sparse-checkout", "set", "--cone", *sparse, "sub"], cwd=repository.root, check=True)
     assert not (repository.root / "out").exists()
-    assert repository.uncommitted() == ()
+    assert repository.list_uncommitted() == ()
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    head = repository.head()
+    head = repository.read_head()
     assert head is not None
-    assert snapshots.paths_unlike(head, kept) == ()
+    assert snapshots.list_differing_paths(head, kept) == ()
     (repository.root / "out").mkdir()
     (repository.root / "out" / "c.txt").write_text("edited all the same\n")
-    assert repository.uncommitted() == ("out/c.txt",)
-    assert [change.path for change in snapshots.changes_since(kept)] == ["out/c.txt"]
+    assert repository.list_uncommitted() == ("out/c.txt",)
+    assert [change.path for change in snapshots.list_changes_since(kept)] == ["out/c.txt"]
     snapshots.take(f"{REF}-edited", message="edited")
     assert not (repository.root / "out" / "d.txt").exists()
 
@@ -287,17 +287,17 @@ def attributed(repository: Repository) -> None:
 
 def test_files_come_back_byte_for_byte_whatever_git_makes_of_them(repository: Repository) -> None:
     attributed(repository)
-    root, head = repository.root, repository.head()
+    root, head = repository.root, repository.read_head()
     assert head is not None
     before = content(root)
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
-    assert snapshots.changes_since(kept) == ()
-    assert set(snapshots.paths_unlike(head, kept)) == set(CONVERTED) - {"same.txt"}
+    assert snapshots.list_changes_since(kept) == ()
+    assert set(snapshots.list_differing_paths(head, kept)) == set(CONVERTED) - {"same.txt"}
     for spoil in ("the agent's\n", "the agent's\r\n", None):
         encodings = {name: "utf-16" if name.endswith("utf16") else "ascii" for name in CONVERTED}
         apply(root, {name: None if spoil is None else spoil.encode(encoding) for name, encoding in encodings.items()})
-        assert {change.path for change in snapshots.changes_since(kept)} == set(CONVERTED)
+        assert {change.path for change in snapshots.list_changes_since(kept)} == set(CONVERTED)
         Snapshots(repository).restore(kept)
         assert content(root) == before
 
@@ -307,12 +307,12 @@ def test_line_ends_alone_are_a_change_of_the_files_and_none_of_a_commit(reposito
     snapshots = Snapshots(repository)
     kept = snapshots.take(REF, message="before")
     (repository.root / "same.txt").write_bytes(b"one\n")
-    assert snapshots.changes_since(kept) == (Change(path="same.txt", kind="modified"),)
-    head = repository.head()
+    assert snapshots.list_changes_since(kept) == (Change(path="same.txt", kind="modified"),)
+    head = repository.read_head()
     assert head is not None
     assert commit_paths(repository, "none", paths=["same.txt"]) == head
     later = snapshots.take(f"{REF}-later", message="later")
-    assert "same.txt" not in snapshots.paths_unlike(head, later)
+    assert "same.txt" not in snapshots.list_differing_paths(head, later)
     snapshots.restore(kept, only=["same.txt"])
     assert (repository.root / "same.txt").read_bytes() == b"one\r\n"
 
@@ -329,7 +329,7 @@ def test_what_was_kept_byte_for_byte_outlives_gits_housekeeping(repository: Repo
 
 def test_files_follow_a_commit_as_a_checkout_would_make_them(repository: Repository) -> None:
     attributed(repository)
-    root, head = repository.root, repository.head()
+    root, head = repository.root, repository.read_head()
     assert head is not None
     (root / "edited.txt").chmod(0o600)
     Snapshots(repository).restore(Snapshot(ref="HEAD", commit=head), only=["edited.txt"])
@@ -358,7 +358,7 @@ def test_what_the_users_own_filter_makes_is_its_affair_unless_it_is_not_committe
     kept = snapshots.take(REF, message="before")
     assert repository.git("ls-tree", "-r", "--name-only", f"{kept.commit}^").split() == ["files/edited.up", "modes"]
     commit_paths(repository, "edited", paths=["edited.up"])
-    assert snapshots.changes_since(kept) == ()
+    assert snapshots.list_changes_since(kept) == ()
     for name in ("same.up", "edited.up"):
         (root / name).write_text("spoiled\n")
     snapshots.restore(kept)
@@ -384,7 +384,7 @@ def test_permissions_come_back(repository: Repository, spoil: str) -> None:
             (root / name).unlink()
         if spoil != "deleted":
             (root / name).chmod(0o755 if name == "run" else 0o644)
-    assert spoil == "opened" or {change.path for change in snapshots.changes_since(kept)} == set(MODES)
+    assert spoil == "opened" or {change.path for change in snapshots.list_changes_since(kept)} == set(MODES)
     snapshots.restore(kept)
     assert {name: (root / name).stat().st_mode & 0o777 for name in MODES} == MODES
     assert {(root / name).read_text() for name in MODES} == {"secret\n"}

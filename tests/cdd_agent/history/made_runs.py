@@ -14,10 +14,9 @@ from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.history.records import Receipt
-from cdd_agent.history.rollback import Site, go, look, look_undo
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.recovery import alone
+from cdd_agent.history.records import RollbackRecord
+from cdd_agent.history.rollback import Rollbacks
+from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import (
     PHASE_OF,
@@ -68,15 +67,17 @@ class Run:
     def __init__(self, repository: Repository, root: Path) -> None:
         self.repository = repository
         self.events: list[object] = []
-        self.site = Site(repository=repository, snapshots=Snapshots(repository), root=root, emit=self.events.append)
+        self.rollbacks = Rollbacks(
+            repository=repository, snapshots=Snapshots(repository), root=root, emit=self.events.append
+        )
         self.root = root
         self.commits: dict[str, CommitId] = {}
         """``red 1`` -> its commit."""
         self.state = RunState(
             ticket_slug=SLUG,
             started_at="2026-01-31T12:00:00Z",
-            base_commit=repository.head(),
-            branch=repository.branch(),
+            base_commit=repository.read_head(),
+            branch=repository.read_branch(),
         )
         (root / ".cdd" / "tdd" / SLUG).mkdir(parents=True, exist_ok=True)
         (root / ".cdd" / ".gitignore").write_text("*\n!config.yaml\n")
@@ -106,12 +107,14 @@ class Run:
             title=TITLES[cycle - 1],
             text_sha256=f"{cycle}",
             status=Status.IN_PROGRESS,
-            base_commit=self.repository.head(),
+            base_commit=self.repository.read_head(),
             phase="plan",
         )
-        ref = recovery.checkpoint_ref(SLUG, step, name="start")
-        recovery.hold_ignored(SLUG, step, context=self.site)
-        self.site.snapshots.take(ref, message="start")
+        ref = checkpoint_ref(SLUG, step, name="start")
+        StepCheckpoints(
+            ticket=SLUG, step=step, repository=self.repository, snapshots=self.rollbacks.snapshots
+        ).freeze_ignore_rules()
+        self.rollbacks.snapshots.take(ref, message="start")
         self.report(ref.rpartition("/")[2].replace("-start", "-baseline"))
         self.keep(replace(step, checkpoint=ref))
 
@@ -130,8 +133,8 @@ class Run:
         title = f"{PHASE_OF[phase]}: {TITLES[cycle - 1]}\n\nTicket: {SLUG}\nHandoff-Id: {phase.lower()}-{cycle}\n"
         commit = commit_paths(self.repository, title, paths=files, allow_empty=not files)
         append_line(self.repository, commit, line=encode(said(phase, cycle, commit=commit, following=following)))
-        checkpoint = recovery.checkpoint_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
-        self.site.snapshots.take(checkpoint, message="landed")
+        checkpoint = checkpoint_ref(SLUG, self.step, name=f"{PHASE_OF[phase]}-1")
+        self.rollbacks.snapshots.take(checkpoint, message="landed")
         attempt = AttemptRecord(
             phase=PHASE_OF[phase],
             number=1,
@@ -209,28 +212,28 @@ def history(repository: Repository) -> tuple[str, ...]:
     """HEAD, its branch, and the index."""
     return (
         repository.git("rev-parse", "HEAD").strip(),
-        repository.branch() or "",
+        repository.read_branch() or "",
         repository.git("ls-files", "--stage"),
     )
 
 
-def back(run: Run, name: str) -> Receipt:
+def back(run: Run, name: str) -> RollbackRecord:
     """Roll back."""
-    with alone(run.site.repository):
-        return go(run.site, look(run.site, name))
+    with alone(run.rollbacks.repository):
+        return run.rollbacks.apply(run.rollbacks.plan(name))
 
 
-def undo(run: Run) -> Receipt:
+def undo(run: Run) -> RollbackRecord:
     """Undo the last rollback."""
-    with alone(run.site.repository):
-        return go(run.site, look_undo(run.site))
+    with alone(run.rollbacks.repository):
+        return run.rollbacks.apply(run.rollbacks.plan_undo())
 
 
 def refused(run: Run, name: str) -> CddError:
     """The error, after which everything is as it was."""
     before = work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")
-    with pytest.raises(CddError) as caught, alone(run.site.repository):
-        look(run.site, name)
+    with pytest.raises(CddError) as caught, alone(run.rollbacks.repository):
+        run.rollbacks.plan(name)
     assert (work_tree(run.root), history(run.repository), run.repository.git("for-each-ref")) == before
     return caught.value
 

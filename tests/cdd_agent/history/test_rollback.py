@@ -9,14 +9,16 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import RolledBack
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.notes_history import survey
-from cdd_agent.history.rollback import look, look_undo
-from cdd_agent.history.runs import account
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.recovery import alone
+from cdd_agent.git.notes_history import survey_notes
+from cdd_agent.history.runs import read_reachable_notes
+from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work import state_file
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import Status, StepExecution
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, history, own_files, refused, undo, work_tree
+
+
+def checkpoints_of(run: Run, step: StepExecution) -> StepCheckpoints:
+    return StepCheckpoints(ticket=SLUG, step=step, repository=run.repository, snapshots=run.rollbacks.snapshots)
 
 
 def read_state(run: Run) -> object:
@@ -26,9 +28,9 @@ def read_state(run: Run) -> object:
 def test_branch_files_and_index_are_as_the_commit_has_them(run: Run) -> None:
     target = run.commits["refactor 1"]
     back(run, target)
-    assert run.repository.head() == target
-    assert run.repository.branch() == "main"
-    assert run.repository.uncommitted() == ()
+    assert run.repository.read_head() == target
+    assert run.repository.read_branch() == "main"
+    assert run.repository.list_uncommitted() == ()
     assert run.repository.git("write-tree") == run.repository.git("rev-parse", f"{target}^{{tree}}")
     assert not (run.root / "tests" / "data2.txt").exists()
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
@@ -44,29 +46,32 @@ def test_a_folder_that_only_held_what_goes_is_gone(run: Run) -> None:
 def test_the_commit_may_be_named_in_any_way(spell: Callable[[str], str], run: Run) -> None:
     run.repository.git("tag", "there", run.commits["refactor 1"])
     back(run, spell(run.commits["refactor 1"]))
-    assert run.repository.head() == run.commits["refactor 1"]
+    assert run.repository.read_head() == run.commits["refactor 1"]
 
 
 def test_every_name_of_a_commit_leads_to_it(run: Run) -> None:
     target = run.commits["refactor 1"]
     run.repository.git("tag", "there", target)
-    ways = [look(run.site, name) for name in (target, target[:9], "HEAD~4", "there")]
-    assert [len(way.going) for way in ways] == [4] * 4
-    assert len({tuple(way.going) for way in ways}) == 1
+    plans = [run.rollbacks.plan(name) for name in (target, target[:9], "HEAD~4", "there")]
+    assert [len(plan.removed) for plan in plans] == [4] * 4
+    assert len({tuple(plan.removed) for plan in plans}) == 1
 
 
 def test_what_went_stays_reachable_and_keeps_its_notes(run: Run) -> None:
     notes = run.repository.git("notes", "--ref=tdd-handoffs", "list")
-    receipt = back(run, run.commits["red 1"])
+    record = back(run, run.commits["red 1"])
     run.repository.git("reflog", "expire", "--expire=now", "--all")
     run.repository.git("gc", "--quiet", "--prune=now")
-    assert run.repository.git("rev-parse", f"{receipt.ref}^1").strip() == run.commits["refactor 2"]
+    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == run.commits["refactor 2"]
     assert run.repository.git("notes", "--ref=tdd-handoffs", "list") == notes
-    assert survey(run.repository).damages == ()
-    assert [entry.commit for entry in account(run.repository).entries] == [run.commits["red 1"], run.commits["plan 1"]]
+    assert survey_notes(run.repository).damages == ()
+    assert [entry.commit for entry in read_reachable_notes(run.repository).entries] == [
+        run.commits["red 1"],
+        run.commits["plan 1"],
+    ]
     (told,) = run.events
     assert isinstance(told, RolledBack)
-    assert (told.checkpoint, told.kept) == (run.commits["red 1"], receipt.ref)
+    assert (told.checkpoint, told.kept) == (run.commits["red 1"], record.ref)
 
 
 # Where one cannot go.
@@ -79,7 +84,7 @@ def test_a_commit_that_head_does_not_come_from_names_the_nearest_one(run: Run) -
     other = commit_paths(run.repository, "other", paths=["other.txt"])
     run.repository.git("switch", "--quiet", "main")
     error = refused(run, other)
-    assert f"{other[:10]} is no part of main" in error.happened
+    assert f"{other[:10]} is not part of main" in error.happened
     assert f"cdd tdd rollback {run.commits['refactor 1'][:10]}" in error.hint
     assert "cycle 1, REFACTOR" in error.hint
 
@@ -98,10 +103,10 @@ def test_a_commit_without_a_note_names_the_nearest_one(run: Run) -> None:
     ("name", "words"),
     [
         ("HEAD", "HEAD is at .* already"),
-        ("nowhere", "'nowhere' names no commit"),
+        ("nowhere", "'nowhere' does not name a commit"),
         ("HEAD~999", "goes back further"),
-        ("--all", "names no commit"),
-        ("HEAD~1; rm", "names no commit"),
+        ("--all", "does not name a commit"),
+        ("HEAD~1; rm", "does not name a commit"),
     ],
 )
 def test_names_that_lead_nowhere_are_told(name: str, words: str, run: Run) -> None:
@@ -118,9 +123,9 @@ def test_on_no_branch_and_in_the_middle_of_a_merge_nothing_goes_back(run: Run) -
 
 def test_while_somebody_works_in_the_repository_nothing_goes_back(run: Run) -> None:
     with (
-        alone(run.site.repository),
-        pytest.raises(UsageError, match="already going on"),
-        alone(run.site.repository),
+        alone(run.rollbacks.repository),
+        pytest.raises(UsageError, match="already in progress"),
+        alone(run.rollbacks.repository),
     ):
         pass
 
@@ -151,12 +156,13 @@ def test_in_the_middle_of_a_cycle_it_goes_on_with_the_next_phase(name: str, land
     assert list(step.commits) == (landed or ["plan", "red", "green"])
     assert {attempt.phase for attempt in step.attempts} == set(step.commits)
     # What a cycle looks at before it goes on:
-    assert recovery.landed_head(step) == run.repository.head()
-    assert recovery.killed_at(SLUG, step, branch="main", context=run.site) is None
-    checkpoint = recovery.last_checkpoint(step, context=run.site)
+    checkpoints = checkpoints_of(run, step)
+    assert landed_head(step) == run.repository.read_head()
+    assert checkpoints.killed_position("main") is None
+    checkpoint = checkpoints.find_last()
     assert checkpoint is not None
-    assert run.site.snapshots.changes_since(checkpoint) == ()
-    assert recovery.user_files(step, context=run.site) == {"README.md"}
+    assert run.rollbacks.snapshots.list_changes_since(checkpoint) == ()
+    assert checkpoints.list_user_files() == {"README.md"}
     label = (step.checkpoint or "").rpartition("/")[2].removesuffix("-start")
     assert (run.root / ".cdd" / "reports" / SLUG / f"{label}-baseline.json").is_file()
 
@@ -188,7 +194,7 @@ def test_without_a_state_that_knows_the_cycle_only_the_request_is_left(content: 
         run.state_path.write_bytes(content)
     back(run, run.commits["red 2"])
     assert [path.name for path in run.state_path.parent.iterdir()] == ["request.md"]
-    assert run.repository.head() == run.commits["red 2"]
+    assert run.repository.read_head() == run.commits["red 2"]
     undo(run)
     assert (run.state_path.read_bytes() if content is not None else None) == content
 
@@ -200,33 +206,33 @@ def test_what_an_interrupted_phase_left_goes_too_and_the_users_own_stays(begun: 
     run.cycle(2, until="RED")
     (run.root / "calc.py").write_text("half\n")
     (run.root / "draft.py").write_text("half\n")
-    ref = recovery.checkpoint_ref(SLUG, run.step, name="green-1")
-    run.site.snapshots.take(ref, message="attempt")
+    ref = checkpoint_ref(SLUG, run.step, name="green-1")
+    run.rollbacks.snapshots.take(ref, message="attempt")
     step = run.step
     attempt = replace(step.attempts[-1], phase="green", verdict="closed", checkpoint=ref)
     run.keep(replace(step, attempts=(*step.attempts, attempt), phase="green"))
     (run.root / "mine.txt").write_text("since\n")
     before = work_tree(run.root), history(run.repository)
     back(run, run.commits["refactor 1"])
-    assert run.repository.uncommitted() == ("README.md", "mine.txt")
+    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
     assert (run.root / "README.md").read_text() == "mine before the cycle\n"
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
     assert not (run.root / "draft.py").exists()
     undo(run)
     assert (work_tree(run.root), history(run.repository)) == before
     undo(run)
-    assert run.repository.uncommitted() == ("README.md", "mine.txt")
+    assert run.repository.list_uncommitted() == ("README.md", "mine.txt")
     assert not (run.root / "draft.py").exists()
 
 
 def test_after_a_kill_all_that_changed_in_the_phase_goes_and_is_kept(begun: Run) -> None:
     run = begun
     run.cycle(1, until="RED")
-    recovery.note_position(SLUG, run.step, context=run.site)  # type: ignore[arg-type]
+    checkpoints_of(run, run.step).mark_running()
     (run.root / "calc.py").write_text("half\n")
-    receipt = back(run, run.commits["plan 1"])
-    assert run.repository.uncommitted() == ()
-    assert run.repository.git("show", f"{receipt.snapshot}:calc.py") == "half\n"
+    record = back(run, run.commits["plan 1"])
+    assert run.repository.list_uncommitted() == ()
+    assert run.repository.git("show", f"{record.snapshot}:calc.py") == "half\n"
     assert "-running" not in run.repository.git("for-each-ref", "refs/cdd/checkpoints")
 
 
@@ -258,7 +264,7 @@ def test_undo_brings_everything_back_and_can_be_undone(run: Run) -> None:
 def gone_reports(
     after: dict[str, tuple[int, bytes | str]], before: dict[str, tuple[int, bytes | str]]
 ) -> dict[str, tuple[int, bytes | str]]:
-    """Reports that the way made beside those that were there."""
+    """Reports that the rollback wrote beside those that were there."""
     return {name: held for name, held in after.items() if name.startswith(".cdd/reports/") and name not in before}
 
 
@@ -266,34 +272,34 @@ def test_commits_made_after_a_rollback_go_with_its_undoing_and_are_kept(run: Run
     back(run, run.commits["refactor 1"])
     (run.root / "other.txt").write_text("x")
     other = commit_paths(run.repository, "docs: since", paths=["other.txt"])
-    receipt = undo(run)
-    assert run.repository.head() == run.commits["refactor 2"]
+    record = undo(run)
+    assert run.repository.read_head() == run.commits["refactor 2"]
     assert not (run.root / "other.txt").exists()
-    assert run.repository.git("rev-parse", f"{receipt.ref}^1").strip() == other
+    assert run.repository.git("rev-parse", f"{record.ref}^1").strip() == other
     undo(run)
-    assert run.repository.head() == other
+    assert run.repository.read_head() == other
     assert (run.root / "other.txt").read_text() == "x"
 
 
 def test_undo_minds_what_was_changed_since(run: Run) -> None:
     back(run, run.commits["refactor 1"])
     (run.root / "calc.py").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.site.repository):
-        look_undo(run.site)
+    with pytest.raises(UsageError, match=r"  calc\.py\n"), alone(run.rollbacks.repository):
+        run.rollbacks.plan_undo()
 
 
 def test_where_nothing_was_rolled_back_nothing_is_undone(run: Run) -> None:
     with pytest.raises(UsageError, match="Nothing was rolled back"):
-        look_undo(run.site)
+        run.rollbacks.plan_undo()
 
 
 def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
-    receipt = back(run, run.commits["refactor 1"])
+    record = back(run, run.commits["refactor 1"])
     run.repository.git("switch", "--quiet", "--create", "other")
     with pytest.raises(UsageError, match="made on the branch main") as caught:
-        look_undo(run.site)
+        run.rollbacks.plan_undo()
     assert "git switch main" in caught.value.hint
-    assert receipt.ref in caught.value.hint
+    assert record.ref in caught.value.hint
 
 
 # The look before.
@@ -301,13 +307,15 @@ def test_undo_on_another_branch_names_the_right_one(run: Run) -> None:
 
 def test_the_look_tells_commits_files_and_what_comes_next(run: Run) -> None:
     run.repository.git("update-ref", "refs/remotes/origin/main", run.commits["plan 2"])
-    way = look(run.site, run.commits["refactor 1"])
-    assert [commit for commit, _ in way.going] == [run.commits[f"{p} 2"] for p in ("refactor", "green", "red", "plan")]
-    assert way.going[-1][1] == "plan: subtracts"
-    assert {(change.path, change.kind) for change in way.changes} == {
+    plan = run.rollbacks.plan(run.commits["refactor 1"])
+    assert [commit for commit, _ in plan.removed] == [
+        run.commits[f"{p} 2"] for p in ("refactor", "green", "red", "plan")
+    ]
+    assert plan.removed[-1][1] == "plan: subtracts"
+    assert {(change.path, change.kind) for change in plan.changes} == {
         ("calc.py", "modified"),
         ("test-list.md", "modified"),
         ("test_calc.py", "modified"),
         ("tests/data2.txt", "deleted"),
     }
-    assert (way.pushed, way.following, way.coming) == (1, "PLAN", ())
+    assert (plan.pushed, plan.next_phase, plan.returning) == (1, "PLAN", ())

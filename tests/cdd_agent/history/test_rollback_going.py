@@ -11,7 +11,7 @@ import pytest
 from cdd_agent.events import Notice
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots
-from cdd_agent.history.rollback import Site, finish, go, is_unfinished, look, look_undo, settle
+from cdd_agent.history.rollback import Rollbacks
 from cdd_agent.tdd.recovery import alone
 from tests.cdd_agent.history.made_runs import Run, history, work_tree
 
@@ -20,10 +20,10 @@ CHANGES = ("update-ref", "checkout-index", "reset")
 """The calls of git that change what somebody sees."""
 
 
-def site_at(root: Path) -> tuple[Site, list[object]]:
+def rollbacks_at(root: Path) -> tuple[Rollbacks, list[object]]:
     repository = Repository.find(root)
     events: list[object] = []
-    return Site(repository=repository, snapshots=Snapshots(repository), root=root, emit=events.append), events
+    return Rollbacks(repository=repository, snapshots=Snapshots(repository), root=root, emit=events.append), events
 
 
 def seen(root: Path) -> object:
@@ -61,15 +61,15 @@ def killed_before(change: int, do: Callable[[], object], *, root: Path) -> bool:
 
 
 def forth(root: Path) -> None:
-    site, _ = site_at(root)
-    with alone(site.repository):
-        go(site, look(site, "HEAD~5"))
+    rollbacks, _ = rollbacks_at(root)
+    with alone(rollbacks.repository):
+        rollbacks.apply(rollbacks.plan("HEAD~5"))
 
 
 def and_back(root: Path) -> None:
-    site, _ = site_at(root)
-    with alone(site.repository):
-        go(site, look_undo(site))
+    rollbacks, _ = rollbacks_at(root)
+    with alone(rollbacks.repository):
+        rollbacks.apply(rollbacks.plan_undo())
 
 
 EVERY = [
@@ -98,10 +98,10 @@ def test_a_kill_at_any_change_leaves_before_or_after_or_is_gone_on_with(
         shutil.copytree(aside, project, symlinks=True)
         if not killed_before(change, lambda: way(project), root=project):
             break
-        site, _ = site_at(project)
-        with alone(site.repository):
-            finish(site)
-        assert not is_unfinished(site)
+        rollbacks, _ = rollbacks_at(project)
+        with alone(rollbacks.repository):
+            rollbacks.finish()
+        assert not rollbacks.is_interrupted()
         found = seen(project)
         assert found in (before, after), change
         ends.append(found == after)
@@ -110,59 +110,59 @@ def test_a_kill_at_any_change_leaves_before_or_after_or_is_gone_on_with(
     assert seen(project) == after
 
 
-def cut_off(run: Run) -> tuple[Site, list[object]]:
+def cut_off(run: Run) -> tuple[Rollbacks, list[object]]:
     """A rollback to the first GREEN that was ended after some files were changed."""
     assert killed_before(5, lambda: forth(run.root), root=run.root)
-    site, events = site_at(run.root)
-    assert is_unfinished(site)
-    return site, events
+    rollbacks, events = rollbacks_at(run.root)
+    assert rollbacks.is_interrupted()
+    return rollbacks, events
 
 
 def test_what_changed_before_it_is_gone_on_with_is_kept(run: Run) -> None:
-    site, events = cut_off(run)
+    rollbacks, events = cut_off(run)
     (run.root / "calc.py").write_text("mine, since\n")
-    with alone(site.repository):
-        finish(site)
+    with alone(rollbacks.repository):
+        rollbacks.finish()
     ref = "refs/cdd/attempts/tdd-calculator/rollback-1"
-    assert site.repository.git("show", f"{ref}:calc.py") == "mine, since\n"
+    assert rollbacks.repository.git("show", f"{ref}:calc.py") == "mine, since\n"
     assert any(isinstance(event, Notice) and ref in event.text and "calc.py" in event.text for event in events)
     assert (run.root / "calc.py").read_text() == "# code up to 1\n"
-    assert site.repository.head() == run.commits["green 1"]
+    assert rollbacks.repository.read_head() == run.commits["green 1"]
 
 
 def test_a_branch_that_was_moved_meanwhile_is_left_alone(run: Run) -> None:
-    site, events = cut_off(run)
-    site.repository.git("update-ref", "HEAD", run.commits["plan 1"])
-    with alone(site.repository):
-        finish(site)
-    assert site.repository.head() == run.commits["plan 1"]
-    assert not is_unfinished(site)
+    rollbacks, events = cut_off(run)
+    rollbacks.repository.git("update-ref", "HEAD", run.commits["plan 1"])
+    with alone(rollbacks.repository):
+        rollbacks.finish()
+    assert rollbacks.repository.read_head() == run.commits["plan 1"]
+    assert not rollbacks.is_interrupted()
     (told,) = events
     assert isinstance(told, Notice)
-    assert "is left as it is" in told.text
+    assert "leaves the branch unchanged" in told.text
     assert "refs/cdd/abandoned/tdd-calculator/rollback-1" in told.text
-    assert site.repository.git("for-each-ref", "refs/cdd/abandoned")
+    assert rollbacks.repository.git("for-each-ref", "refs/cdd/abandoned")
 
 
 def test_what_was_cut_off_in_one_work_tree_is_no_affair_of_another(run: Run, tmp_path: Path) -> None:
-    site, _ = cut_off(run)
+    rollbacks, _ = cut_off(run)
     other = tmp_path / "other"
-    site.repository.git("worktree", "add", "--quiet", str(other), "-b", "other", run.commits["red 2"])
-    elsewhere, events = site_at(other.resolve())
-    settle(elsewhere)
-    assert (events, is_unfinished(elsewhere), is_unfinished(site)) == ([], False, True)
+    rollbacks.repository.git("worktree", "add", "--quiet", str(other), "-b", "other", run.commits["red 2"])
+    elsewhere, events = rollbacks_at(other.resolve())
+    elsewhere.finish_interrupted()
+    assert (events, elsewhere.is_interrupted(), rollbacks.is_interrupted()) == ([], False, True)
     with alone(elsewhere.repository):
-        go(elsewhere, look(elsewhere, "HEAD~1"))
-    assert elsewhere.repository.head() == run.commits["plan 2"]
-    settle(site)
-    assert not is_unfinished(site)
-    assert site.repository.head() == run.commits["green 1"]
-    assert site.repository.uncommitted() == ()
+        elsewhere.apply(elsewhere.plan("HEAD~1"))
+    assert elsewhere.repository.read_head() == run.commits["plan 2"]
+    rollbacks.finish_interrupted()
+    assert not rollbacks.is_interrupted()
+    assert rollbacks.repository.read_head() == run.commits["green 1"]
+    assert rollbacks.repository.list_uncommitted() == ()
 
 
 def test_where_nothing_was_cut_off_nothing_is_done(run: Run) -> None:
     before = seen(run.root)
-    with alone(run.site.repository):
-        finish(run.site)
+    with alone(run.rollbacks.repository):
+        run.rollbacks.finish()
     assert seen(run.root) == before
     assert run.events == []

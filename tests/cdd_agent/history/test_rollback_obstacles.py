@@ -77,7 +77,7 @@ def an_ignored_file_where_one_comes_back(run: Run) -> str:
     commit_paths(run.repository, "chore: ignored", paths=[".gitignore"])
     (run.root / "tests").mkdir(exist_ok=True)
     (run.root / "tests" / "data1.txt").write_text("mine\n")
-    assert run.repository.uncommitted() == ()
+    assert run.repository.list_uncommitted() == ()
     return "tests/data1.txt"
 
 
@@ -134,10 +134,10 @@ def test_a_submodule_stays_where_it_stands(begun: Run) -> None:
     other.git("commit", "--quiet", "--allow-empty", "-m", "two")
     run.repository.git("add", "sub")
     run.repository.git("commit", "--quiet", "-m", "it moved")
-    stands = other.head()
+    stands = other.read_head()
     back(run, run.commits["green 1"])
-    assert other.head() == stands
-    assert run.repository.uncommitted() == ("sub",)
+    assert other.read_head() == stands
+    assert run.repository.list_uncommitted() == ("sub",)
     undo(run)
-    assert other.head() == stands
-    assert run.repository.uncommitted() == ()
+    assert other.read_head() == stands
+    assert run.repository.list_uncommitted() == ()

@@ -15,8 +15,8 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.notes import REF, NotesDamaged, append_line
 from cdd_agent.git.repository import Repository
-from cdd_agent.history.runs import account, listed, standing, where
-from cdd_agent.storage import exclusive
+from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes, status_from_notes
+from cdd_agent.storage import exclusive_lock
 from cdd_agent.work import state_file
 from cdd_agent.work.handoff import encode
 from cdd_agent.workflows.orchestration import feature
@@ -26,7 +26,7 @@ NOTES = 10_000
 
 
 def words(run: Run, **options: int) -> list[str]:
-    rows = listed(account(run.repository).entries, most=options.get("most"))
+    rows = list_handoffs(read_reachable_notes(run.repository).entries, most=options.get("most"))
     return [f"{row.cycle} {row.phase} {row.result or '-'} {row.retries} {row.description}" for row in rows]
 
 
@@ -46,7 +46,7 @@ def test_the_phases_are_listed_newest_first_with_what_they_came_to(begun: Run) -
         "1 PLAN - 0 adds two numbers",
     ]
     assert words(run, most=1) == ["2 GREEN CLOSED 2 subtracts"]
-    first = listed(account(run.repository).entries)[0]
+    first = list_handoffs(read_reachable_notes(run.repository).entries)[0]
     assert (first.commit, first.error) == (run.commits["red 2"], "assertion: 1 == 2")
 
 
@@ -54,14 +54,14 @@ def test_where_a_run_stands(begun: Run, tmp_path: Path) -> None:
     run = begun
     run.cycle(1)
     run.cycle(2, until="RED")
-    stands = standing(account(run.repository), locks=tmp_path)
+    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
     assert stands.last is not None
     assert (stands.last.cycle, stands.last.phase, stands.last.following) == (2, "RED", "GREEN")
     assert (stands.completed, stands.pending) == (TITLES[:1], TITLES[1:])
     assert (stands.next, stands.details, stands.at_work) == ("cdd tdd resume", "", "")
     failed = said("GREEN", 2, commit=run.commits["red 2"], following="GREEN", error="assertion: no", retries=2)
     append_line(run.repository, run.commits["red 2"], line=encode(failed))
-    stands = standing(account(run.repository), locks=tmp_path)
+    stands = status_from_notes(read_reachable_notes(run.repository), locks=tmp_path)
     assert stands.last is not None
     assert (stands.last.phase, stands.last.error, stands.last.retries) == ("GREEN", "assertion: no", 2)
     assert stands.details == "assertion: no\nand more"
@@ -70,16 +70,16 @@ def test_where_a_run_stands(begun: Run, tmp_path: Path) -> None:
 def test_a_complete_run_says_how_to_begin_another(begun: Run, tmp_path: Path) -> None:
     begun.begin(1)
     begun.land("PLAN", {"test-list.md": "- [x] it\n"}, following="COMPLETE")
-    assert "the run is complete" in standing(account(begun.repository), locks=tmp_path).next
+    assert "the run is complete" in status_from_notes(read_reachable_notes(begun.repository), locks=tmp_path).next
 
 
 def test_who_is_at_work_is_told_as_long_as_he_is(run: Run) -> None:
     locks = run.root / ".cdd" / "locks"
-    with exclusive(locks / f"{SLUG}.lock", purpose="Testing"):
-        stands = standing(account(run.repository), locks=locks)
+    with exclusive_lock(locks / f"{SLUG}.lock", purpose="Testing"):
+        stands = status_from_notes(read_reachable_notes(run.repository), locks=locks)
         assert stands.at_work.startswith(f"pid {os.getpid()} on ")
-        assert stands.next == "wait: it goes on by itself"
-    assert standing(account(run.repository), locks=locks).at_work == ""
+        assert stands.next == "wait until it finishes"
+    assert status_from_notes(read_reachable_notes(run.repository), locks=locks).at_work == ""
 
 
 @pytest.mark.parametrize("holder", ["{", '{"pid": "x", "host": "HOST", "since": "", "command": ""}', "DEAD"])
@@ -90,26 +90,26 @@ def test_a_lock_that_says_nothing_true_holds_up_nobody(holder: str, run: Run) ->
     locks = run.root / ".cdd" / "locks"
     locks.mkdir()
     (locks / f"{SLUG}.lock").write_text(told.replace("HOST", socket.gethostname()))
-    stands = standing(account(run.repository), locks=locks)
+    stands = status_from_notes(read_reachable_notes(run.repository), locks=locks)
     assert not stands.at_work.startswith(f"pid {dead.pid} ")
 
 
 def test_a_run_that_was_begun_last_and_has_left_no_note_is_the_one_that_is_told(run: Run) -> None:
     locks = run.root / ".cdd" / "locks"
-    older, _ = where(run.repository, run.root, locks=locks)
+    older, _ = find_status(run.repository, run.root, locks=locks)
     assert (older.run, older.last is not None) == (SLUG, True)
-    feature.at(run.root, "tdd-newer", text="newer").keep()
-    with exclusive(locks / "tdd-newer.lock", purpose="Testing"):
-        stands, damages = where(run.repository, run.root, locks=locks)
+    feature.locate_feature(run.root, "tdd-newer", text="newer").save()
+    with exclusive_lock(locks / "tdd-newer.lock", purpose="Testing"):
+        stands, damages = find_status(run.repository, run.root, locks=locks)
     assert (stands.run, stands.last, damages) == ("tdd-newer", None, ())
     assert stands.at_work.startswith(f"pid {os.getpid()} on ")
 
 
 def test_a_run_that_has_just_begun_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
-    stands, _ = where(begun.repository, begun.root, locks=tmp_path)
+    stands, _ = find_status(begun.repository, begun.root, locks=tmp_path)
     assert (stands.run, stands.last, stands.next) == (SLUG, None, "cdd tdd resume")
-    with pytest.raises(UsageError, match="nothing was run"):
-        where(begun.repository, tmp_path, locks=tmp_path)
+    with pytest.raises(UsageError, match="has not run here"):
+        find_status(begun.repository, tmp_path, locks=tmp_path)
 
 
 def test_notes_that_head_does_not_reach_have_no_part_in_it(run: Run) -> None:
@@ -118,39 +118,39 @@ def test_notes_that_head_does_not_reach_have_no_part_in_it(run: Run) -> None:
     assert words(run) == ["1 RED FAIL 0 adds two numbers", "1 PLAN - 0 adds two numbers"]
     run.repository.git("switch", "--quiet", "--detach", f"{run.commits['plan 1']}^")
     with pytest.raises(UsageError, match="None of the 8 handoff notes is on a commit of HEAD") as caught:
-        account(run.repository)
+        read_reachable_notes(run.repository)
     assert "git switch BRANCH" in caught.value.hint
 
 
 def test_notes_of_tickets_are_listed_and_say_nothing_of_where_a_run_stands(begun: Run, tmp_path: Path) -> None:
-    commit = begun.repository.head()
+    commit = begun.repository.read_head()
     assert commit is not None
     note = msgspec.structs.replace(said("GREEN", 1, commit=commit, following="COMPLETE"), ticket="csv-export")
     append_line(begun.repository, commit, line=encode(note))
-    told = account(begun.repository)
-    assert [row.ticket for row in listed(told.entries)] == ["csv-export"]
+    told = read_reachable_notes(begun.repository)
+    assert [row.ticket for row in list_handoffs(told.entries)] == ["csv-export"]
     with pytest.raises(UsageError, match="'csv-export'"):
-        standing(told, locks=tmp_path)
+        status_from_notes(told, locks=tmp_path)
 
 
 def test_without_notes_nothing_was_run_yet(begun: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing was run"):
-        account(begun.repository)
+    with pytest.raises(UsageError, match="has not run here"):
+        read_reachable_notes(begun.repository)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="nothing was run"):
-        account(Repository.create(tmp_path / "empty"))
+    with pytest.raises(UsageError, match="has not run here"):
+        read_reachable_notes(Repository.create(tmp_path / "empty"))
 
 
 def test_a_ref_that_is_lost_or_broken_is_no_empty_history(run: Run) -> None:
-    ref = run.repository.place.common_dir / REF
+    ref = run.repository.location.common_dir / REF
     kept = ref.read_text()
     ref.write_text("junk\n")
     with pytest.raises(NotesDamaged, match="is damaged") as caught:
-        account(run.repository)
+        read_reachable_notes(run.repository)
     assert "cdd tdd repair-notes" in caught.value.hint
     ref.unlink()
     with pytest.raises(NotesDamaged, match="commits that had notes are there") as caught:
-        account(run.repository)
+        read_reachable_notes(run.repository)
     assert "git fetch origin refs/notes/tdd-handoffs:refs/notes/tdd-handoffs" in caught.value.hint
     ref.write_text(kept)
     assert len(words(run)) == 8
@@ -159,14 +159,14 @@ def test_a_ref_that_is_lost_or_broken_is_no_empty_history(run: Run) -> None:
 def test_a_note_that_cannot_be_read_is_told_beside_the_others(run: Run) -> None:
     note = ("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON")
     run.repository.git(*note, run.commits["green 1"])
-    told = account(run.repository)
+    told = read_reachable_notes(run.repository)
     assert len(told.entries) == 7
     (damage,) = told.damages
     assert damage.commit == run.commits["green 1"]
     for commit in run.commits.values():
         run.repository.git(*note, commit)
     with pytest.raises(NotesDamaged, match="No handoff note here can be read"):
-        account(run.repository)
+        read_reachable_notes(run.repository)
 
 
 def cpu_s(ask: Callable[[], object]) -> float:
@@ -207,7 +207,11 @@ def test_a_history_of_ten_thousand_costs_little_more_than_git_needs_to_print_it(
     begun.repository.git("symbolic-ref", "HEAD", "refs/heads/long")
 
     def ask() -> None:
-        assert [row.cycle for row in listed(account(begun.repository).entries, most=3)] == [NOTES, NOTES - 1, NOTES - 2]
+        assert [row.cycle for row in list_handoffs(read_reachable_notes(begun.repository).entries, most=3)] == [
+            NOTES,
+            NOTES - 1,
+            NOTES - 2,
+        ]
 
     def by_git() -> None:
         log = ["git", "log", "--notes=tdd-handoffs", "--format=%H%x00%N", "long"]
@@ -227,16 +231,16 @@ def test_what_somebody_committed_by_hand_is_no_phase(run: Run) -> None:
 def test_where_the_first_note_could_not_be_written_the_run_stands_at_its_beginning(begun: Run, tmp_path: Path) -> None:
     begun.cycle(1, until="PLAN")
     begun.repository.git("update-ref", "-d", REF)
-    known = feature.at(begun.root, SLUG, text="")
+    known = feature.locate_feature(begun.root, SLUG, text="")
     state = state_file.load(known.state_path)
     assert state is not None
     landed = {number: replace(step, commits={}) for number, step in state.step_executions.items()}
     state_file.save(known.state_path, replace(state, step_executions=landed))
-    stands, _ = where(begun.repository, begun.root, locks=tmp_path)
+    stands, _ = find_status(begun.repository, begun.root, locks=tmp_path)
     assert (stands.last, stands.next) == (None, "cdd tdd resume")
 
 
 def test_a_run_that_has_landed_phases_on_another_branch_is_not_told_as_one_without(run: Run, tmp_path: Path) -> None:
     run.repository.git("switch", "--quiet", "-c", "other", f"{run.commits['plan 1']}^")
     with pytest.raises(UsageError, match="None of the 8 handoff notes is on a commit of other"):
-        where(run.repository, run.root, locks=tmp_path)
+        find_status(run.repository, run.root, locks=tmp_path)

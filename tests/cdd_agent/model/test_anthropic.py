@@ -31,7 +31,7 @@ from cdd_agent.model.conversation import (
     ToolSpec,
     Turn,
     Usage,
-    why_unusable,
+    find_defect,
 )
 from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
 from cdd_agent.model.replay import ReplayModel
@@ -72,7 +72,7 @@ def answering(
     may_wait: MayWait | None = None,
 ) -> Iterator[tuple[MessagesServer, AnthropicModel]]:
     with (
-        MessagesServer(recording.parse(turns, source="x"), faults=faults) as server,
+        MessagesServer(recording.parse_recording(turns, source="x"), faults=faults) as server,
         closing(modelled(server.base_url, clock=clock, limits=limits, may_wait=may_wait)) as model,
     ):
         yield server, model
@@ -120,7 +120,7 @@ def test_a_turn_is_streamed_and_counted() -> None:
 
 
 def test_the_real_client_and_the_replay_give_the_same_turns() -> None:
-    turns = recording.parse(READ + HI, source="x")
+    turns = recording.parse_recording(READ + HI, source="x")
 
     def played(model: Model) -> list[Turn]:
         conversation = Conversation("Be brief.")
@@ -384,7 +384,7 @@ def test_a_call_cut_off_at_max_tokens_is_left_out() -> None:
 
 def test_an_input_that_is_not_json_is_never_run() -> None:
     turn, _ = outcome(READ, Fault(tool_json='{"file_path": oops}'))
-    assert "not one complete JSON object" in str(why_unusable(turn.calls[0]))
+    assert "not one complete JSON object" in str(find_defect(turn.calls[0]))
 
 
 COUNTED = """\

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.model.conversation import AssistantMessage, Text, ToolCall, Turn, Usage, mended, unusable, why_unusable
+from cdd_agent.model.conversation import (
+    AssistantMessage,
+    Text,
+    ToolCall,
+    Turn,
+    Usage,
+    find_defect,
+    make_unusable_input,
+    repair_calls,
+)
 
 
 def turn(*calls: ToolCall) -> Turn:
@@ -20,18 +29,18 @@ def call(call_id: str, name: str = "Read") -> ToolCall:
 
 def test_a_turn_that_keeps_the_rules_stays_as_it_is() -> None:
     good = turn(call("toolu_1"), call("toolu_2", "Grep"))
-    assert mended(good, [AssistantMessage(content=(call("toolu_0"),))]) == good
+    assert repair_calls(good, [AssistantMessage(content=(call("toolu_0"),))]) == good
 
 
 def test_the_second_call_with_one_id_is_not_run() -> None:
-    first, second = mended(turn(call("x"), call("x")), ()).calls
-    assert (first.id, why_unusable(first)) == ("x", None)
+    first, second = repair_calls(turn(call("x"), call("x")), ()).calls
+    assert (first.id, find_defect(first)) == ("x", None)
     assert second.id == "x-2"
-    assert "that of another call" in str(why_unusable(second))
+    assert "another call has the same id" in str(find_defect(second))
 
 
 def test_an_id_of_an_earlier_turn_is_replaced_and_the_call_is_run() -> None:
-    (again,) = mended(turn(call("call_0")), [AssistantMessage(content=(call("call_0"),))]).calls
+    (again,) = repair_calls(turn(call("call_0")), [AssistantMessage(content=(call("call_0"),))]).calls
     assert (again.id, again.input) == ("call_0-2", {"file_path": "a"})
 
 
@@ -39,20 +48,20 @@ def test_an_id_of_an_earlier_turn_is_replaced_and_the_call_is_run() -> None:
 def test_thousands_of_calls_take_no_longer_than_they_must(ids: list[str]) -> None:
     many = turn(*map(call, ids))
     began_s = time.process_time()
-    calls = mended(many, ()).calls
+    calls = repair_calls(many, ()).calls
     assert time.process_time() - began_s < 1
     assert len({one.id for one in calls}) == 5_000
 
 
 @pytest.mark.parametrize(("name", "sent"), [("", "unnamed"), ("read file!", "read_file_"), ("x" * 300, "x" * 64)])
 def test_a_name_that_no_request_may_hold_is_made_one_that_it_may(name: str, sent: str) -> None:
-    assert mended(turn(call("1", name)), ()).calls[0].name == sent
+    assert repair_calls(turn(call("1", name)), ()).calls[0].name == sent
 
 
 @given(st.lists(st.sampled_from(["", "a", "a-2", "é", "b" * 99]) | st.text(), max_size=8), st.booleans())
 def test_every_id_is_one_that_may_be_sent_and_none_is_there_twice(ids: list[str], again: bool) -> None:
-    said = [AssistantMessage(content=mended(turn(*map(call, ids)), ()).content)] if again else []
-    calls = mended(turn(*map(call, ids)), said).calls
+    said = [AssistantMessage(content=repair_calls(turn(*map(call, ids)), ()).content)] if again else []
+    calls = repair_calls(turn(*map(call, ids)), said).calls
     earlier = [block.id for message in said for block in message.content if isinstance(block, ToolCall)]
     sent = [one.id for one in calls] + earlier
     assert len(set(sent)) == len(sent)
@@ -60,6 +69,6 @@ def test_every_id_is_one_that_may_be_sent_and_none_is_there_twice(ids: list[str]
 
 
 def test_a_call_that_cannot_be_run_says_why_and_others_do_not() -> None:
-    assert why_unusable(ToolCall(id="1", name="Read", input=unusable("it is cut"))) == "it is cut"
-    assert why_unusable(call("1")) is None
-    assert why_unusable(ToolCall(id="1", name="Read", input={})) is None
+    assert find_defect(ToolCall(id="1", name="Read", input=make_unusable_input("it is cut"))) == "it is cut"
+    assert find_defect(call("1")) is None
+    assert find_defect(ToolCall(id="1", name="Read", input={})) is None

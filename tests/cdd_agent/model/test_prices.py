@@ -16,7 +16,7 @@ COUNTS = st.integers(0, 10**7)
 USAGES = st.builds(
     Usage, input_tokens=COUNTS, output_tokens=COUNTS, cache_read_tokens=COUNTS, cache_write_tokens=COUNTS
 )
-MODELS = st.sampled_from(prices.known())
+MODELS = st.sampled_from(prices.list_priced_models())
 
 
 def test_a_million_tokens_of_each_kind_cost_what_the_list_says() -> None:
@@ -40,7 +40,7 @@ def test_the_price_of_a_small_model_depends_on_the_whole_prompt_cached_or_not() 
 def test_a_dated_release_costs_what_its_family_does() -> None:
     usage = Usage(input_tokens=MILLION)
     assert prices.cost_usd("claude-sonnet-5-5-20261101", usage) == prices.cost_usd("claude-sonnet-5-5", usage)
-    assert prices.window("claude-sonnet-5-5-20261101") == MILLION
+    assert prices.find_context_window("claude-sonnet-5-5-20261101") == MILLION
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_dated_release_costs_what_its_family_does() -> None:
 def test_what_is_not_known_has_no_price_and_no_window(model: str) -> None:
     assert prices.cost_usd(model, Usage()) is None
     assert prices.cost_usd(model, Usage(output_tokens=MILLION)) is None
-    assert prices.window(model) is None
+    assert prices.find_context_window(model) is None
 
 
 def test_the_usual_model_has_a_price_and_a_window() -> None:
-    assert DEFAULT_MODEL in prices.known()
-    assert prices.window(DEFAULT_MODEL) == MILLION
+    assert DEFAULT_MODEL in prices.list_priced_models()
+    assert prices.find_context_window(DEFAULT_MODEL) == MILLION
 
 
 @given(MODELS, USAGES, USAGES)
@@ -84,13 +84,13 @@ def test_where_there_is_one_price_the_cost_of_a_sum_is_the_sum_of_the_costs(one:
 
 
 def test_the_file_says_when_and_where_it_was_looked_up() -> None:
-    assert date.fromisoformat(prices.prices().date) > date(2026, 1, 1)
-    assert prices.prices().source
+    assert date.fromisoformat(prices.load_prices().date) > date(2026, 1, 1)
+    assert prices.load_prices().source
 
 
 @given(MODELS)
 def test_each_family_can_be_priced_whatever_the_prompt_and_by_the_rule_of_the_cache(model: str) -> None:
-    tiers = prices.prices().models[model].tiers
+    tiers = prices.load_prices().models[model].tiers
     bounds = [tier.up_to_prompt_tokens for tier in tiers]
     assert bounds[-1] is None
     assert None not in bounds[:-1]
@@ -100,5 +100,5 @@ def test_each_family_can_be_priced_whatever_the_prompt_and_by_the_rule_of_the_ca
 
 
 def test_the_file_is_not_read_before_it_is_asked() -> None:
-    code = "from cdd_agent.model import prices; print(prices.prices.cache_info().currsize)"
+    code = "from cdd_agent.model import prices; print(prices.load_prices.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "0\n"

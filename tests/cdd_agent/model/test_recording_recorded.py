@@ -52,13 +52,13 @@ def turns(draw: st.DrawFn) -> RecordedTurn:
 
 def parse_error(text: str, *, is_json: bool = False) -> str:
     with pytest.raises(RecordingError) as caught:
-        recording.parse(text, source="demo.yaml", is_json=is_json)
+        recording.parse_recording(text, source="demo.yaml", is_json=is_json)
     assert "demo.yaml" in str(caught.value)
     return str(caught.value)
 
 
 def test_the_example_of_the_reference_is_read() -> None:
-    first, second = recording.parse(EXAMPLE, source="x")
+    first, second = recording.parse_recording(EXAMPLE, source="x")
     call = ToolCall(id="toolu_0001_01", name="Read", input={"file_path": "tests/test_csv.py"})
     assert first.content == (Text(text="I read the test first."), call)
     assert first.stop_reason == "tool_use"
@@ -68,7 +68,9 @@ def test_the_example_of_the_reference_is_read() -> None:
 
 @given(turns(), st.booleans())
 def test_what_is_printed_is_read_back_equal(turn: RecordedTurn, is_json: bool) -> None:
-    assert recording.parse(recording.print_turns([turn], is_json=is_json), source="x", is_json=is_json) == (turn,)
+    assert recording.parse_recording(recording.print_turns([turn], is_json=is_json), source="x", is_json=is_json) == (
+        turn,
+    )
 
 
 def test_text_of_several_lines_is_printed_as_a_block_and_keeps_its_last_newlines() -> None:
@@ -78,61 +80,61 @@ def test_text_of_several_lines_is_printed_as_a_block_and_keeps_its_last_newlines
     printed = recording.print_turns([turn])
     assert "content: |+\n" in printed
     assert "\n        def f():\n" in printed
-    assert recording.parse(printed, source="x")[0].calls[0].input["content"] == source
+    assert recording.parse_recording(printed, source="x")[0].calls[0].input["content"] == source
 
 
 def test_ids_are_made_up_alike_at_every_reading() -> None:
-    assert recording.parse(EXAMPLE, source="x") == recording.parse(EXAMPLE, source="y")
+    assert recording.parse_recording(EXAMPLE, source="x") == recording.parse_recording(EXAMPLE, source="y")
 
 
 def test_a_json_recording_is_known_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps([{"content": ["hello"]}]), encoding="utf-8")
-    assert recording.load(path)[0].content == (Text(text="hello"),)
+    assert recording.load_recording(path)[0].content == (Text(text="hello"),)
 
 
 def test_an_empty_file_holds_no_turns() -> None:
-    assert recording.parse("", source="x") == ()
+    assert recording.parse_recording("", source="x") == ()
 
 
 def test_a_missing_recording_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="There is no recording at") as caught:
-        recording.load(tmp_path / "none.yaml")
+        recording.load_recording(tmp_path / "none.yaml")
     assert "--record" in caught.value.hint
 
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     with path.open("wb") as file:
-        file.truncate(100 * recording.LIMIT_BYTES)
+        file.truncate(100 * recording.MAX_BYTES)
     with pytest.raises(RecordingError, match="It has more than 8000000 bytes"):
-        recording.load(path)
+        recording.load_recording(path)
 
 
 def test_a_pipe_or_a_device_is_refused_without_waiting_for_its_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     for path in (tmp_path / "pipe.yaml", Path("/dev/zero")):
         with pytest.raises(RecordingError, match=f"{path} cannot be read: It is a pipe or a device"):
-            recording.load(path)
+            recording.load_recording(path)
 
 
 def test_a_recording_may_be_named_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(EXAMPLE, encoding="utf-8")
     (tmp_path / "link.yaml").symlink_to("run.yaml")
-    assert recording.load(tmp_path / "link.yaml") == recording.load(tmp_path / "run.yaml")
+    assert recording.load_recording(tmp_path / "link.yaml") == recording.load_recording(tmp_path / "run.yaml")
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(RecordingError, match="cannot be read"):
-        recording.load(path)
+        recording.load_recording(path)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("content: [hi]", "a list of turns is expected, not a dict"),
+        ("content: [hi]", "expected a list of turns, not a dict"),
         ("- content: [hi\n- x", "line 3: did not find"),
         ("- content: hi", "turn 1: Expected `array`, got `str` - at `content`"),
         ("- content: [a]\n- contents: [b]", "turn 2:"),
@@ -154,12 +156,12 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         ("- content: [" + "[" * 30_000, "more than 50 levels"),
         ("- content: [{type: tool_use, name: R, input: {a: !!int ''}}]", "line 1: the tag tag:yaml.org,2002:int"),
         ("- content: [{type: tool_use, name: R, input: {a: 0x" + "f" * 5000 + "}}]", "thousands of digits"),
-        ("- content: [a]\n  content: [b]", "line 2: the key 'content' is there twice"),
-        ("- content: [\ud800]", "half a character"),
+        ("- content: [a]\n  content: [b]", "line 2: the key 'content' occurs twice"),
+        ("- content: [\ud800]", "lone surrogate"),
         ("- content: [" + "x" * 8_000_000 + "]", "at most 8000000 are read"),
         (
             "- content: [{type: tool_use, id: a, name: R, input: {}}, {type: tool_use, id: a, name: R, input: {}}]",
-            "the id 'a' is taken by turn 1",
+            "turn 1 already uses the id 'a'",
         ),
     ],
 )
@@ -174,10 +176,10 @@ def test_invalid_json_names_the_file() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[{"content": ["a"], "content": ["b"]}]', "the key 'content' is there twice"),
+        ('[{"content": ["a"], "content": ["b"]}]', "the key 'content' occurs twice"),
         ("[" * 100_000, "recursion"),
         ('[{"content": ["\\ud800"]}]', "truncated"),
-        ('[{"content": ["\ud800"]}]', "half a character"),
+        ('[{"content": ["\ud800"]}]', "lone surrogate"),
         ('[{"content": [], "usage": {"input_tokens": ' + "9" * 5000 + "}}]", "out of range"),
         ('["' + "x" * 8_000_000 + '"]', "at most 8000000 are read"),
     ],
@@ -188,5 +190,5 @@ def test_json_that_readers_take_differently_is_refused(text: str, said: str) -> 
 
 def test_a_pattern_that_a_later_python_reads_otherwise_warns_nobody() -> None:
     with warnings.catch_warnings(record=True) as caught:
-        recording.parse("- content: []\n  when: '[[:x:]]'", source="x")
+        recording.parse_recording("- content: []\n  when: '[[:x:]]'", source="x")
     assert caught == []

@@ -18,7 +18,7 @@ def asking(text: str, system: str = "You write tests.\nStep 1, RED, attempt 1\n"
 
 
 def playing(text: str) -> ReplayModel:
-    return ReplayModel(recording.parse(text, source="demo.yaml"), source="demo.yaml")
+    return ReplayModel(recording.parse_recording(text, source="demo.yaml"), source="demo.yaml")
 
 
 def answer(model: Model, request: Request) -> Turn:
@@ -34,9 +34,9 @@ def test_a_loaded_recording_is_named_after_its_file(tmp_path: Path) -> None:
     path = tmp_path / "demo.yaml"
     path.write_text("- content: [one]\n", encoding="utf-8")
     model = ReplayModel.load(path)
-    assert (model.name, len(model.left)) == ("replay:demo.yaml", 1)
+    assert (model.name, len(model.unused)) == ("replay:demo.yaml", 1)
     assert answer(model, asking("x")).stop_reason == "end_turn"
-    assert model.left == ()
+    assert model.unused == ()
 
 
 def test_text_is_emitted_in_pieces_that_add_up() -> None:
@@ -80,8 +80,8 @@ def test_a_request_that_no_turn_matches_is_shown_with_the_turns_left() -> None:
     model = playing("- {when: '^Step 7', content: [one]}\n- {when: other, content: [two]}\n")
     with pytest.raises(RecordingError) as caught:
         answer(model, asking("x"))
-    assert "Turns left (2):\n  turn 1, when: ^Step 7\n  turn 2, when: other" in str(caught.value)
-    assert len(model.left) == 2
+    assert "Unused turns (2):\n  turn 1, when: ^Step 7\n  turn 2, when: other" in str(caught.value)
+    assert len(model.unused) == 2
 
 
 def test_an_empty_request_is_shown_as_such() -> None:

@@ -13,12 +13,12 @@ from cdd_agent.events import AnswerLost, Event
 from cdd_agent.model import recording as recorded
 from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, Usage, UserMessage
 from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import Private, RecordingModel, ReplayModel, when_for
+from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, make_pattern
 from cdd_agent.model.secret import Secret
 from tests.fakes.model import ScriptedModel, call, says
 
 SYSTEM = "You write tests.\n\nagent: executor, step 2 of 3 (parse.py), RED, attempt 1\n"
-PRIVATE = Private(folders=("/home/ann", "/srv/shop"), user="ann")
+PRIVATE = PrivateData(folders=("/home/ann", "/srv/shop"), user="ann")
 
 
 def ask(model: Model, system: str = SYSTEM) -> Turn:
@@ -43,7 +43,7 @@ def test_what_was_recorded_is_replayed_alike(tmp_path: Path) -> None:
 def test_each_turn_waits_for_the_last_line_of_its_system_prompt(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     ask(recording(path, says("hi")))
-    (turn,) = recorded.load(path)
+    (turn,) = recorded.load_recording(path)
     assert turn.when == r"^agent: executor, step 2 of 3 \(parse\.py\), RED, attempt 1$"
     with pytest.raises(RecordingError, match="no turn that matches"):
         ask(ReplayModel.load(path), system=SYSTEM.replace("attempt 1", "attempt 12"))
@@ -51,14 +51,14 @@ def test_each_turn_waits_for_the_last_line_of_its_system_prompt(tmp_path: Path) 
 
 @given(st.text().filter(str.strip))
 def test_the_pattern_matches_the_prompt_it_was_made_from(system: str) -> None:
-    turn = RecordedTurn(number=1, content=(Text(text="hi"),), stop_reason="end_turn", when=when_for(system))
+    turn = RecordedTurn(number=1, content=(Text(text="hi"),), stop_reason="end_turn", when=make_pattern(system))
     assert ask(ReplayModel([turn]), system=system).text == "hi"
 
 
 def test_a_prompt_without_words_makes_a_turn_that_anything_matches(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     ask(recording(path, says("hi")), system="\n")
-    assert recorded.load(path)[0].when is None
+    assert recorded.load_recording(path)[0].when is None
 
 
 def test_thinking_is_left_out(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_every_turn_is_in_the_file_before_the_next_one_is_asked_for(tmp_path: Pa
     ask(model)
     with pytest.raises(ModelError):
         ask(model)
-    assert [turn.content for turn in recorded.load(path)] == [(Text(text="one"),)]
+    assert [turn.content for turn in recorded.load_recording(path)] == [(Text(text="one"),)]
 
 
 def test_a_recording_is_gone_on_with_and_keeps_its_comments(tmp_path: Path) -> None:
@@ -84,21 +84,21 @@ def test_a_recording_is_gone_on_with_and_keeps_its_comments(tmp_path: Path) -> N
     path.write_text("# the first day\n- content: [one]", encoding="utf-8")
     ask(recording(path, says(call("Read"))))
     assert path.read_text(encoding="utf-8").startswith("# the first day\n- content: [one]\n- when:")
-    assert recorded.load(path)[1].calls[0].id == "toolu_0002_00"
+    assert recorded.load_recording(path)[1].calls[0].id == "toolu_0002_00"
 
 
 def test_a_json_recording_is_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     ask(recording(path, says("one")))
     ask(recording(path, says("two")))
-    assert [turn.number for turn in recorded.load(path)] == [1, 2]
+    assert [turn.number for turn in recorded.load_recording(path)] == [1, 2]
 
 
 @pytest.mark.parametrize("text", ["[{content: [one]}]", "  - content: [one]", "- content: [one]\n...\n"])
 def test_a_file_that_cannot_grow_is_refused_before_the_model_is_asked(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(RecordingError, match="Nothing can be added"):
+    with pytest.raises(RecordingError, match="Turns cannot be appended"):
         recording(path, says("two"))
     assert path.read_text(encoding="utf-8") == text
 
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_grow_is_refused_before_the_model_is_asked(tmp_path: 
 def test_a_stop_reason_that_is_not_the_usual_one_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     ask(recording(path, Turn(content=(Text(text="and so"),), stop_reason="max_tokens", usage=Usage())))
-    assert recorded.load(path)[0].stop_reason == "max_tokens"
+    assert recorded.load_recording(path)[0].stop_reason == "max_tokens"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_turn_with_a_secret_is_not_written(tmp_path: Path, turn: Turn, what: s
     model = recording(path, says("one"), turn)
     ask(model)
     before = path.read_bytes()
-    with pytest.raises(RecordingError, match="Turn 2 is not written") as caught:
+    with pytest.raises(RecordingError, match="Turn 2 was not saved") as caught:
         ask(model)
     assert what in str(caught.value)
     assert "AbC_9" not in str(caught.value)
@@ -136,7 +136,7 @@ def test_a_turn_with_a_secret_is_not_written(tmp_path: Path, turn: Turn, what: s
 def test_what_a_turn_that_is_not_written_has_cost_is_told(tmp_path: Path) -> None:
     seen: list[Event] = []
     model = recording(tmp_path / "run.yaml", says("see C:\\Users\\ann.", tokens=7))
-    with pytest.raises(RecordingError, match="Turn 1 is not written"):
+    with pytest.raises(RecordingError, match="Turn 1 was not saved"):
         model.reply(Request(system="", messages=()), emit=seen.append)
     (lost,) = (event for event in seen if isinstance(event, AnswerLost))
     assert (lost.model, lost.input_tokens, lost.output_tokens, lost.cost_usd) == ("scripted", 7, 7, None)
@@ -146,17 +146,17 @@ def test_what_a_turn_that_is_not_written_has_cost_is_told(tmp_path: Path) -> Non
     "text", ["use proxy-key-0123456789abcdef", "proxy-key-0123456789", "cHJveHkta2V5LTAxMjM0NTY3ODlhYmNkZWY="]
 )
 def test_the_key_itself_is_not_written_whatever_its_shape(tmp_path: Path, text: str) -> None:
-    private = Private(key=Secret("proxy-key-0123456789abcdef"))
+    private = PrivateData(key=Secret("proxy-key-0123456789abcdef"))
     model = RecordingModel(ScriptedModel([says(text)]), tmp_path / "run.yaml", private=private)
-    with pytest.raises(RecordingError, match="it holds the key of the model's service"):
+    with pytest.raises(RecordingError, match="it contains the API key"):
         ask(model)
     assert not (tmp_path / "run.yaml").exists()
 
 
 def test_a_key_of_digits_is_not_written_as_a_number_either(tmp_path: Path) -> None:
     inner = ScriptedModel([says(call("Pay", account=[471108154711]))])
-    model = RecordingModel(inner, tmp_path / "run.yaml", private=Private(key=Secret("471108154711")))
-    with pytest.raises(RecordingError, match="it holds the key of the model's service"):
+    model = RecordingModel(inner, tmp_path / "run.yaml", private=PrivateData(key=Secret("471108154711")))
+    with pytest.raises(RecordingError, match="it contains the API key"):
         ask(model)
 
 
@@ -177,20 +177,20 @@ def test_a_path_in_the_system_prompt_is_not_written_either(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["/home/anna", "annual report", "src/ann.py", "ann", "/srv/shop-2/x", "sk-antelope"])
 def test_what_only_resembles_a_secret_is_written(text: str) -> None:
-    assert PRIVATE.found_in(text) is None
+    assert PRIVATE.find_in(text) is None
 
 
 def test_the_users_own_places_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOGNAME", "zoe")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert Private.here(tmp_path / "link") == Private(
+    assert PrivateData.on_this_machine(tmp_path / "link") == PrivateData(
         folders=(str(tmp_path / "home"), str(tmp_path / "link"), str(tmp_path / "real")), user="zoe"
     )
 
 
 def test_a_home_that_is_the_root_forbids_nothing() -> None:
-    assert Private(folders=("/",)).found_in("/usr/bin") is None
+    assert PrivateData(folders=("/",)).find_in("/usr/bin") is None
 
 
 def test_a_file_that_cannot_be_written_is_told_before_the_model_is_asked(tmp_path: Path) -> None:
@@ -210,16 +210,16 @@ def test_a_pipe_is_refused_without_waiting_for_its_end(tmp_path: Path) -> None:
 
 def test_a_recording_never_grows_beyond_what_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    model = recording(path, says("one"), says("x" * recorded.LIMIT_BYTES))
+    model = recording(path, says("one"), says("x" * recorded.MAX_BYTES))
     ask(model)
-    with pytest.raises(RecordingError, match="larger than can be read back"):
+    with pytest.raises(RecordingError, match="would exceed 8000000 bytes"):
         ask(model)
-    assert len(recorded.load(path)) == 1
+    assert len(recorded.load_recording(path)) == 1
 
 
 def test_a_prompt_with_a_very_long_last_line_is_recognized_by_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     ask(recording(path, says("hi")), system="(" * 100_000)
-    when = recorded.load(path)[0].when
+    when = recorded.load_recording(path)[0].when
     assert when is not None
     assert re.search(when, "(" * 100_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.model.secret import HIDDEN, Secret, take
+from cdd_agent.model.secret import HIDDEN, Secret, take_key
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-ant-canary-0123456789abcdef"
@@ -15,11 +15,11 @@ KEY = "sk-ant-canary-0123456789abcdef"
 
 def test_the_key_is_told_to_who_asks_for_it_and_to_nobody_else() -> None:
     secret = Secret(f" {KEY}\n")
-    assert secret.tell() == KEY
+    assert secret.reveal() == KEY
     assert KEY not in f"{secret!r} {secret} {dir(secret)}"
     with pytest.raises(TypeError):
         vars(secret)
-    with pytest.raises(TypeError, match="never pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret)
 
 
@@ -36,31 +36,31 @@ def test_the_key_is_told_to_who_asks_for_it_and_to_nobody_else() -> None:
 def test_the_key_is_found_and_hidden_in_each_of_its_forms(form: str) -> None:
     secret = Secret(KEY)
     assert secret.is_in(f"a{form}b")
-    hidden = secret.hidden_in(f"a {form} b")
+    hidden = secret.hide_in(f"a {form} b")
     assert HIDDEN in hidden
     assert not secret.is_in(hidden)
 
 
 def test_a_key_too_short_to_be_one_is_not_looked_for_in_words() -> None:
-    assert Secret("local").hidden_in("a local server") == "a local server"
-    assert Secret("").hidden_in("text") == "text"
+    assert Secret("local").hide_in("a local server") == "a local server"
+    assert Secret("").hide_in("text") == "text"
 
 
 def test_it_is_taken_out_of_the_environment_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    taken = take()
+    taken = take_key()
     assert taken is not None
-    assert taken.tell() == KEY
+    assert taken.reveal() == KEY
     assert "ANTHROPIC_API_KEY" not in os.environ
-    assert take() is None
+    assert take_key() is None
 
 
 _LOOK = """
 import os, subprocess, sys
 from cdd_agent.model import secret
 before = b"canary" in open("/proc/self/environ", "rb").read()
-secret.close_memory()
-key = secret.take()
+secret.protect_memory()
+key = secret.take_key()
 child = subprocess.run([sys.executable, "-c", "import os; print('canary' in str(os.environ))"], capture_output=True)
 print(before, b"canary" in open("/proc/self/environ", "rb").read(), child.stdout.decode().strip(), key.tell())
 """
@@ -84,7 +84,7 @@ if os.getuid() == 0:
 _WAIT = f"""{_BECOME_NOBODY}
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as a program begins
 if sys.argv[1] == "closed":
-    secret.close_memory()
+    secret.protect_memory()
 print("ready", flush=True)
 sys.stdin.read()
 """

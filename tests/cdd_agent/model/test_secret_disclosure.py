@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.loop import Pieces, run_agent, without_keys
+from cdd_agent.agent.loop import KeyFilter, hide_keys, run_agent
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent
@@ -48,7 +48,7 @@ def told(events: list[Event]) -> str:
 
 def test_no_field_of_an_event_holds_the_key_or_what_is_shaped_like_one() -> None:
     seen: list[Event] = []
-    tell = without_keys(seen.append, key=Secret(KEY))
+    tell = hide_keys(seen.append, key=Secret(KEY))
     tell(ToolCalled(call_id="1", name="Bash", subject=f"curl -H 'x-api-key: {KEY}'"))
     tell(GateJudged(phase="red", attempt=1, open=False, reasons=(f"a: {TOKEN}", f"b: {BASE64}"), evidence="none"))
     tell(Notice(text="as it was"))
@@ -67,20 +67,20 @@ def test_no_field_of_an_event_holds_the_key_or_what_is_shaped_like_one() -> None
 )
 def test_a_key_that_comes_in_pieces_is_never_shown_and_all_else_is(text: str, cuts: list[int]) -> None:
     whole: list[Event] = []
-    without_keys(whole.append, key=Secret(KEY))(TextDelta(text=text))
+    hide_keys(whole.append, key=Secret(KEY))(TextDelta(text=text))
     seen: list[Event] = []
-    pieces = Pieces(without_keys(seen.append, key=Secret(KEY)))
+    pieces = KeyFilter(hide_keys(seen.append, key=Secret(KEY)))
     ends = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     for start, end in pairwise(ends):
         pieces.write(TextDelta(text=text[start:end]))
         pieces.write(ThinkingDelta(text="hm "))
-    pieces.end()
+    pieces.flush()
     assert told(seen) == told(whole)
 
 
 def test_words_are_given_on_as_soon_as_they_are_whole() -> None:
     seen: list[Event] = []
-    pieces = Pieces(seen.append)
+    pieces = KeyFilter(seen.append)
     for text in ("Read", "ing the", " file. ", "好", "的"):
         pieces.write(TextDelta(text=text))
     assert seen == [
@@ -94,10 +94,10 @@ def test_words_are_given_on_as_soon_as_they_are_whole() -> None:
 def test_whatever_comes_between_comes_after_the_text_before_it() -> None:
     retry = RetryScheduled(why="busy", wait_s=1.0, number=2, limit=3, withdrawn=True)
     seen: list[Event] = []
-    pieces = Pieces(seen.append)
+    pieces = KeyFilter(seen.append)
     for event in (TextDelta(text="half"), retry, TextDelta(text="whole"), ThinkingDelta(text="")):
         pieces.write(event)
-    pieces.end()
+    pieces.flush()
     assert seen == [TextDelta(text="half"), retry, ThinkingDelta(text=""), TextDelta(text="whole")]
 
 
@@ -122,7 +122,7 @@ def test_of_a_turn_that_is_stopped_nothing_is_left_for_the_next_one() -> None:
 
 @pytest.mark.parametrize("key", [KEY, "sk-ant-api03-CANARYCANARYCANARY0123456789abcdef"])
 def test_a_server_that_repeats_the_key_gets_it_on_no_screen(key: str, tmp_path: Path) -> None:
-    turns = recording.parse(
+    turns = recording.parse_recording(
         f"- content: ['Your key is {key}', {{type: tool_use, name: '{key}', input: {{}}}}]\n" * 3, source="x"
     )
     ticket = create(tmp_path, "sale", title="A sale", type="feature")

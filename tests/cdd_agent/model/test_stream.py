@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import ModelError
 from cdd_agent.model import recording
-from cdd_agent.model.conversation import JSON, Turn, why_unusable
+from cdd_agent.model.conversation import JSON, Turn, find_defect
 from cdd_agent.model.failure import RequestFailed
 from cdd_agent.model.stream import MAX_DEPTH, StreamedTurn, parse_events, parse_object
 from tests.cdd_agent.model.test_recording_recorded import turns
@@ -21,7 +21,7 @@ def assembled(events: list[dict[str, JSON]]) -> StreamedTurn:
 
 
 def error_of(turn: str, fault: Fault) -> ModelError:
-    (only,) = recording.parse(turn, source="x")
+    (only,) = recording.parse_recording(turn, source="x")
     with pytest.raises(ModelError) as caught:
         assembled(list(turn_events(only, fault))).build()
     return caught.value
@@ -38,12 +38,12 @@ def test_a_streamed_turn_is_put_together_equal(turn: recording.RecordedTurn) -> 
 
 
 def test_a_turn_that_was_cut_off_is_not_over() -> None:
-    (turn,) = recording.parse(CALL, source="x")
+    (turn,) = recording.parse_recording(CALL, source="x")
     assert not assembled(list(turn_events(turn, Fault(without_stop=True)))).is_complete
 
 
 def test_a_call_without_an_input_gets_an_empty_object() -> None:
-    (turn,) = recording.parse(CALL, source="x")
+    (turn,) = recording.parse_recording(CALL, source="x")
     assert assembled(list(turn_events(turn, Fault(tool_json="")))).build().calls[0].input == {}
 
 
@@ -63,13 +63,13 @@ def test_a_call_without_an_input_gets_an_empty_object() -> None:
     ],
 )
 def test_a_tool_input_that_is_not_one_strict_json_object_is_never_run(text: str) -> None:
-    (turn,) = recording.parse(CALL, source="x")
+    (turn,) = recording.parse_recording(CALL, source="x")
     (call,) = assembled(list(turn_events(turn, Fault(tool_json=text)))).build().calls
-    assert "not one complete JSON object" in str(why_unusable(call))
+    assert "not one complete JSON object" in str(find_defect(call))
 
 
 def test_of_a_turn_cut_off_at_max_tokens_the_words_are_kept_and_no_call() -> None:
-    (turn,) = recording.parse("- content: [Now., {type: tool_use, name: Write, input: {}}]", source="x")
+    (turn,) = recording.parse_recording("- content: [Now., {type: tool_use, name: Write, input: {}}]", source="x")
     fault = Fault(tool_json='{"file_path": "src/very', stop_reason="max_tokens")
     cut = assembled(list(turn_events(turn, fault))).build()
     assert (cut.text, cut.calls, cut.stop_reason) == ("Now.", (), "max_tokens")
@@ -130,7 +130,7 @@ def test_a_turn_that_ends_to_call_a_tool_and_calls_none_is_refused() -> None:
 
 
 def test_unknown_events_and_deltas_are_ignored() -> None:
-    (turn,) = recording.parse("- content: [hi]", source="x")
+    (turn,) = recording.parse_recording("- content: [hi]", source="x")
     events = list(turn_events(turn))
     events.insert(3, {"type": "content_block_delta", "index": 0, "delta": {"type": "sparkle_delta", "sparkle": 1}})
     events.insert(1, {"type": "weather", "sunny": True})

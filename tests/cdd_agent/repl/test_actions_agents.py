@@ -31,7 +31,7 @@ def test_back_is_a_stack_that_ends_at_the_plain_prompt(planned: Path) -> None:
     for agent in ("plan", "spec", "cdd"):
         prompt.says("/back")
         assert prompt.where == (agent, SLUG)
-    assert "There is no agent to go back to." in prompt.says("/back")
+    assert "No previous agent." in prompt.says("/back")
     assert prompt.code == ExitCode.USAGE
 
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_named_is_given_to_the_agent_between_marks(project: Path)
     prompt.says("/spec")
     (project / ".env").write_text("PASSWORD=hunter2", encoding="utf-8")
     told = prompt.says("Look at @durations/reading.py and @.env")
-    assert "@.env is left out: " in told
+    assert "@.env is not attached: " in told
     (text,) = (block.text for block in model.requests[-1].messages[-1].content if isinstance(block, Text))
     assert "Look at @durations/reading.py and @.env\n\n<data-" in text
     assert "def minutes(text):" in text
@@ -90,7 +90,7 @@ def test_after_ctrl_c_the_conversation_goes_on(project: Path) -> None:
     model = ScriptedModel([KeyboardInterrupt(), says("What is it for?")])
     prompt = Prompt(project, model=model)
     told = prompt.says("/spec")
-    assert "Stopped. What was said so far is kept; say in plain words how to go on." in told
+    assert "Stopped. The conversation so far is saved. Write a message to continue." in told
     assert prompt.code == ExitCode.INTERRUPTED
     assert "What is it for?" in prompt.says("Well?")
     assert prompt.where == ("spec", SLUG)

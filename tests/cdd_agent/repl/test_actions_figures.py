@@ -18,16 +18,16 @@ def priced(*words: str) -> ScriptedModel:
 
 
 def test_before_anything_was_asked_there_is_no_cost(project: Path) -> None:
-    assert Prompt(project).says("/cost") == "this sitting: nothing was asked of a model\n"
+    assert Prompt(project).says("/cost") == "this session: the model was not called\n"
 
 
 def test_the_cost_of_the_sitting_is_in_tokens_and_dollars(project: Path) -> None:
     prompt = Prompt(project, model=priced("What is it for?"))
     prompt.says("/spec")
     told = prompt.says("/cost")
-    assert told.startswith("this sitting: 1 call; 1,000 tokens read; 1,000 written; 0.0")
+    assert told.startswith("this session: 1 call; 1,000 tokens read; 1,000 written; 0.0")
     assert told.endswith(" USD\n")
-    assert prompt.session.place.cost in told
+    assert prompt.session.prompt_status.cost in told
 
 
 def test_an_unknown_price_is_said_to_be_unknown(project: Path) -> None:
@@ -49,16 +49,16 @@ def test_the_model_is_shown_with_its_context_and_prices(project: Path) -> None:
     prompt.says("/spec")
     told = prompt.says("/model")
     assert "model    claude-opus-5-5\n" in told
-    assert "context  1,000,000 tokens, 0 % of them filled\n" in told
-    assert "prices   in USD per million tokens: " in told
+    assert "context  1,000,000 tokens, 0 % full\n" in told
+    assert "prices   USD per million tokens: " in told
 
 
 def test_another_model_answers_from_now_on_in_the_same_conversation(project: Path) -> None:
     prompt = Prompt(project, model=priced("What is it for?"))
     prompt.says("/spec")
     told = prompt.says("/model claude-haiku-5-5")
-    assert told == "claude-haiku-5-5 answers from now on; the conversations go on.\n"
-    assert prompt.session.place.model == "claude-haiku-5-5"
+    assert told == "claude-haiku-5-5 answers from now on. The conversations continue.\n"
+    assert prompt.session.prompt_status.model == "claude-haiku-5-5"
     assert "What is it for?" in prompt.says("")
 
 
@@ -66,7 +66,7 @@ def test_a_model_without_a_price_is_taken_with_a_remark(project: Path) -> None:
     prompt = Prompt(project, model=priced())
     told = prompt.says("/model claude-haiku-55")
     assert "claude-haiku-55 answers from now on" in told
-    assert "Its price is not known" in told
+    assert "Its price is unknown" in told
     assert "Did you mean claude-haiku-5-5?" in told
     assert prompt.code == ExitCode.DONE
 
@@ -90,7 +90,7 @@ def test_another_model_answers_though_a_ticket_is_gone_and_what_cannot_go_on_is_
     prompt.says("/plan")
     shutil.rmtree(finished / "tickets" / SLUG)
     told = prompt.says("/model claude-haiku-5-5")
-    assert f"The conversation /plan {SLUG} is left out" in told
+    assert f"The conversation /plan {SLUG} cannot be continued" in told
     assert "claude-haiku-5-5 answers from now on" in told
     assert prompt.where[0] == "cdd"
-    assert "There is no agent to go back to." in prompt.says("/back")
+    assert "No previous agent." in prompt.says("/back")

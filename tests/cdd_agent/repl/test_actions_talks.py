@@ -4,7 +4,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.agent.sessions import earlier_sessions
+from cdd_agent.agent.sessions import list_sessions
 from cdd_agent.errors import CddError, ExitCode, ModelError
 from cdd_agent.model.conversation import Text, Turn, Usage
 from tests.cdd_agent.repl.typed_prompt import Prompt
@@ -46,7 +46,7 @@ def test_a_killed_session_is_gone_on_with_to_a_complete_spec(project: Path) -> N
     model = scripted(CRITERIA, says("That can be tested."))
     second = Prompt(project, model=model)
     told = second.says("/resume")
-    assert "Going on with the session of " in told
+    assert "Continuing the session of " in told
     assert f"/spec {SLUG}" in told
     assert "What should 1h90 be?\n  1  150 minutes\n  2  An error\n" in told
     assert model.requests == []
@@ -65,7 +65,7 @@ def test_what_was_resumed_can_be_resumed_again(project: Path) -> None:
     second.says("/resume")
     second.says("For trains.")
     second.die()
-    (only,) = earlier_sessions(project)
+    (only,) = list_sessions(project)
     assert only.first_words == "For trains."
     third = Prompt(project, model=scripted())
     told = third.says("/resume")
@@ -90,7 +90,11 @@ def test_an_answer_that_was_cut_off_is_told(project: Path) -> None:
     first.die()
     second = Prompt(project, model=scripted(says("Trains, then.")))
     told = second.says("/resume")
-    assert told.index("What is it for?") < told.index("you  For trains.") < told.index("That has no answer yet")
+    assert (
+        told.index("What is it for?")
+        < told.index("you  For trains.")
+        < told.index("Your last message has no answer yet")
+    )
     second.says("For trains, I said.")
     assert second.code == ExitCode.DONE
 
@@ -124,7 +128,7 @@ def test_another_model_goes_on_and_that_is_said(project: Path) -> None:
     first.says("/spec")
     first.die()
     second = Prompt(project, model=scripted(name="other-model"))
-    assert "It was held with some-model; other-model goes on with it." in second.says("/resume")
+    assert "The conversation started with some-model; now other-model answers." in second.says("/resume")
 
 
 def test_nothing_to_resume_is_told(project: Path) -> None:
@@ -148,7 +152,7 @@ def test_a_summary_takes_the_conversation_s_place(project: Path) -> None:
     model = scripted(says("What is it for?"), says("They asked what it is for."), says("Trains, then."))
     prompt = Prompt(project, model=model)
     prompt.says("/spec")
-    assert "goes on from a summary of" in prompt.says("/compact")
+    assert "was replaced by a summary of" in prompt.says("/compact")
     prompt.says("For trains.")
     first, last = texts(model)
     assert "They asked what it is for." in first
@@ -169,7 +173,7 @@ def test_a_long_conversation_is_shortened_by_itself(project: Path) -> None:
     prompt = Prompt(project, model=model)
     prompt.says("/spec")
     told = prompt.says("For trains.")
-    assert "(810,000 tokens) goes on from a summary" in told
+    assert "(810,000 tokens) was replaced by a summary" in told
     assert last_words(model).endswith("For trains.")
 
 
@@ -186,7 +190,7 @@ def test_a_new_conversation_knows_nothing_of_the_old_one(project: Path) -> None:
     model = scripted(says("What is it for?"), says("Hello."))
     prompt = Prompt(project, model=model)
     prompt.says("/spec")
-    assert "A new conversation" in prompt.says("/clear")
+    assert "Started a new conversation" in prompt.says("/clear")
     prompt.says("Hello?")
     assert "What is it for?" not in str(texts(model))
     assert "spec.yaml of the ticket" in texts(model)[0]
@@ -194,16 +198,16 @@ def test_a_new_conversation_knows_nothing_of_the_old_one(project: Path) -> None:
 
 def test_without_a_conversation_the_commands_say_why(finished: Path) -> None:
     prompt = Prompt(finished, model=scripted())
-    assert "No agent is listening." in prompt.says("/clear")
+    assert "No agent is active." in prompt.says("/clear")
     prompt.says("/plan")
-    assert "Nothing was said yet" in prompt.says("/compact")
+    assert "The conversation is empty" in prompt.says("/compact")
 
 
 def test_the_executor_has_nothing_to_clear_or_shorten(planned: Path) -> None:
     prompt = Prompt(planned, model=scripted())
     prompt.says("/exec")
-    assert "Each attempt of the Executor is a conversation of its own" in prompt.says("/clear")
-    assert "there is nothing to shorten" in prompt.says("/compact")
+    assert "The Executor starts a new conversation for each attempt" in prompt.says("/clear")
+    assert "there is nothing to compact" in prompt.says("/compact")
     assert prompt.code == ExitCode.DONE
 
 
@@ -213,5 +217,5 @@ def test_the_next_session_resumes_the_new_conversation_though_nothing_was_said_i
     first.says("/clear")
     first.die()
     told = Prompt(project, model=scripted()).says("/resume")
-    assert "Nothing was said yet" in told
+    assert "The conversation is empty" in told
     assert "What is it for?" not in told

@@ -32,7 +32,7 @@ class Talk:
         return self._printed(lambda: executor_view.greet(self.executor, screen=self.screen))
 
     def says(self, words: str) -> str:
-        return self._printed(lambda: executor_view.say(self.executor, words, screen=self.screen))
+        return self._printed(lambda: executor_view.handle_input(self.executor, words, screen=self.screen))
 
     def refuses(self, words: str) -> CddError:
         with pytest.raises(CddError) as refused:
@@ -74,12 +74,12 @@ def test_words_and_numbers_are_read_in_any_case(talk: MakeTalk) -> None:
 
 @pytest.mark.parametrize("words", ["continue 2", "status now", "exit 1", "keep it"])
 def test_words_that_take_no_number_get_none(talk: MakeTalk, words: str) -> None:
-    assert "does not know" in talk(CHAIN, ScriptedModel([])).refuses(words).happened
+    assert "Unknown input" in talk(CHAIN, ScriptedModel([])).refuses(words).happened
 
 
 def test_a_step_that_is_named_otherwise_than_by_number_is_asked_for(talk: MakeTalk) -> None:
     refused = talk(CHAIN, ScriptedModel([])).refuses("retry two")
-    assert refused.hint == "say it by number: retry 2"
+    assert refused.hint == "for example: retry 2"
 
 
 def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk, project: Project) -> None:
@@ -87,7 +87,7 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
     assert "failed and was rolled back" in made.says("")
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
     told = made.says("retry")
-    assert "These changes are yours and not committed; nothing was touched: prices.py commit" in told
+    assert "You have uncommitted changes. cdd did not touch them: prices.py commit" in told
     assert "Type: commit, keep, status, exit" in told
     assert made.work.statuses == {1: "failed"}
     assert "failed and was rolled back" in made.says("commit Prices, by Hand")
@@ -99,9 +99,9 @@ def test_changes_made_by_hand_are_listed_and_committed_by_a_word(talk: MakeTalk,
 def test_changes_made_by_hand_can_be_kept_out_of_the_commits(talk: MakeTalk, project: Project) -> None:
     made = talk(ONE, ScriptedModel([writes("a.md", "# a\n")]))
     project.write({"prices.py": "def total(prices):\n    return sum(prices) + 0\n"})
-    assert "These changes are yours" in made.says("")
-    assert "These changes are yours" in made.says("")
-    assert "Your changes stay as they are" in made.says("keep")
+    assert "You have uncommitted changes" in made.says("")
+    assert "You have uncommitted changes" in made.says("")
+    assert "keeps your changes as they are" in made.says("keep")
     assert "nothing is left to do" in made.says("")
     assert project.status == " M prices.py"
     assert project.git("show", "--format=", "--name-only", "HEAD") == "a.md"
@@ -112,7 +112,7 @@ def test_a_step_whose_test_passes_already_is_offered_to_be_marked_done(talk: Mak
     project.write({"discount.py": CODE})
     made.says("commit The discount, by hand")
     told = made.says("")
-    assert "its test passes before anything is changed, so what it asks for may be there. Type: done 1" in told
+    assert "its test passes without a change, so the code may already exist. Type: done 1" in told
     assert "target_missing" in made.refuses("done").happened
     project.write({TEST_FILE: TEST})
     made.says("commit")
@@ -137,7 +137,7 @@ def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) 
     told = made.says("")
     assert "plan.md has changed since the last step was run" in told
     assert "step 3 'Third' is no longer in the plan" in told
-    assert "/plan shows the plan, and drafts it anew" in told
+    assert "To change the plan with the Planner: /plan" in told
     assert made.work.statuses == {1: "completed", 2: "pending", 3: "pending"}
     assert "nothing is left to do" in made.says("")
 
@@ -160,7 +160,7 @@ def test_a_stale_step_keeps_the_executor_listening_and_can_be_done_again(talk: M
     again = Talk(made.work, made.work.executor(ScriptedModel([writes("b.md", "# b\n")])))
     greeting = again.greets()
     assert "step 1 'Ten percent off' is stale" in greeting
-    assert "step 1 by a text that has changed since. Type: retry 1, exit" in greeting
+    assert "the text of step 1 has changed. Type: retry 1, exit" in greeting
     assert again.is_listening
     assert "1 of 1 steps are completed; nothing is left to do." in again.says("retry")
     assert not again.is_listening

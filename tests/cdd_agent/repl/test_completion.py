@@ -16,8 +16,8 @@ from prompt_toolkit.output import DummyOutput
 
 from cdd_agent.repl import completion as files
 from cdd_agent.repl.commands import COMMANDS, TDD_WORDS
-from cdd_agent.repl.completion import Candidates, PromptCompleter, completes_file, lacks_argument, quoted
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.completion import Candidates, PromptCompleter, is_file_prefix, is_missing_argument, quote_path
+from cdd_agent.repl.terminal import PromptStatus
 
 PATHS = ["README.md", "src/export.py", "src/deep/exporter.py", "tests/test_export.py", "my notes.md", ".env", ".git/x"]
 CANDIDATES = Candidates(
@@ -103,7 +103,7 @@ def test_the_executor_s_words_and_the_steps_they_take_are_offered_to_it_alone(ty
     candidates = Candidates(
         slugs=CANDIDATES.slugs, steps=lambda slug: [("1", f"{slug}: header (failed)"), ("2", "rows (pending)")]
     )
-    at = PromptCompleter(candidates, place=lambda: Place(agent="exec", ticket="sale"))
+    at = PromptCompleter(candidates, status=lambda: PromptStatus(agent="exec", ticket="sale"))
     assert [each.text for each in at.get_completions(Document(typed), CompleteEvent())] == found
     if not typed.startswith("/"):
         assert texts(typed, candidates) == []
@@ -154,7 +154,7 @@ def test_a_menu_of_files_has_an_end() -> None:
     ],
 )
 def test_names_that_cannot_be_typed_plainly_are_quoted(path: str, typed: str) -> None:
-    assert quoted(path) == typed
+    assert quote_path(path) == typed
     assert texts("@", Candidates(files=lambda: [path])) == [typed]
 
 
@@ -170,18 +170,24 @@ def test_descriptions_are_shown_as_text_in_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("text", "is_file"),
-    [("@src/a.py", True), (quoted('a"b'), True), ('@"my notes.md"', True), ("/exec csv-export", False), ("a@b", False)],
+    [
+        ("@src/a.py", True),
+        (quote_path('a"b'), True),
+        ('@"my notes.md"', True),
+        ("/exec csv-export", False),
+        ("a@b", False),
+    ],
 )
 def test_it_is_known_whether_a_file_is_completed(text: str, is_file: bool) -> None:
-    assert completes_file(text) is is_file
+    assert is_file_prefix(text) is is_file
 
 
 def test_it_is_known_which_commands_need_more() -> None:
-    assert lacks_argument("/new")
-    assert not lacks_argument("/exec")
-    assert not lacks_argument("/new a")
-    assert lacks_argument("/tdd run")
-    assert not lacks_argument("/tdd resume")
+    assert is_missing_argument("/new")
+    assert not is_missing_argument("/exec")
+    assert not is_missing_argument("/new a")
+    assert is_missing_argument("/tdd run")
+    assert not is_missing_argument("/tdd resume")
 
 
 def run_in_app(typed: str, candidates: Candidates, meanwhile: Callable[[Buffer], None]) -> list[str]:

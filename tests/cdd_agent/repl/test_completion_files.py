@@ -10,7 +10,7 @@ import pytest
 
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl import completion
-from cdd_agent.repl.completion import Remembered, project_files
+from cdd_agent.repl.completion import CachedListing, list_project_files
 from tests.fakes.program import ROOT
 
 
@@ -22,7 +22,7 @@ def make(root: Path, *names: str) -> None:
 
 
 def listed(root: Path) -> list[str]:
-    return project_files(root, lambda: Repository.find(root))
+    return list_project_files(root, lambda: Repository.find(root))
 
 
 def test_in_a_repository_it_is_what_is_tracked_or_not_ignored(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_listing_is_asked_for_once_in_a_while() -> None:
         asked.append(1)
         return ["a"]
 
-    remembered = Remembered(ask)
+    remembered = CachedListing(ask)
     assert [remembered(), remembered()] == [["a"], ["a"]]
     assert len(asked) == 1
 
@@ -74,7 +74,7 @@ def test_while_a_new_listing_takes_long_the_old_one_serves(monkeypatch: pytest.M
             go_on.wait(20)
         return answers.pop(0)
 
-    remembered = Remembered(ask)
+    remembered = CachedListing(ask)
     assert remembered() == ["old"]
     assert remembered() == ["old"]
     go_on.set()
@@ -87,15 +87,15 @@ def test_while_a_new_listing_takes_long_the_old_one_serves(monkeypatch: pytest.M
 def test_a_listing_that_fails_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "REMEMBERED_S", 0.0)
     answers = [["old"]]
-    remembered = Remembered(answers.pop)
+    remembered = CachedListing(answers.pop)
     assert remembered() == ["old"]
     assert remembered() == ["old"]
 
 
 def test_the_end_of_the_program_does_not_wait_for_a_listing() -> None:
     program = (
-        "import time; from cdd_agent.repl.completion import Remembered; "
-        "print(Remembered(lambda: time.sleep(60) or [])())"
+        "import time; from cdd_agent.repl.completion import CachedListing; "
+        "print(CachedListing(lambda: time.sleep(60) or [])())"
     )
     argv = [sys.executable, "-W", "error", "-c", program]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=40, check=True)

@@ -18,17 +18,17 @@ TALKS_ONLY = """\
 def test_socrates_asks_until_the_spec_is_complete(project: Path) -> None:
     with captured(width=200) as (screen, shown):
         socrates = ProjectCrew(project, screen=screen).socrates(find(project, SLUG))
-        dialogs.question(socrates, "", screen=screen)
+        dialogs.continue_spec(socrates, "", screen=screen)
         assert "is complete" not in shown.getvalue()
-        dialogs.question(socrates, ANSWER, screen=screen)
+        dialogs.continue_spec(socrates, ANSWER, screen=screen)
     lines = shown.getvalue().splitlines()
-    assert [line.split()[0] for line in lines[-4:]] == ["✔", "AC-1", "AC-2", "Say"]
+    assert [line.split()[0] for line in lines[-4:]] == ["✔", "AC-1", "AC-2", "Write"]
 
 
 def test_a_complete_spec_is_shown_without_asking(finished: Path) -> None:
     with captured() as (screen, shown):
         socrates = ProjectCrew(finished, screen=screen, replay=None).socrates(find(finished, SLUG))
-        dialogs.question(socrates, "", screen=screen)
+        dialogs.continue_spec(socrates, "", screen=screen)
     assert "is complete:" in shown.getvalue()
 
 
@@ -39,7 +39,7 @@ def test_a_planner_that_hands_nothing_in_is_told_with_what_it_said(finished: Pat
     with captured() as (screen, _):
         planner = ProjectCrew(finished, screen=screen, replay=recording).planner(find(finished, SLUG))
         with pytest.raises(GateClosed, match="I would rather not"):
-            dialogs.plan(planner, "", screen=screen)
+            dialogs.continue_plan(planner, "", screen=screen)
 
 
 def test_a_plan_that_is_not_valid_is_not_passed_over(finished: Path) -> None:
@@ -47,4 +47,4 @@ def test_a_plan_that_is_not_valid_is_not_passed_over(finished: Path) -> None:
     with captured() as (screen, _):
         planner = ProjectCrew(finished, screen=screen).planner(find(finished, SLUG))
         with pytest.raises(DocumentError):
-            dialogs.plan(planner, "", screen=screen)
+            dialogs.continue_plan(planner, "", screen=screen)

@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import ExitCode
 from cdd_agent.events import HandoffListed, RunStanding
 from cdd_agent.git.repository import CommitId
-from cdd_agent.repl.dialogs import show_history, show_standing
+from cdd_agent.repl.workflow_actions import show_history, show_run_status
 from tests.cdd_agent.history.made_runs import SLUG, Run, begun_in, copied, two_cycles
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import captured
@@ -44,17 +44,17 @@ def rows(told: str) -> list[str]:
 
 def test_a_failed_phase_has_its_error_in_the_row_and_nothing_that_acts_on_a_terminal() -> None:
     with captured(width=120) as (screen, stream):
-        show_history([ROW], left_out=0, screen=screen)
+        show_history([ROW], hidden=0, screen=screen)
     assert rows(stream.getvalue()) == [
         SLUG,
         "cycle phase result retries commit test error",
-        "3 GREEN CLOSED 2 8ab2c01d11 divides two numbers (made up from the commit) assertion: 1 == 2",
+        "3 GREEN CLOSED 2 8ab2c01d11 divides two numbers (reconstructed from the commit) assertion: 1 == 2",
     ]
 
 
 def test_a_long_history_is_lines_with_the_same_words() -> None:
     with captured(width=80) as (screen, stream):
-        show_history([ROW] * 1_000, left_out=0, screen=screen)
+        show_history([ROW] * 1_000, hidden=0, screen=screen)
     told = stream.getvalue().splitlines()
     assert len(told) == 1_002
     assert "\x1b" not in stream.getvalue()
@@ -70,17 +70,17 @@ def test_standing_tells_the_last_error_and_who_is_at_work() -> None:
         pending=tuple("bcdefg"),
         details=ROW.error,
         at_work="pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
-        next="wait: it goes on by itself",
+        next="wait until it finishes",
     )
     with captured(width=200) as (screen, stream):
-        show_standing(stands, screen=screen)
+        show_run_status(stands, screen=screen)
     assert rows(stream.getvalue())[3:] == [
-        "tests 1 of 7 of the list are done",
+        "tests 1 of 7 are done",
         "open b; c; d; and 3 more",
         "error GREEN failed after 3 attempts: assertion: 1 == 2",
         "and more",
         "at work pid 4711 on bench since 2026-01-31T12:00:00Z: cdd tdd resume",
-        "next wait: it goes on by itself",
+        "next wait until it finishes",
     ]
 
 
@@ -89,26 +89,26 @@ def test_a_run_that_has_not_landed_anything_is_told_too() -> None:
         run="tdd-add", last=None, completed=(), pending=(), details="no answer", at_work="", next="cdd tdd resume"
     )
     with captured(width=80) as (screen, stream):
-        show_standing(stands, screen=screen)
+        show_run_status(stands, screen=screen)
     assert rows(stream.getvalue()) == [
         "run tdd-add",
-        "cycle 1, PLAN: nothing has landed yet",
+        "cycle 1, PLAN: no phase is finished yet",
         "error no answer",
-        "next cdd tdd resume (goes on with PLAN)",
+        "next cdd tdd resume (continues with PLAN)",
     ]
 
 
 def test_at_the_prompt_commands_are_told_as_they_are_typed_there(ran: Run) -> None:
     prompt = Prompt(ran.root)
-    assert rows(prompt.says("/tdd"))[-1] == "next /tdd resume (goes on with PLAN)"
+    assert rows(prompt.says("/tdd"))[-1] == "next /tdd resume (continues with PLAN)"
     assert rows(prompt.says("/tdd status")) == rows(prompt.says("/tdd"))
     assert len(rows(prompt.says("/tdd history -n 2"))) == 5
     assert len(rows(prompt.says("/tdd history"))) == 10
     assert "/tdd history -n 50" in prompt.says("/tdd history -n many")
     assert "did you mean: /tdd history" in prompt.says("/tdd histroy")
     assert "/tdd rollback COMMIT" in prompt.says("/tdd rollback")
-    assert "Nothing is wrong" in prompt.says("/tdd repair-notes")
-    assert "means nothing here" in prompt.says("/tdd repair-notes now")
+    assert "have no problems" in prompt.says("/tdd repair-notes")
+    assert "Unexpected argument" in prompt.says("/tdd repair-notes now")
 
 
 def test_at_the_prompt_a_rollback_is_asked_about(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,13 +117,13 @@ def test_at_the_prompt_a_rollback_is_asked_about(ran: Run, monkeypatch: pytest.M
     told = prompt.says(f"/tdd rollback {ran.commits['red 2']}")
     assert told.count("[y/N]") == 2
     assert "Nothing was changed." in told
-    assert ran.repository.head() == ran.commits["refactor 2"]
+    assert ran.repository.read_head() == ran.commits["refactor 2"]
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     told = prompt.says(f"/tdd rollback {ran.commits['red 2']}")
-    assert "Go on with GREEN: /tdd resume" in told
+    assert "Continue with GREEN: /tdd resume" in told
     assert "/tdd rollback --undo" in told
-    assert ran.repository.head() == ran.commits["red 2"]
+    assert ran.repository.read_head() == ran.commits["red 2"]
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     prompt.says("/tdd rollback --undo")
     assert prompt.code == ExitCode.DONE
-    assert ran.repository.head() == ran.commits["refactor 2"]
+    assert ran.repository.read_head() == ran.commits["refactor 2"]

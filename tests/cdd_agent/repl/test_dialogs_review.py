@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
 from cdd_agent.repl import dialogs
-from cdd_agent.repl.commands import at_prompt
+from cdd_agent.repl.commands import as_prompt_command
 from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
@@ -24,20 +24,20 @@ class Talk:
         self.is_listening = True
 
     def greets(self) -> str:
-        self.is_listening = dialogs.greet(self.review, screen=self.screen)
+        self.is_listening = dialogs.start_review(self.review, screen=self.screen)
         return self._shown.getvalue()
 
     def says(self, words: str) -> str:
         before = len(self._shown.getvalue())
-        self.is_listening = dialogs.say(self.review, words, screen=self.screen)
+        self.is_listening = dialogs.handle_review_input(self.review, words, screen=self.screen)
         return self._shown.getvalue()[before:]
 
 
 def test_a_step_is_shown_with_commits_evidence_and_diff(finished: Path) -> None:
     shown = Talk(finished).greets()
     assert shown.startswith("Step 1/1  ")
-    assert "RED: gate open; its report is kept and unchanged" in shown
-    assert "GREEN: gate open at try 2; its report is kept and unchanged" in shown
+    assert "RED: gate open; its report is unchanged" in shown
+    assert "GREEN: gate open at try 2; its report is unchanged" in shown
     assert "M durations/reading.py" in shown
     assert "\n@@ -" in shown
     assert shown.endswith("approve (a), next (n), previous (p), diff (d) [FILE] or exit; 1 left to review\n")
@@ -62,12 +62,12 @@ def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished
     step = state.execution(1)
     again = replace(step, commits={**step.commits, "refactor": step.base_commit or ""})
     state_file.save(path, replace(state, step_executions={1: again}))
-    with pytest.raises(UsageError, match="Step 1 is not what was shown any more") as refused:
+    with pytest.raises(UsageError, match="Step 1 has changed since it was shown") as refused:
         talk.says("a")
-    assert at_prompt(refused.value.hint) == f"look at it as it is now: /review {SLUG}"
-    assert talk.review.left == 1
+    assert as_prompt_command(refused.value.hint) == f"look at it as it is now: /review {SLUG}"
+    assert talk.review.remaining == 1
     path.unlink()
-    with pytest.raises(UsageError, match="not what was shown"):
+    with pytest.raises(UsageError, match="has changed since it was shown"):
         talk.says("a")
 
 
@@ -107,25 +107,25 @@ def test_exit_leaves_and_decides_nothing(finished: Path) -> None:
     talk.greets()
     talk.says("exit")
     assert not talk.is_listening
-    assert talk.review.left == 1
+    assert talk.review.remaining == 1
 
 
 def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
-    with pytest.raises(UsageError, match="so there is nothing to review") as refused:
+    with pytest.raises(UsageError, match="is completed") as refused:
         Talk(project)
     assert refused.value.hint == f"cdd exec {SLUG}"
 
 
 def test_a_commit_that_was_replaced_since_is_told(finished: Path) -> None:
-    assert "not in the history" not in Talk(finished).greets()
+    assert "HEAD no longer contains" not in Talk(finished).greets()
     repository = Repository.find(finished)
     repository.git("update-ref", "HEAD", repository.git("rev-parse", "HEAD~1").strip())
     shown = Talk(finished).greets()
-    assert shown.count("not in the history of HEAD any more") == 1
+    assert shown.count("HEAD no longer contains this commit") == 1
 
 
 def test_a_step_without_a_commit_says_so(finished: Path) -> None:
     talk = Talk(finished)
     by_hand = replace(talk.review.step, commits=(), files=())
     talk.review.steps = (by_hand,)
-    assert "no commit: it was marked as done by hand" in talk.greets()
+    assert "no commit: the user marked the step as done" in talk.greets()

@@ -28,7 +28,7 @@ class Talk:
 
     def says(self, words: str) -> str:
         before = len(self._shown.getvalue())
-        self.is_listening = executor_view.say(self.executor, words, screen=self.screen)
+        self.is_listening = executor_view.handle_input(self.executor, words, screen=self.screen)
         return self._shown.getvalue()[before:]
 
 
@@ -45,7 +45,7 @@ def test_a_finished_plan_is_shown_and_nobody_listens(finished: Path) -> None:
     talk = Talk(finished)
     assert "1 of 1 steps are completed; nothing is left to do." in talk.greets()
     assert not talk.is_listening
-    assert executor_view.step_in_work(talk.executor) == ""
+    assert executor_view.format_current_step(talk.executor) == ""
 
 
 def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
@@ -53,13 +53,13 @@ def test_a_failed_step_is_told_with_the_words_that_help(failed: Talk) -> None:
     assert "Step 1 failed: GREEN was refused 3 times" in greeting
     assert greeting.endswith("Step 1/1 failed and was rolled back. Type: retry, skip, status, exit\n")
     assert failed.is_listening
-    assert executor_view.step_in_work(failed.executor) == "1/1"
+    assert executor_view.format_current_step(failed.executor) == "1/1"
 
 
 def test_a_failed_step_is_not_passed_over(failed: Talk) -> None:
     with pytest.raises(UsageError) as refused:
         failed.says("")
-    assert refused.value.hint == "retry, skip or exit"
+    assert refused.value.hint == "type retry, skip or exit"
 
 
 def test_an_unknown_word_names_the_nearest(failed: Talk) -> None:
@@ -73,7 +73,7 @@ def test_status_shows_the_steps_again(failed: Talk) -> None:
 
 
 def test_exit_leaves_the_executor(failed: Talk) -> None:
-    assert "/exec comes back" in failed.says("exit")
+    assert "Return with /exec" in failed.says("exit")
     assert not failed.is_listening
 
 
@@ -84,7 +84,7 @@ def test_skip_leaves_the_failed_step_out(failed: Talk) -> None:
 
 def test_after_the_last_step_was_skipped_it_can_still_be_tried(failed: Talk) -> None:
     failed.greets()
-    assert failed.says("skip").endswith("Nothing is left but what was skipped, step 1. Type: retry 1, done 1, exit\n")
+    assert failed.says("skip").endswith("Only skipped steps are left: 1. Type: retry 1, done 1, exit\n")
     assert failed.is_listening
     again = Talk(failed.executor.ticket.folder.parent.parent)
     again.greets()

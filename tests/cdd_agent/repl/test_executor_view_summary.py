@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.repl.executor_view import show_summary, shown_time
+from cdd_agent.repl.executor_view import format_duration, show_summary
 from cdd_agent.work.state import RunState, Status, StepExecution, UsageTotals
 from tests.fakes.demo import captured
 
@@ -56,7 +56,7 @@ def test_time_is_what_was_worked_whatever_the_clock_said() -> None:
         (Status.COMPLETED, "next     cdd review sale, or: git log --oneline 0123456.."),
         (Status.FAILED, "next     change the plan or the code, then: cdd exec sale --retry 1"),
         (Status.PENDING, "next     cdd exec sale"),
-        (Status.SKIPPED, "next     cdd exec sale --retry 1 does what was skipped"),
+        (Status.SKIPPED, "next     cdd exec sale --retry 1 runs the skipped step"),
     ],
 )
 def test_the_next_command_is_named(status: Status, following: str) -> None:
@@ -76,4 +76,4 @@ def test_a_cost_that_is_not_known_is_said_so() -> None:
     ("seconds", "shown"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (60, "1 min 0 s"), (7265, "2 h 1 min")]
 )
 def test_a_time_is_shown_as_a_person_reads_it(seconds: float, shown: str) -> None:
-    assert shown_time(seconds) == shown
+    assert format_duration(seconds) == shown

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import pytest
 
-from cdd_agent.repl.typed_ahead import ECHO
+from cdd_agent.repl.terminal import ECHO
 
 _PREPARED = """
 import sys
 from cdd_agent.repl.screen import Screen
-from cdd_agent.repl.typed_ahead import ECHO
+from cdd_agent.repl.terminal import ECHO
 screen = Screen(sys.stdout, animated=False)
 """
 
@@ -147,7 +147,7 @@ finally:
 
 
 GIVES_UP = """
-with ECHO.off():
+with ECHO.disable():
     ECHO.restore()
     screen.line("over")
     sys.stdin.readline()
@@ -162,5 +162,5 @@ def test_whatever_ends_it_keys_are_shown(run: Run, work: str) -> None:
 
 
 def test_without_a_terminal_nothing_is_changed() -> None:
-    with ECHO.off(), ECHO.on():
+    with ECHO.disable(), ECHO.enable():
         pass

@@ -13,7 +13,7 @@ from tests.fakes.program import KEY
 
 pytestmark = needs_tmux
 
-TURNS = recording.load(EXAMPLE.recording)
+TURNS = recording.load_recording(EXAMPLE.recording)
 QUESTION = "What should `1h90` be?"
 COMPLETE = f"The spec of {SLUG} is complete"
 

@@ -4,7 +4,7 @@ import pytest
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
-from cdd_agent.repl.paste import as_pastes, as_sent_by_a_line
+from cdd_agent.repl.paste import group_pastes, restore_enter
 
 
 def pressed(text: str) -> list[KeyPress]:
@@ -42,11 +42,11 @@ def told(keys: list[KeyPress]) -> list[str]:
     ],
 )
 def test_text_that_nobody_has_typed_is_one_paste(burst: str, read: list[str]) -> None:
-    assert told(as_pastes(pressed(burst))) == read
+    assert told(group_pastes(pressed(burst))) == read
 
 
 @pytest.mark.parametrize(
     ("waiting", "read"), [("a\n", ["a", "c-m"]), ("a\nb\n", ["a", "c-j", "b", "c-m"]), ("ab", ["a", "b"])]
 )
 def test_an_enter_pressed_before_the_prompt_was_there_is_one(waiting: str, read: list[str]) -> None:
-    assert told(as_sent_by_a_line(pressed(waiting))) == read
+    assert told(restore_enter(pressed(waiting))) == read

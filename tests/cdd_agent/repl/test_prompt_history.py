@@ -26,12 +26,12 @@ def test_the_file_is_for_the_user_alone(tmp_path: Path) -> None:
 
 def test_a_paste_is_kept_in_full_and_comes_back_short(tmp_path: Path) -> None:
     pastes = Pastes()
-    ProjectHistory(tmp_path / "history", pastes=pastes).append_string(f"Why?\n{pastes.taken(BLOCK)}")
+    ProjectHistory(tmp_path / "history", pastes=pastes).append_string(f"Why?\n{pastes.shorten(BLOCK)}")
     assert "+line 39\n" in (tmp_path / "history").read_text(encoding="utf-8")
     later = Pastes()
     (message,) = ProjectHistory(tmp_path / "history", pastes=later).load_history_strings()
     assert len(message) < 10
-    assert later.whole(message) == f"Why?\n{BLOCK}"
+    assert later.expand(message) == f"Why?\n{BLOCK}"
 
 
 def test_what_was_not_sent_is_never_written(tmp_path: Path) -> None:

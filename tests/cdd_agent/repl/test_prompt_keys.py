@@ -17,10 +17,10 @@ from prompt_toolkit.input import PipeInput
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cdd_agent.repl.completion import Candidates
-from cdd_agent.repl.prompt import terminal_reader
-from cdd_agent.repl.status_line import Place, Read
+from cdd_agent.repl.prompt import make_reader
+from cdd_agent.repl.terminal import PromptStatus, ReadLine
 
-PLACE = Place(agent="exec", ticket="csv-export", step="2/3")
+PLACE = PromptStatus(agent="exec", ticket="csv-export", step="2/3")
 BLOCK = "\n".join(f"line {number}" for number in range(40))
 PASTED = f"\x1b[200~{BLOCK}\x1b[201~"
 CANDIDATES = Candidates(
@@ -28,12 +28,12 @@ CANDIDATES = Candidates(
 )
 
 
-def reader(history: Path | None = None, candidates: Candidates = CANDIDATES) -> Read:
-    return terminal_reader(history, candidates=candidates)
+def reader(history: Path | None = None, candidates: Candidates = CANDIDATES) -> ReadLine:
+    return make_reader(history, candidates=candidates)
 
 
-def vi_reader() -> Read:
-    return terminal_reader(None, candidates=CANDIDATES, editing_mode="vi")
+def vi_reader() -> ReadLine:
+    return make_reader(None, candidates=CANDIDATES, editing_mode="vi")
 
 
 def press_in_turn(

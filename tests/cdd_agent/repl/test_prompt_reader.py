@@ -14,8 +14,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cdd_agent.repl.completion import Candidates
-from cdd_agent.repl.prompt import added_rows, reflows, terminal_reader
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.prompt import count_added_rows, has_reflow, make_reader
+from cdd_agent.repl.terminal import PromptStatus
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 
 BLOCK = "".join(f"line {number}\n" for number in range(40))
@@ -69,10 +69,10 @@ def test_several_lines_and_pastes_are_one_message_each(opened: Open, finished: P
     shown = window.screen_with("cdd> [pasted 40 lines #1] what is this?")
     assert "line 7" not in shown
     window.type("Enter")
-    window.screen_with("No agent is listening.")
+    window.screen_with("No agent is active.")
     window.type_at("cdd>")
     window.paste("if a:\n    b()\n", is_bracketed=False)
-    window.screen_with("cdd> if a:\n         b()\nerror: No agent is listening.")
+    window.screen_with("cdd> if a:\n         b()\nerror: No agent is active.")
     history = (finished / ".cdd" / "history").read_text(encoding="utf-8")
     assert "+" + BLOCK.replace("\n", "\n+") + " what is this?\n" in history
     assert "+if a:\n+    b()\n" in history
@@ -136,9 +136,9 @@ def drawn(pressed: str, *, color: bool | None, history: Path, encoding: str = "u
     written = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace", newline="")
     depth = ColorDepth.from_env()
     output = Vt100_Output(written, lambda: Size(rows=30, columns=100), term="xterm", default_color_depth=depth)
-    place = Place(agent="exec", phase="red", gate="open", model="claude")
+    place = PromptStatus(agent="exec", phase="red", gate="open", model="claude")
     with create_pipe_input() as keys, create_app_session(input=keys, output=output):
-        read = terminal_reader(history, candidates=Candidates(), color=color)
+        read = make_reader(history, candidates=Candidates(), color=color)
         for line in pressed.splitlines(keepends=True):
             keys.send_text(line)
             read(place)
@@ -157,8 +157,8 @@ def test_without_colors_there_are_none(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_rows_that_a_narrower_window_breaks_are_counted() -> None:
-    assert added_rows([100, 0, 60], 70, columns=60) == 2
-    assert added_rows([100, 100], 30, columns=100) == 0
+    assert count_added_rows([100, 0, 60], 70, columns=60) == 2
+    assert count_added_rows([100, 100], 30, columns=100) == 0
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_rows_that_a_narrower_window_breaks_are_counted() -> None:
     ],
 )
 def test_which_terminals_break_rows_is_known(environment: dict[str, str], does: bool) -> None:
-    assert reflows(environment) is does
+    assert has_reflow(environment) is does

@@ -4,10 +4,10 @@ import pytest
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
-from cdd_agent.repl.prompt import fitted, toolbar
-from cdd_agent.repl.status_line import ASCII_SYMBOLS, Place, symbols_for
+from cdd_agent.repl.prompt import build_toolbar, fit_width
+from cdd_agent.repl.terminal import ASCII_SYMBOLS, PromptStatus, choose_symbols
 
-PLACE = Place(
+PLACE = PromptStatus(
     agent="exec",
     ticket="csv-export",
     step="2/3",
@@ -20,12 +20,12 @@ PLACE = Place(
 )
 
 
-def text(place: Place, width: int) -> str:
-    return fragment_list_to_text(toolbar(place, width=width))
+def text(place: PromptStatus, width: int) -> str:
+    return fragment_list_to_text(build_toolbar(place, width=width))
 
 
-def style_of(place: Place, part: str) -> str:
-    return next(fragment[0] for fragment in toolbar(place, width=200) if fragment[1] == part)
+def style_of(place: PromptStatus, part: str) -> str:
+    return next(fragment[0] for fragment in build_toolbar(place, width=200) if fragment[1] == part)
 
 
 def test_it_names_everything_and_the_keys_at_the_end() -> None:
@@ -54,44 +54,44 @@ def test_what_matters_most_in_the_moment_stays(width: int, shown: str) -> None:
 
 
 def test_it_never_needs_a_second_row() -> None:
-    wide = Place(agent="日本語", ticket="日本語の券", step="2/3", gate="open", phase="赤", cost="cost unknown")
+    wide = PromptStatus(agent="日本語", ticket="日本語の券", step="2/3", gate="open", phase="赤", cost="cost unknown")
     for width in range(1, 160):
         assert get_cwidth(text(PLACE, width)) <= width
         assert get_cwidth(text(wide, width)) <= width
 
 
 def test_a_context_that_is_nearly_full_matters_more_than_what_it_cost() -> None:
-    full = Place(agent="spec", ticket="a", context_percent=85, cost="12.10 USD", model="claude")
+    full = PromptStatus(agent="spec", ticket="a", context_percent=85, cost="12.10 USD", model="claude")
     assert text(full, 26) == " spec | a | context 85%"
     assert style_of(full, "context 85%") == "class:toolbar.warning"
 
 
 def test_outside_of_an_agent_it_is_short() -> None:
-    assert text(Place(model="claude"), 20) == " cdd | claude"
+    assert text(PromptStatus(model="claude"), 20) == " cdd | claude"
 
 
 def test_the_gate_has_the_color_of_its_verdict() -> None:
     assert style_of(PLACE, "green ✘ gate closed") == "class:toolbar.closed"
-    opened = Place(phase="red", gate="open")
+    opened = PromptStatus(phase="red", gate="open")
     assert style_of(opened, "red ✔ gate open") == "class:toolbar.open"
 
 
 def test_that_nothing_is_confined_is_said_as_a_warning() -> None:
-    assert style_of(Place(sandbox="none"), "no sandbox") == "class:toolbar.warning"
+    assert style_of(PromptStatus(sandbox="none"), "no sandbox") == "class:toolbar.warning"
 
 
 def test_what_it_is_given_is_shown_as_text() -> None:
-    assert text(Place(agent="a\x1b[2J\nb", ticket="\u202ec"), 60).startswith(" a b | <U+202E>c")
+    assert text(PromptStatus(agent="a\x1b[2J\nb", ticket="\u202ec"), 60).startswith(" a b | <U+202E>c")
 
 
 def test_a_terminal_without_the_symbols_gets_ascii() -> None:
-    assert symbols_for("ascii") is ASCII_SYMBOLS
-    assert symbols_for("utf-8") is not ASCII_SYMBOLS
-    assert symbols_for("no-such-encoding") is ASCII_SYMBOLS
-    assert fragment_list_to_text(toolbar(PLACE, width=100, symbols=ASCII_SYMBOLS)).isascii()
+    assert choose_symbols("ascii") is ASCII_SYMBOLS
+    assert choose_symbols("utf-8") is not ASCII_SYMBOLS
+    assert choose_symbols("no-such-encoding") is ASCII_SYMBOLS
+    assert fragment_list_to_text(build_toolbar(PLACE, width=100, symbols=ASCII_SYMBOLS)).isascii()
 
 
 def test_a_text_is_cut_by_the_columns_that_it_takes() -> None:
-    assert fitted("日本語", 5) == "日本…"
-    assert fitted("abc", 3) == "abc"
-    assert fitted("abcd", 3, cut="~") == "ab~"
+    assert fit_width("日本語", 5) == "日本…"
+    assert fit_width("abc", 3) == "abc"
+    assert fit_width("abcd", 3, cut="~") == "ab~"

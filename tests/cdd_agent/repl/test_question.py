@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.config.settings import CONFIG_FILE, DEFAULT_MODEL
 from cdd_agent.config.trust import Offer
-from cdd_agent.repl.question import MOST_LINES, may_take_effect
+from cdd_agent.repl.question import MOST_LINES, ask_approval
 from tests.cdd_agent.repl.terminal_window import Window, needs_tmux
 from tests.fakes.demo import captured
 
@@ -19,7 +19,7 @@ OFFER = Offer(subject="settings", source=".cdd/config.yaml", shown=("model: x", 
 def asked(offer: Offer, typed: str, *, monkeypatch: pytest.MonkeyPatch, changed: bool = False) -> tuple[bool, str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     with captured() as (screen, stream):
-        answer = may_take_effect(offer, changed, screen=screen)
+        answer = ask_approval(offer, changed, screen=screen)
     return answer, stream.getvalue()
 
 
@@ -38,8 +38,8 @@ def test_no_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_would_take_effect_is_shown_and_what_happens_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     _, shown = asked(OFFER, "n\n", monkeypatch=monkeypatch)
-    assert shown.startswith("This repository brings settings for cdd, in .cdd/config.yaml:\n  │ model: x\n")
-    assert "If you say no, the defaults are used" in shown
+    assert shown.startswith("This repository contains settings for cdd, in .cdd/config.yaml:\n  │ model: x\n")
+    assert "If you say no, cdd uses the defaults" in shown
     assert "changed" not in shown
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.repl.question import MOST_ROWS, may_run
+from cdd_agent.repl.question import MOST_ROWS, ask_permission
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion
 from tests.fakes.demo import captured
 
@@ -17,7 +17,7 @@ QUESTION = CommandQuestion(line=LINE, start=14, end=len(LINE), kind="other", why
 def asked(question: CommandQuestion, typed: str, *, monkeypatch: pytest.MonkeyPatch) -> tuple[CommandAnswer, str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     with captured() as (screen, stream):
-        answer = may_run(question, screen=screen)
+        answer = ask_permission(question, screen=screen)
     return answer, stream.getvalue()
 
 
@@ -55,7 +55,7 @@ def test_the_whole_command_the_part_and_its_class_are_shown(monkeypatch: pytest.
     assert shown.splitlines()[:5] == [
         "The agent asks to run:",
         f"  │ {LINE}",
-        "This part is asked about:",
+        "This part needs your approval:",
         "  │ npm test --silent",
         "Another command: npm is not known to be harmless.",
     ]

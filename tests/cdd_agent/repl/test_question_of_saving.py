@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdd_agent.repl.question import objection
+from cdd_agent.repl.question import ask_objection
 from tests.fakes.demo import captured
 
 
@@ -14,7 +14,7 @@ def test_the_answer_is_yes_unless_it_is_no(monkeypatch: pytest.MonkeyPatch, *, t
     answers = iter(typed.split("\n"))
     monkeypatch.setattr("builtins.input", lambda: next(answers))
     with captured() as (screen, shown):
-        assert objection(screen=screen) == against
+        assert ask_objection(screen=screen) == against
     assert shown.getvalue().startswith("Save this? [Y/n, or n and why]")
 
 
@@ -24,4 +24,4 @@ def test_where_no_answer_comes_nothing_is_saved(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("builtins.input", ends)
     with captured() as (screen, _), pytest.raises(KeyboardInterrupt):
-        objection(screen=screen)
+        ask_objection(screen=screen)

@@ -4,14 +4,14 @@ import io
 
 import pytest
 
-from cdd_agent.repl.question import may_wait
+from cdd_agent.repl.question import ask_to_wait
 from tests.fakes.demo import captured
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[bool, str]:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     with captured() as (screen, shown):
-        return may_wait("rate limit reached (429)", 3601, screen=screen), shown.getvalue()
+        return ask_to_wait("rate limit reached (429)", 3601, screen=screen), shown.getvalue()
 
 
 @pytest.mark.parametrize(("said", "waits"), [("y", True), (" Yes ", True), ("n", False), ("", False)])

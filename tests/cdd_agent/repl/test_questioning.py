@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl.session import Session
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import find
 from tests.fakes.demo import RECORDING, SLUG, ProjectCrew, captured
@@ -51,7 +51,7 @@ class Sitting:
         return self.out.getvalue()[before:]
 
 
-def nothing_typed(_: Place) -> str:
+def nothing_typed(_: PromptStatus) -> str:
     raise EOFError
 
 
@@ -78,7 +78,7 @@ def test_what_is_missing_is_told_by_the_rules_before_the_first_question(project:
     assert shown[2].startswith("To be complete it needs a title, a description, at least one acceptance")
     asked = shown.index("What should `1h90` be?")
     assert shown[asked + 1 : asked + 3] == ["  1  150 minutes", "  2  An error"]
-    assert shown[asked + 3].startswith("A number, your own words, or later to leave it open")
+    assert shown[asked + 3].startswith("Type a number, your own words, or later to skip the question")
     assert not any("AskDeveloper" in line for line in shown)
 
 
@@ -110,7 +110,7 @@ def test_later_leaves_the_question_open_and_what_is_missing_is_told(project: Pat
     assert '+  - "What should `1h90` be?"' in shown
     assert spec.load(find(project, SLUG).spec_path).open_questions == ("What should `1h90` be?",)
     assert "I am content with it." in shown
-    assert "○ Not complete; it lacks an acceptance criterion; an answer to the open" in shown
+    assert "○ Not complete; still missing: an acceptance criterion; an answer to the open" in shown
     assert "is complete:" not in shown
 
 
@@ -147,7 +147,7 @@ def test_a_plan_is_shown_as_a_tree_with_its_files_and_criteria(finished: Path) -
     ("old", "new", "told"),
     [
         ("Depends on: none", "Depends on: 7", "line 11: step 1 depends on step 7, which does not exist"),
-        ("durations/reading.py", ".env", "line 12: step 1 names what cannot be written: .env is by its name"),
+        ("durations/reading.py", ".env", "line 12: step 1 names a file that cannot be written: .env is by its name"),
         ("Criteria: AC-1, AC-2", "Criteria: AC-1", "no step implements the criterion AC-2"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_plan_broken_by_hand_is_shown_with_its_problems_and_can_be_talked_abou
     assert "└── 1  Minutes after hours need no unit" in shown
     assert told in shown.replace("\n", " ").replace("    ", " ").replace("   ", " ")
     assert at.code == ExitCode.USAGE
-    assert at.session.place.agent == "plan"
+    assert at.session.prompt_status.agent == "plan"
 
 
 def test_a_plan_edited_by_hand_is_shown_with_what_is_odd_in_it(finished: Path) -> None:

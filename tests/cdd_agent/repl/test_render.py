@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent import events
 from cdd_agent.events import Event
-from cdd_agent.repl.render import Renderer, reason_text
+from cdd_agent.repl.render import Renderer, format_reason
 from tests.fakes.demo import captured
 
 SUITE = events.SuiteFinished(
@@ -75,7 +75,7 @@ CASES: list[tuple[Event, str]] = [
     (events.Committed(phase="red", commit="0123456789", subject="test: x"), "● 01234567  test: x\n"),
     (
         events.RolledBack(checkpoint="a", kept="refs/b", why="it failed"),
-        "↶ Rolled back: it failed. What was there is kept in refs/b\n",
+        "↶ Rolled back: it failed. The work is saved in refs/b\n",
     ),
     (
         events.AnswerLost(
@@ -86,12 +86,12 @@ CASES: list[tuple[Event, str]] = [
     (events.RetryScheduled(why="busy", wait_s=2.0, number=2, limit=3), "• busy; try 2 of 3 in 2 s\n"),
     (
         events.RetryScheduled(why="overloaded (529)", wait_s=1.8, number=3, limit=4, withdrawn=True),
-        "• overloaded (529); what was said of this answer does not count; try 3 of 4 in 2\n  s\n",
+        "• overloaded (529); the partial answer above is discarded; try 3 of 4 in 2 s\n",
     ),
     (events.Notice(text="mind this"), "• mind this\n"),
     (
         events.Compacted(agent="socrates", before_tokens=12_000, after_characters=900),
-        "• The conversation (12,000 tokens) goes on from a summary of 900 characters.\n",
+        "• The conversation (12,000 tokens) was replaced by a summary of 900 characters.\n",
     ),
     (
         events.QuestionAsked(agent="socrates", question="Which?", options=("the first", "the\x1b[2J other")),
@@ -231,7 +231,7 @@ def test_model_and_sandbox_are_said_once() -> None:
 
 
 def test_a_reason_without_a_code_is_shown_whole() -> None:
-    assert reason_text("no code here").plain == "no code here"
+    assert format_reason("no code here").plain == "no code here"
 
 
 @pytest.mark.parametrize(("event", "_told"), CASES, ids=lambda value: type(value).__name__)

@@ -56,11 +56,11 @@ def _counted(rows: list[str]) -> list[str]:
 def test_it_says_what_is_going_on_below_what_was_printed(terminal: Terminal) -> None:
     live, show = live_on(terminal)
     with live.working("waiting"):
-        with live.hidden():
+        with live.hide():
             show("a line")
         live.say("pytest")
         wait_for(lambda: _counted(terminal.rows) == ["a line", "| pytest  N s, Ctrl-C stops"])
-        with live.hidden():
+        with live.hide():
             show("another")
     assert terminal.rows == ["a line", "another"]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from cdd_agent.repl.screen import Written
+from cdd_agent.repl.screen import PlainStream
 
 TEXTS = st.lists(
     st.sampled_from(
@@ -17,7 +17,7 @@ TEXTS = st.lists(
 
 
 def written(pieces: list[str]) -> list[str]:
-    text = Written()
+    text = PlainStream()
     rows: list[Text] = [row for piece in pieces for row in text.feed(piece)] + text.end()
     return [row.plain for row in rows]
 

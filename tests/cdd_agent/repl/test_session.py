@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.session import Session
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets.ticket import Ticket, find
 from cdd_agent.workflows.conversation.socrates import Socrates
 from tests.fakes.demo import ANSWER, RECORDING, SLUG, ProjectCrew, captured, fresh
@@ -32,11 +32,11 @@ class Sitting:
     @property
     def where(self) -> tuple[str, str]:
         """Who listens, on which ticket."""
-        place = self.session.place
+        place = self.session.prompt_status
         return place.agent, place.ticket
 
     @staticmethod
-    def _no_line(_: Place) -> str:
+    def _no_line(_: PromptStatus) -> str:
         raise EOFError
 
 
@@ -44,7 +44,7 @@ def run(project: Path, *lines: str | type[BaseException], first: str = "", typed
     """The exit code of a whole session and what it printed."""
     given = iter(lines)
 
-    def read(_: Place) -> str:
+    def read(_: PromptStatus) -> str:
         line = next(given, EOFError)
         if isinstance(line, str):
             return line
@@ -65,16 +65,16 @@ def test_a_ticket_goes_from_question_to_commits(project: Path, *, runs_pytest: b
     assert "✔ The spec of minutes-lost is complete:\n  AC-1  WHEN" in answered
     assert sitting.where == ("spec", SLUG)
     drafted = sitting.says("/plan")
-    assert "in full in tickets/minutes-lost/plan.md" in drafted
-    assert "or go on: /exec" in drafted
+    assert "full text: tickets/minutes-lost/plan.md" in drafted
+    assert "or continue: /exec" in drafted
     assert "Enter runs step 1/1: Minutes after hours need no unit." in sitting.says("/exec")
     assert sitting.where == ("exec", SLUG)
-    assert (sitting.session.place.step, sitting.session.place.sandbox) == ("1/1", "none")
+    assert (sitting.session.prompt_status.step, sitting.session.prompt_status.sandbox) == ("1/1", "none")
     carried_out = sitting.says("")
     assert "✘ GREEN gate closed" in carried_out
     assert "broke_others: " in carried_out
     assert "✔ Step 1/1 completed" in carried_out
-    assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do. Look at them: /review\n")
+    assert carried_out.endswith("1 of 1 steps are completed; nothing is left to do. Review them: /review\n")
     assert sitting.where == ("cdd", SLUG)
     log = subprocess.run(["git", "log", "--format=%s"], cwd=project, capture_output=True, text=True, check=True).stdout
     assert [subject.partition(":")[0] for subject in log.splitlines()] == ["fix", "test", "plan", "first"]
@@ -83,15 +83,15 @@ def test_a_ticket_goes_from_question_to_commits(project: Path, *, runs_pytest: b
 def test_a_plan_that_is_there_is_shown_and_not_drafted_again(finished: Path) -> None:
     before = find(finished, SLUG).plan_path.read_bytes()
     sitting = Sitting(finished, replay=None)
-    assert "The plan of minutes-lost, in full" in sitting.says("/plan")
-    assert sitting.session.place.agent == "plan"
+    assert "The plan of minutes-lost (full text" in sitting.says("/plan")
+    assert sitting.session.prompt_status.agent == "plan"
     assert find(finished, SLUG).plan_path.read_bytes() == before
 
 
 def test_the_plan_of_an_incomplete_spec_is_refused(project: Path) -> None:
     sitting = Sitting(project)
     assert "hint: /spec minutes-lost" in sitting.says("/plan")
-    assert sitting.session.place.agent == "cdd"
+    assert sitting.session.prompt_status.agent == "cdd"
 
 
 def test_without_a_model_the_error_says_what_works(project: Path) -> None:
@@ -100,7 +100,7 @@ def test_without_a_model_the_error_says_what_works(project: Path) -> None:
     assert sitting.code == ExitCode.ENVIRONMENT
     assert "ANTHROPIC_API_KEY" in told
     assert "cdd demo" in told
-    assert sitting.session.place.agent == "cdd"
+    assert sitting.session.prompt_status.agent == "cdd"
 
 
 def test_the_only_ticket_need_not_be_named(finished: Path) -> None:
@@ -129,15 +129,15 @@ def test_an_unknown_ticket_names_the_nearest(finished: Path) -> None:
 
 def test_a_new_ticket_is_in_work(project: Path) -> None:
     sitting = Sitting(project)
-    assert "Made tickets/export-as-csv/spec.yaml" in sitting.says("/new export-as-csv Export it")
-    assert sitting.session.place == Place(ticket="export-as-csv")
+    assert "Created tickets/export-as-csv/spec.yaml" in sitting.says("/new export-as-csv Export it")
+    assert sitting.session.prompt_status == PromptStatus(ticket="export-as-csv")
     assert "Export it" in sitting.says("/status")
     assert "hint: /new export-as-csv" in sitting.says("/new")
 
 
 def test_words_need_somebody_who_listens(project: Path) -> None:
     sitting = Sitting(project)
-    assert "No agent is listening." in sitting.says("hello")
+    assert "No agent is active." in sitting.says("hello")
     assert sitting.says("   ") == ""
 
 
@@ -183,7 +183,7 @@ def test_ctrl_c_ends_the_line_and_not_the_session(project: Path) -> None:
         session = broken(project, screen, raises=KeyboardInterrupt())
         code = session.handle("/spec")
     assert code == ExitCode.INTERRUPTED
-    assert shown.getvalue() == "Stopped; nothing is half done.\n"
+    assert shown.getvalue() == "Stopped. All work is in a consistent state.\n"
 
 
 def test_a_reader_who_has_gone_away_ends_the_session(project: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_reader_who_has_gone_away_ends_the_session(project: Path) -> None:
 def test_ctrl_c_at_the_prompt_says_how_to_leave(project: Path) -> None:
     code, shown = run(project, KeyboardInterrupt, "/exit", "/status")
     assert code == ExitCode.DONE
-    assert "Ctrl-C again, Ctrl-D or /exit leaves" in shown
+    assert "Press Ctrl-C again or Ctrl-D to leave" in shown
     assert SLUG not in shown
 
 

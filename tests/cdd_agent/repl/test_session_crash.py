@@ -16,19 +16,19 @@ def test_the_file_holds_the_traceback_and_the_version() -> None:
     try:
         raise ZeroDivisionError("a defect")
     except ZeroDivisionError as error:
-        path = session.keep(error)
-        happened, hint = session.explain(error, path)
+        path = session.save_crash_report(error)
+        happened, hint = session.describe_crash(error, path)
     text = path.read_text(encoding="utf-8")
     path.unlink()
     assert text.startswith(f"cdd {__version__}, Python 3.")
     assert "Traceback" in text
     assert "ZeroDivisionError: a defect" in text
-    assert happened == "cdd met a defect of its own: ZeroDivisionError: a defect"
+    assert happened == "cdd has a bug: ZeroDivisionError: a defect"
     assert str(path) in hint
 
 
 def test_a_full_disk_is_no_defect_of_ours() -> None:
-    error = session.of_the_system(OSError(errno.ENOSPC, "No space left on device", "state.json"))
+    error = session.as_environment_error(OSError(errno.ENOSPC, "No space left on device", "state.json"))
     assert error is not None
     assert error.happened == "No space left on device: state.json."
     assert error.exit_code == ExitCode.ENVIRONMENT
@@ -38,22 +38,22 @@ def test_a_file_where_a_folder_has_to_be_is_named_itself(tmp_path: Path) -> None
     (tmp_path / "green").touch()
     with pytest.raises(NotADirectoryError) as caught:
         (tmp_path / "green" / "run" / "state.json").read_bytes()
-    error = session.of_the_system(caught.value)
+    error = session.as_environment_error(caught.value)
     assert error is not None
     assert error.happened == f"Not a directory: {tmp_path / 'green'}."
 
 
 def test_other_errors_are() -> None:
-    assert session.of_the_system(OSError(errno.EBADF, "Bad file descriptor")) is None
-    assert session.of_the_system(ValueError("a defect")) is None
+    assert session.as_environment_error(OSError(errno.EBADF, "Bad file descriptor")) is None
+    assert session.as_environment_error(ValueError("a defect")) is None
 
 
 def test_the_first_of_the_errors_that_copying_a_folder_has_gathered_counts(tmp_path: Path) -> None:
     gathered = shutil.Error([("a", "/full/a", "[Errno 28] No space left on device: 'a' -> '/full/a'"), ("b", "c", "x")])
-    error = session.of_the_system(gathered)
+    error = session.as_environment_error(gathered)
     assert error is not None
     assert error.happened == "No space left on device: /full/a."
-    assert session.of_the_system(shutil.Error("it exists")) is None
+    assert session.as_environment_error(shutil.Error("it exists")) is None
 
 
 def test_a_defect_for_whose_report_there_is_no_room_is_told_all_the_same(
@@ -61,6 +61,6 @@ def test_a_defect_for_whose_report_there_is_no_room_is_told_all_the_same(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     error = ZeroDivisionError("a defect")
-    happened, hint = session.explain(error, session.keep(error))
+    happened, hint = session.describe_crash(error, session.save_crash_report(error))
     assert happened.endswith("ZeroDivisionError: a defect")
-    assert hint.endswith("there was no room to keep what to report")
+    assert hint.endswith("the report could not be written")

@@ -3,23 +3,23 @@
 from dataclasses import replace
 from pathlib import Path
 
-from cdd_agent.audit.handoffs import Audited, false, true, unknown
+from cdd_agent.audit.handoffs import AuditedHandoff, confirm, leave_open, refute
 from cdd_agent.repl.workflow_actions import show_audit
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import captured
 
-RED = Audited(ticket="sale", cycle=1, phase="RED", commit="1f0c22ab" * 5, claims=(true("note", "So."),))
-GREEN = Audited(
+RED = AuditedHandoff(ticket="sale", cycle=1, phase="RED", commit="1f0c22ab" * 5, claims=(confirm("note", "So."),))
+GREEN = AuditedHandoff(
     ticket="sale",
     cycle=1,
     phase="GREEN",
     commit="8ab2c01d" * 5,
-    claims=(true("note", "So."), false("commit", "Not so.\x1b[2J"), unknown("report", "Who knows.")),
+    claims=(confirm("note", "So."), refute("commit", "Not so.\x1b[2J"), leave_open("report", "Who knows.")),
 )
-LOST = Audited(ticket="", cycle=0, phase="", commit="0" * 40, claims=(false("note", "It cannot be read."),))
+LOST = AuditedHandoff(ticket="", cycle=0, phase="", commit="0" * 40, claims=(refute("note", "It cannot be read."),))
 
 
-def shown(*audited: Audited) -> list[str]:
+def shown(*audited: AuditedHandoff) -> list[str]:
     with captured(width=100) as (screen, stream):
         show_audit(audited, screen=screen)
     return [" ".join(line.split()) for line in stream.getvalue().splitlines() if line.strip()]
@@ -37,15 +37,13 @@ def test_a_table_shows_every_claim_and_what_does_not_hold_is_told_below() -> Non
         "✘ GREEN of sale, cycle 1, 8ab2c01d: commit: Not so.",
         "• GREEN of sale, cycle 1, 8ab2c01d: report: Who knows.",
         "✘ 00000000: note: It cannot be read.",
-        "3 handoffs, 5 claims: 2 not true.",
+        "3 handoffs, 5 claims: 2 false.",
     ]
 
 
 def test_what_it_comes_to_is_said_in_one_line() -> None:
     assert shown(RED)[-1] == "1 handoff, 1 claim: all true."
-    assert shown(replace(RED, claims=GREEN.claims[::2]))[-1] == (
-        "1 handoff, 2 claims: 1 cannot be told, the rest true."
-    )
+    assert shown(replace(RED, claims=GREEN.claims[::2]))[-1] == ("1 handoff, 2 claims: 1 unknown, the rest true.")
 
 
 def test_the_prompt_audits_a_range(finished: Path) -> None:

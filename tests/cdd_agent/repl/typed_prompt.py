@@ -5,7 +5,7 @@ from pathlib import Path
 from cdd_agent.errors import ExitCode
 from cdd_agent.model.conversation import Model
 from cdd_agent.repl.session import Session
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.terminal import PromptStatus
 from tests.fakes.demo import ProjectCrew, captured
 
 
@@ -38,7 +38,7 @@ class Prompt:
     @property
     def where(self) -> tuple[str, str]:
         """Who listens, on which ticket."""
-        place = self.session.place
+        place = self.session.prompt_status
         return place.agent, place.ticket
 
     def die(self) -> None:
@@ -46,5 +46,5 @@ class Prompt:
         self.crew.transcript.close()
 
     @staticmethod
-    def _no_line(_: Place) -> str:
+    def _no_line(_: PromptStatus) -> str:
         raise EOFError

@@ -32,5 +32,5 @@ def test_a_step_that_is_not_completed_cannot_be_decided_about(finished: Path) ->
 
 
 def test_before_anything_was_carried_out_there_is_nothing_to_decide(project: Path) -> None:
-    with pytest.raises(UsageError, match="was not carried out yet"):
+    with pytest.raises(UsageError, match="has not been carried out yet"):
         decide(find(project, SLUG), 1, decision="approved", project=project)

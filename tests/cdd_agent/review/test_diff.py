@@ -7,7 +7,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
-from cdd_agent.review import between
+from cdd_agent.review import diff_commits
 
 
 def made(folder: Path) -> Repository:
@@ -23,13 +23,13 @@ def made(folder: Path) -> Repository:
 
 def test_each_file_has_its_kind_its_counts_and_its_hunks(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
-    before = repository.head() or ""
+    before = repository.read_head() or ""
     (repository.root / "kept.txt").write_text("one\n2\n")
     (repository.root / "gone.txt").unlink()
     (repository.root / "a b\té.txt").write_text("diff --git a/x b/x\n@@ not a hunk @@\n")
     (repository.root / "picture").write_bytes(b"\0\1\2")
     commit_paths(repository, "second", paths=["kept.txt", "gone.txt", "a b\té.txt", "picture"])
-    found = {file.path: file for file in between(repository, before, after=repository.head() or "")}
+    found = {file.path: file for file in diff_commits(repository, before, after=repository.read_head() or "")}
     assert {path: (file.kind, file.added, file.removed) for path, file in found.items()} == {
         "kept.txt": ("modified", 1, 1),
         "gone.txt": ("deleted", 0, 1),
@@ -43,21 +43,21 @@ def test_each_file_has_its_kind_its_counts_and_its_hunks(tmp_path: Path) -> None
 
 def test_a_mode_alone_is_a_change_without_hunks(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
-    before = repository.head() or ""
+    before = repository.read_head() or ""
     (repository.root / "kept.txt").chmod(0o755)
     commit_paths(repository, "second", paths=["kept.txt"])
-    (file,) = between(repository, before, after=repository.head() or "")
+    (file,) = diff_commits(repository, before, after=repository.read_head() or "")
     assert (file.path, file.added, file.hunks) == ("kept.txt", 0, "")
 
 
 def test_a_file_that_becomes_a_link_leaves_the_diffs_of_the_others_where_they_belong(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
-    before = repository.head() or ""
+    before = repository.read_head() or ""
     (repository.root / "gone.txt").unlink()
     (repository.root / "gone.txt").symlink_to("kept.txt")
     (repository.root / "kept.txt").write_text("one\n")
     commit_paths(repository, "second", paths=["gone.txt", "kept.txt"])
-    link, kept = between(repository, before, after=repository.head() or "")
+    link, kept = diff_commits(repository, before, after=repository.read_head() or "")
     assert (link.path, link.kind, link.added, link.removed) == ("gone.txt", "modified", 1, 1)
     assert link.hunks == "@@ -1 +0,0 @@\n-gone\n@@ -0,0 +1 @@\n+kept.txt\n\\ No newline at end of file"
     assert kept.hunks == "@@ -1,2 +1 @@\n one\n-two"
@@ -65,7 +65,7 @@ def test_a_file_that_becomes_a_link_leaves_the_diffs_of_the_others_where_they_be
 
 def test_a_submodule_that_is_to_be_ignored_is_shown_all_the_same(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
-    first = repository.head() or ""
+    first = repository.read_head() or ""
     (repository.root / ".gitmodules").write_text('[submodule "lib"]\n\tpath = lib\n\turl = ./lib\n\tignore = all\n')
     (repository.root / "kept.txt").write_text("one\n")
     before = commit_paths(repository, "second", paths=[".gitmodules", "kept.txt"])
@@ -73,7 +73,7 @@ def test_a_submodule_that_is_to_be_ignored_is_shown_all_the_same(tmp_path: Path)
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{first},lib")
     repository.git("update-index", "kept.txt")
     after = repository.git("commit-tree", repository.git("write-tree").strip(), "-p", before, "-m", "third").strip()
-    kept, lib = between(repository, before, after=after)
+    kept, lib = diff_commits(repository, before, after=after)
     assert (kept.path, kept.hunks) == ("kept.txt", "@@ -1 +1 @@\n-one\n+two")
     assert (lib.path, lib.hunks) == ("lib", f"@@ -0,0 +1 @@\n+Subproject commit {first}")
 
@@ -81,5 +81,5 @@ def test_a_submodule_that_is_to_be_ignored_is_shown_all_the_same(tmp_path: Path)
 def test_a_commit_that_is_gone_is_named(tmp_path: Path) -> None:
     repository = made(tmp_path / "r")
     for before, after in (("0" * 40, "HEAD"), ("HEAD", "0" * 40)):
-        with pytest.raises(UsageError, match="commit 0000000000 of this ticket is not in this repository any more"):
-            between(repository, before, after=after)
+        with pytest.raises(UsageError, match="no longer has the commit 0000000000 of this ticket"):
+            diff_commits(repository, before, after=after)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import CommitId, Repository
-from cdd_agent.review import evidence_of, kept_reports
+from cdd_agent.review import hash_reports, read_evidence
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG
@@ -19,16 +19,16 @@ def landed(folder: Path) -> tuple[Repository, dict[str, CommitId], Path]:
 
 def test_a_landed_phase_has_an_open_gate_and_its_report(finished: Path) -> None:
     repository, commits, reports = landed(finished)
-    (red,) = evidence_of(repository, commits["red"], reports=kept_reports(reports))
-    assert (red.phase, red.is_open, red.tries, red.report) == ("red", True, 1, "as it was")
+    (red,) = read_evidence(repository, commits["red"], reports=hash_reports(reports))
+    assert (red.phase, red.is_open, red.tries, red.report) == ("red", True, 1, "unchanged")
 
 
 def test_a_report_that_was_changed_is_seen(finished: Path) -> None:
     repository, commits, reports = landed(finished)
     for report in reports.rglob("*.json"):
         report.write_bytes(report.read_bytes() + b" ")
-    (red,) = evidence_of(repository, commits["red"], reports=kept_reports(reports))
-    assert red.report == "changed or gone"
+    (red,) = read_evidence(repository, commits["red"], reports=hash_reports(reports))
+    assert red.report == "changed or missing"
 
 
 def test_a_report_that_cannot_be_read_stands_for_nothing(finished: Path) -> None:
@@ -36,18 +36,18 @@ def test_a_report_that_cannot_be_read_stands_for_nothing(finished: Path) -> None
     for report in [*reports.rglob("*.json")]:
         report.unlink()
         report.symlink_to("/proc/self/mem")
-    (red,) = evidence_of(repository, commits["red"], reports=kept_reports(reports))
-    assert red.report == "changed or gone"
+    (red,) = read_evidence(repository, commits["red"], reports=hash_reports(reports))
+    assert red.report == "changed or missing"
 
 
 def test_lines_that_are_no_notes_are_passed_over(finished: Path) -> None:
     repository, commits, reports = landed(finished)
     for line in ("{", "[]", "[" * 5000, '{"seq": "x"}', "words"):
         append_line(repository, commits["red"], line=line)
-    assert [each.phase for each in evidence_of(repository, commits["red"], reports=kept_reports(reports))] == ["red"]
+    assert [each.phase for each in read_evidence(repository, commits["red"], reports=hash_reports(reports))] == ["red"]
 
 
 def test_a_commit_without_a_note_has_no_evidence(finished: Path) -> None:
     repository, commits, reports = landed(finished)
     first = CommitId(repository.git("rev-parse", "--verify", f"{commits['red']}^").strip())
-    assert evidence_of(repository, first, reports=kept_reports(reports)) == ()
+    assert read_evidence(repository, first, reports=hash_reports(reports)) == ()

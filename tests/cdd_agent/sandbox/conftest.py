@@ -19,11 +19,11 @@ def at(level: str) -> Sandbox:
     """The sandbox of this level; the test is skipped, and says why, where there is none."""
     if level == "none":
         return PlainSandbox()
-    trials = tuple(choice.climb(level))
+    trials = tuple(choice.try_levels(level))
     for trial in trials:
         if trial.sandbox is not None:
             return trial.sandbox
-    pytest.skip(f"{level}: {'; '.join(trial.why_not for trial in trials)}")
+    pytest.skip(f"{level}: {'; '.join(trial.reason for trial in trials)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Ground:
                 access=Access(
                     read_write=(self.project,),
                     read_only=(self.project / ".git", *PYTHON),
-                    kept=tuple(self.project / name for name in kept),
+                    protected=tuple(self.project / name for name in kept),
                     aside=self.project / ".cdd" / "aside",
                 ),
                 timeout_s=timeout_s,

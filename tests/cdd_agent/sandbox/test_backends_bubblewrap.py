@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.sandbox.backends import binds, held
+from cdd_agent.sandbox.backends import find_immovable, list_binds
 from cdd_agent.sandbox.port import Access, Command
 from tests.cdd_agent.sandbox.conftest import Ground, at
 
@@ -21,7 +21,7 @@ def test_folders_on_the_way_to_what_is_read_only_are_mounts_and_nothing_becomes_
     writable: list[Path], readable: list[Path]
 ) -> None:
     access = Access(read_write=tuple(writable), read_only=tuple(readable))
-    found = dict(binds(access))
+    found = dict(list_binds(access))
     for added in found.keys() - {*writable, *readable}:
         nearest = next(folder for folder in added.parents if folder in (*writable, *readable))
         assert found[nearest]
@@ -29,15 +29,15 @@ def test_folders_on_the_way_to_what_is_read_only_are_mounts_and_nothing_becomes_
     for path in readable:
         above = [folder for folder in path.parents if folder in (*writable, *readable)][:1]
         is_inside = above != [] and above[0] not in readable
-        assert (path in held(access)) == is_inside
+        assert (path in find_immovable(access)) == is_inside
         assert not is_inside or all(folder in found for folder in path.parents if above[0] in folder.parents)
 
 
 def test_the_folders_that_are_mounted_for_that_are_few() -> None:
     readable = tuple(Path(f"/a/{number}/b/c") for number in range(300))
     access = Access(read_write=(Path("/a"),), read_only=readable)
-    assert len(binds(access)) == 1 + 300 + 120
-    assert held(access) == frozenset()
+    assert len(list_binds(access)) == 1 + 300 + 120
+    assert find_immovable(access) == frozenset()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def ground(tmp_path: Path) -> Ground:
 
 @given(PATHS, PATHS)
 def test_the_longer_path_decides_and_of_equal_ones_read_only(writable: list[Path], readable: list[Path]) -> None:
-    found = binds(Access(read_write=tuple(writable), read_only=tuple(readable)))
+    found = list_binds(Access(read_write=tuple(writable), read_only=tuple(readable)))
     assert dict(found).items() >= {path: path not in readable for path in (*writable, *readable)}.items()
     assert [len(path.parts) for path, _ in found] == sorted(len(path.parts) for path, _ in found)
 
@@ -122,7 +122,7 @@ def test_what_a_user_changes_meanwhile_in_a_folder_that_programs_can_only_read_s
     command = Command(
         argv=("sh", "-c", "touch begun; until grep -q new tickets/plan.md; do sleep 0.05; done"),
         cwd=ground.project,
-        access=Access(read_write=(ground.project,), read_only=(plan.parent,), kept=(plan.parent,)),
+        access=Access(read_write=(ground.project,), read_only=(plan.parent,), protected=(plan.parent,)),
         timeout_s=20,
     )
     with ThreadPoolExecutor() as threads:
@@ -162,7 +162,9 @@ def test_a_folder_with_something_read_only_in_it_can_neither_be_moved_nor_replac
 def test_what_a_user_changes_of_gits_meanwhile_stays_where_programs_can_only_read(ground: Ground) -> None:
     config = ground.project / ".git" / "config"
     script = "touch begun; until grep -q mine .git/config; do sleep 0.05; done"
-    access = Access(read_write=(ground.project,), read_only=(config.parent,), kept=(config, config.parent / "hooks"))
+    access = Access(
+        read_write=(ground.project,), read_only=(config.parent,), protected=(config, config.parent / "hooks")
+    )
     with ThreadPoolExecutor() as threads:
         command = Command(argv=("sh", "-c", script), cwd=ground.project, access=access, timeout_s=20)
         running = threads.submit(ground.sandbox.run, command)

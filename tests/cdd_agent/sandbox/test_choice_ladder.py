@@ -8,7 +8,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.sandbox import choice
-from cdd_agent.sandbox.choice import Level, asked_for, choose, climb
+from cdd_agent.sandbox.choice import Level, choose, resolve_level, try_levels
 from cdd_agent.sandbox.port import Command, Result, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
 
@@ -32,7 +32,7 @@ def rungs(monkeypatch: pytest.MonkeyPatch) -> "dict[Level, list[str]]":
         tried[level].append("tried")
         yield f"there is no {level}", None
 
-    monkeypatch.setattr(choice, "_tried", {})
+    monkeypatch.setattr(choice, "_trials_by_level", {})
     levels: tuple[Level, ...] = ("docker", "bwrap", "landlock")
     for level in levels:
         monkeypatch.setitem(choice._CANDIDATES, level, partial(absent, level))
@@ -47,22 +47,22 @@ def offer(monkeypatch: pytest.MonkeyPatch, level: Level, sandbox: Sandbox) -> No
 
 
 def test_what_is_asked_for_is_the_option_then_the_variable_then_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked_for("bwrap", environment={"CDD_SANDBOX": "none"}) == "bwrap"
-    assert asked_for(None, environment={"CDD_SANDBOX": "landlock"}) == "landlock"
-    assert asked_for(None, environment={}) == "auto"
-    with pytest.raises(UsageError, match="CDD_SANDBOX=chroot is no level"):
-        asked_for(None, environment={"CDD_SANDBOX": "chroot"})
+    assert resolve_level("bwrap", environment={"CDD_SANDBOX": "none"}) == "bwrap"
+    assert resolve_level(None, environment={"CDD_SANDBOX": "landlock"}) == "landlock"
+    assert resolve_level(None, environment={}) == "auto"
+    with pytest.raises(UsageError, match="CDD_SANDBOX=chroot is not a level"):
+        resolve_level(None, environment={"CDD_SANDBOX": "chroot"})
 
 
 def test_the_first_rung_that_passes_is_taken(rungs: "dict[Level, list[str]]") -> None:
     del rungs
-    choice._CANDIDATES["landlock"] = choice._landlocks
-    if not next(climb("landlock")).passed:
+    choice._CANDIDATES["landlock"] = choice._find_landlock
+    if not next(try_levels("landlock")).passed:
         pytest.skip("the kernel has no Landlock that passes the self-test")
     heard: list[str] = []
-    assert choose("auto", unattended=True, tell=heard.append).level == "landlock"
-    assert heard == ["Sandbox landlock. Not taken: docker: there is no docker; bwrap: there is no bwrap."]
-    assert [trial.why_not for trial in climb()] == ["there is no docker", "there is no bwrap", ""]
+    assert choose("auto", unattended=True, report=heard.append).level == "landlock"
+    assert heard == ["Sandbox landlock. Not usable: docker: there is no docker; bwrap: there is no bwrap."]
+    assert [trial.reason for trial in try_levels()] == ["there is no docker", "there is no bwrap", ""]
 
 
 def test_a_program_that_is_there_and_not_taken_is_told(
@@ -70,18 +70,18 @@ def test_a_program_that_is_there_and_not_taken_is_told(
 ) -> None:
     del rungs
     offer(monkeypatch, "docker", Leaky("docker"))
-    choice._CANDIDATES["bwrap"] = choice._bubblewraps
+    choice._CANDIDATES["bwrap"] = choice._find_bubblewraps
     heard: list[str] = []
-    if not any(trial.passed for trial in climb("bwrap")):
+    if not any(trial.passed for trial in try_levels("bwrap")):
         pytest.skip("no bwrap that passes the self-test")
-    assert choose("auto", unattended=True, tell=heard.append).level == "bwrap"
+    assert choose("auto", unattended=True, report=heard.append).level == "bwrap"
     assert len(heard) == 1
-    assert heard[0].startswith("Sandbox bwrap. Not taken: docker: the docker of the test did not pass")
+    assert heard[0].startswith("Sandbox bwrap. Not usable: docker: the docker of the test did not pass")
 
 
 def test_a_rung_is_tried_once_in_a_process(rungs: "dict[Level, list[str]]") -> None:
     for _ in range(3):
-        assert [trial.passed for trial in climb()] == [False] * 3
+        assert [trial.passed for trial in try_levels()] == [False] * 3
     assert rungs == {"docker": ["tried"], "bwrap": ["tried"], "landlock": ["tried"]}
 
 
@@ -94,7 +94,7 @@ def test_a_level_that_is_asked_for_is_never_replaced(rungs: "dict[Level, list[st
 
 def test_nothing_confines_and_nobody_watches_is_refused(rungs: "dict[Level, list[str]]") -> None:
     del rungs
-    with pytest.raises(EnvironmentMissing, match="nobody watches") as caught:
+    with pytest.raises(EnvironmentMissing, match="an unattended run needs one") as caught:
         choose("auto", unattended=True)
     assert "cdd --sandbox none" in caught.value.hint
     assert choose("none", unattended=True).level == "none"
@@ -103,7 +103,7 @@ def test_nothing_confines_and_nobody_watches_is_refused(rungs: "dict[Level, list
 def test_nothing_confines_and_somebody_watches_is_said_aloud(rungs: "dict[Level, list[str]]") -> None:
     del rungs
     heard: list[str] = []
-    assert choose("auto", unattended=False, tell=heard.append).level == "none"
+    assert choose("auto", unattended=False, report=heard.append).level == "none"
     assert heard[0].startswith("NOT CONFINED")
     assert "there is no docker" in heard[0]
     assert "there is no landlock" in heard[0]
@@ -115,9 +115,9 @@ def test_a_rung_that_lets_one_act_pass_is_not_taken(
 ) -> None:
     del rungs
     offer(monkeypatch, "bwrap", Leaky("bwrap"))
-    (trial,) = climb("bwrap")
+    (trial,) = try_levels("bwrap")
     assert trial.sandbox is None
-    assert trial.why_not == ("the bwrap of the test did not pass the self-test: write outside the project: it was done")
+    assert trial.reason == ("the bwrap of the test did not pass the self-test: write outside the project: it was done")
     with pytest.raises(EnvironmentMissing, match="did not pass the self-test"):
         choose("bwrap", unattended=False)
 
@@ -129,7 +129,7 @@ def test_a_program_that_does_not_start_is_told(
     (tmp_path / "bwrap").write_text("#!/nowhere/at/all\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(choice._CANDIDATES, "bwrap", choice._bubblewraps)
-    trial = next(climb("bwrap"))
-    assert trial.what == str(tmp_path / "bwrap")
-    assert "bwrap does not start" in trial.why_not
+    monkeypatch.setitem(choice._CANDIDATES, "bwrap", choice._find_bubblewraps)
+    trial = next(try_levels("bwrap"))
+    assert trial.candidate == str(tmp_path / "bwrap")
+    assert "bwrap does not start" in trial.reason

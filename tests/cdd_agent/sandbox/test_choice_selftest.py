@@ -24,7 +24,7 @@ def test_a_rung_that_confines_refuses_all_four_acts(level: str) -> None:
 def test_the_plain_rung_refuses_nothing_and_no_secret_is_told() -> None:
     proofs = prove(PlainSandbox())
     assert [proof.refused for proof in proofs] == [False] * 4
-    assert {proof.told for proof in proofs} == {"it was done"}
+    assert {proof.answer for proof in proofs} == {"it was done"}
 
 
 class Broken:
@@ -70,11 +70,13 @@ def test_every_way_into_the_network_counts_as_the_connection(kind: int, protocol
     except OSError as error:
         pytest.skip(f"no such sockets here: {error}")
     proofs = prove(Leaky(kind=kind, protocol=protocol))
-    assert [(proof.act, proof.told) for proof in proofs if not proof.refused] == [("open a connection", "it was done")]
+    assert [(proof.act, proof.answer) for proof in proofs if not proof.refused] == [
+        ("open a connection", "it was done")
+    ]
 
 
 @pytest.mark.parametrize(
     ("sandbox", "why"), [(Broken(), "no namespaces"), (Missing(), "[Errno 2] No such file: 'bwrap'")]
 )
 def test_a_sandbox_in_which_nothing_runs_has_refused_nothing(sandbox: Broken, why: str) -> None:
-    assert prove(sandbox) == (Proof(act="run a program that may write to the project", refused=False, told=why),)
+    assert prove(sandbox) == (Proof(act="run a program that may write to the project", refused=False, answer=why),)

@@ -24,7 +24,7 @@ def test_output_and_status_are_those_of_the_program(ground: Ground) -> None:
 
 def test_an_end_that_the_program_wrote_itself_is_no_end(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
-    with pytest.raises(EnvironmentMissing, match="does not say how it ended"):
+    with pytest.raises(EnvironmentMissing, match="gave no valid answer"):
         ground.python("import os; open(f'/proc/{os.getppid()}/fd/1', 'wb').write(b'well\\0')")
 
 
@@ -113,7 +113,7 @@ def test_a_run_is_ended_with_cdd_even_if_that_is_killed(tmp_path: Path, *, level
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path), level], cwd=root)
     wait_for_text(tmp_path / "project" / "started")
     (warden,) = wardens_of(process.pid)
-    below = [warden, *supervision.living_below(warden)]
+    below = [warden, *supervision.list_living(warden)]
     assert len(below) >= 3
     process.kill()
     process.wait()
@@ -162,7 +162,7 @@ def test_a_warden_that_is_stopped_is_not_waited_for_and_leaves_nothing_unseen(tm
 
 def test_a_warden_that_is_killed_leaves_nothing_unseen(tmp_path: Path) -> None:
     ground = Ground.lay(tmp_path, level="none")
-    with pytest.raises(EnvironmentMissing, match=r"it was killed; \.vscode came to be"):
+    with pytest.raises(EnvironmentMissing, match=r"it was killed; \.vscode appeared"):
         ground.run(sys.executable, "-c", KILLS, str(int(signal.SIGKILL)), kept=(".vscode", ".git/config"))
     assert (ground.project / ".git/config").read_text() == "[core]\n"
     assert not (ground.project / ".vscode").exists()
@@ -209,4 +209,4 @@ def test_what_could_not_be_ended_is_told(tmp_path: Path) -> None:
     code = f"import os; open(f'/proc/{{os.getppid()}}/fd/1', 'wb').write({answer!r}); os.kill(os.getppid(), 9)"
     result = ground.python(code)
     assert result.survivors == 2
-    assert result.remarks == ("2 processes that it started are still alive and could not be ended",)
+    assert result.remarks == ("could not end 2 processes that the program started",)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.shell.words import CLASSES, strictness
-from tests.cdd_agent.shell.ground import ROOT, judged
+from cdd_agent.shell.words import CLASSES
+from tests.cdd_agent.shell.project import ROOT, judged
 
 TABLE = {
     "read": """
@@ -528,7 +528,7 @@ def test_the_table_is_long() -> None:
 # What holds for all lines.
 
 KNOWN = st.sampled_from([line for line, _ in ROWS if "\n" not in line and "<<" not in line])
-WHOLE = KNOWN.filter(lambda line: all("pars" not in part.finding.why for part in judged(line).parts))
+WHOLE = KNOWN.filter(lambda line: all("pars" not in part.effect.why for part in judged(line).parts))
 JOINTS = st.sampled_from([" && ", " || ", "; ", "\n", " | ", " & "])
 
 
@@ -536,7 +536,7 @@ JOINTS = st.sampled_from([" && ", " || ", "; ", "\n", " | ", " & "])
 def test_a_part_more_never_makes_a_line_weaker(lines: list[str], joint: str) -> None:
     grown = [judged(joint.join(lines[: count + 1])) for count in range(len(lines))]
     for shorter, longer in pairwise(grown):
-        assert strictness(longer.kind) >= strictness(shorter.kind)
+        assert CLASSES.index(longer.kind) >= CLASSES.index(shorter.kind)
         assert bool(longer.loses) >= bool(shorter.loses)
 
 
@@ -544,7 +544,7 @@ def test_a_part_more_never_makes_a_line_weaker(lines: list[str], joint: str) -> 
 def test_whatever_stands_around_a_line_it_is_no_weaker(line: str, around: str) -> None:
     inner, outer = judged(line), judged(around.format(line))
     if "#" not in line:
-        assert strictness(outer.kind) >= strictness(inner.kind)
+        assert CLASSES.index(outer.kind) >= CLASSES.index(inner.kind)
         assert bool(outer.loses) >= bool(inner.loses)
 
 
@@ -552,8 +552,8 @@ def test_whatever_stands_around_a_line_it_is_no_weaker(line: str, around: str) -
 def test_any_text_is_judged_and_what_cannot_be_parsed_is_no_weaker_than_other(line: str) -> None:
     found = judged(line)
     assert found.kind in CLASSES
-    if any("cannot be parsed" in part.finding.why for part in found.parts):
-        assert strictness(found.kind) >= strictness("other")
+    if any("cannot be parsed" in part.effect.why for part in found.parts):
+        assert CLASSES.index(found.kind) >= CLASSES.index("other")
     for part in found.parts:
         assert 0 <= part.start <= part.end <= len(line)
 
@@ -579,7 +579,7 @@ def test_a_long_line_takes_no_time_and_is_never_harmless(line: str) -> None:
     begun = time.process_time()
     found = judged(line)
     assert time.process_time() - begun < 1
-    assert strictness(found.kind) >= strictness("other")
+    assert CLASSES.index(found.kind) >= CLASSES.index("other")
     assert found.loses
 
 

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from cdd_agent.shell.analysis import MOST_BYTES, doubts, parsed
+from cdd_agent.shell.analysis import MAX_BYTES, find_doubts, parse_line
 from tests.fakes.program import ROOT
 
 
 def doubted(source: str) -> list[str]:
-    root = parsed(source.encode())
+    root = parse_line(source.encode())
     assert root is not None
-    return list(doubts(root, source.encode()))
+    return list(find_doubts(root, source.encode()))
 
 
 def test_the_parser_is_loaded_with_the_first_command_only() -> None:
@@ -25,9 +25,9 @@ def test_the_parser_is_loaded_with_the_first_command_only() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("source", ["x" * (MOST_BYTES + 1), "a;" * 900, "cat <<E;" * 30, "(" * 900])
+@pytest.mark.parametrize("source", ["x" * (MAX_BYTES + 1), "a;" * 900, "cat <<E;" * 30, "(" * 900])
 def test_what_would_take_the_parser_long_is_not_given_to_it(source: str) -> None:
-    assert parsed(source.encode()) is None
+    assert parse_line(source.encode()) is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.cdd_agent.shell.ground import judged
+from tests.cdd_agent.shell.project import judged
 
 TABLE = {
     "read": """

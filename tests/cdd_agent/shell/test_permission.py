@@ -49,7 +49,7 @@ def make(folder: Path, tmp_path: Path) -> Make:
             level=level,
             approvals=Approvals(folder, environment=users_folder(tmp_path)),
             ask=person,
-            tell=lambda text: None,
+            report=lambda text: None,
             asks_all=asks_all,
         )
 
@@ -116,9 +116,7 @@ def test_a_no_is_told_to_the_model_with_its_reason_and_asked_again_the_next_time
     permission = make(person)
     refusal = permission.check_command("ls && npm test")
     assert refusal is not None
-    assert refusal.startswith(
-        "Refused, and nothing of the command was run: `npm test`: the developer said no: use pytest"
-    )
+    assert refusal.startswith("Refused; no part of the command ran: `npm test`: the developer said no: use pytest")
     permission.check_command("npm test")
     assert len(person.asked) == 2
 
@@ -168,11 +166,11 @@ def test_where_nothing_can_be_kept_a_yes_holds_this_once(folder: Path) -> None:
     told: list[str] = []
     person = Person(YES)
     inside = Approvals(folder, environment={"XDG_STATE_HOME": str(folder / "state")})
-    permission = Permission(root=folder, level="none", approvals=inside, ask=person, tell=told.append)
+    permission = Permission(root=folder, level="none", approvals=inside, ask=person, report=told.append)
     assert permission.check_command("npm test") is None
     assert permission.check_command("npm test") is None
     assert len(person.asked) == 2
-    assert "not remembered" in told[0]
+    assert "could not be saved" in told[0]
 
 
 def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(folder: Path, tmp_path: Path) -> None:
@@ -182,7 +180,7 @@ def test_a_yes_holds_this_once_while_another_terminal_keeps_the_file_locked(fold
 
     told: list[str] = []
     approvals = Busy(folder, environment={"XDG_STATE_HOME": str(tmp_path / "state")})
-    permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), tell=told.append)
+    permission = Permission(root=folder, level="none", approvals=approvals, ask=Person(YES), report=told.append)
     assert permission.check_command("npm test") is None
     assert "Another decision is already going on" in told[0]
 
@@ -209,7 +207,7 @@ def test_once_is_for_the_session_there(make: Make) -> None:
     assert permission.check_activity("write") is None
     assert len(person.asked) == 1
     assert make(Person(NO), asks_all=True).check_activity("write") == (
-        "The developer does not let you write and change files of this project."
+        "The developer does not allow you to write and change files of this project."
     )
 
 
@@ -303,7 +301,7 @@ def test_what_a_link_leads_out_of_the_project_is_read_only_after_a_question(
 def test_a_link_itself_is_the_projects_own(make: Make, outside: Path) -> None:
     person = Person(ONCE)
     assert make(person).check_command("rm link") is None
-    assert [question.loses for question in person.asked] == ["what it names would be removed"]
+    assert [question.loses for question in person.asked] == ["the files it names would be removed"]
 
 
 @pytest.mark.parametrize("line", ["cat inner/x.py", "echo x > inner/new.py", "cd inner && ls", "ls ."])
@@ -318,4 +316,4 @@ def test_a_name_in_the_question_is_one_short_line(name: str, make: Make) -> None
     (question,) = person.asked
     assert len(question.why) < 300
     assert "\n" not in question.why
-    assert question.why.endswith("is not known to lie in the project")
+    assert question.why.endswith("may be outside the project")

@@ -4,11 +4,11 @@ import pytest
 
 from cdd_agent.events import AttemptStarted, GateJudged, TurnEnded
 from cdd_agent.model.conversation import Text
-from cdd_agent.tdd import attempt as baseline
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import Ground, attempts_at, make_attempt
+from cdd_agent.tdd.attempt import Attempt, list_attempts
+from cdd_agent.tdd.baseline import Baseline, take_baseline
+from cdd_agent.tdd.recovery import StepRecovery, read_position
 from cdd_agent.work.state import AttemptRecord, StepExecution
-from cdd_agent.workspace.memory import Document, Memory
+from cdd_agent.workspace.memory import Memory, MemoryFile
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project, item, red, runs
 
@@ -16,20 +16,20 @@ from tests.fakes.project import Project, item, red, runs
 @pytest.fixture
 def step(project: Project) -> StepExecution:
     fresh = project.start().execution(1)
-    return replace(fresh, checkpoint=recovery.begin("sale", fresh, context=project.context(ScriptedModel([]))))
+    return replace(fresh, checkpoint=StepRecovery("sale", fresh, context=project.context(ScriptedModel([]))).begin())
 
 
 @pytest.fixture
-def laid(project: Project, step: StepExecution) -> Ground:
-    at = recovery.position(project.repository)
-    return baseline.lay(item(), "red", step=step, at=at, context=project.context(ScriptedModel([])))
+def baseline(project: Project, step: StepExecution) -> Baseline:
+    position = read_position(project.repository)
+    return take_baseline(item(), "red", step=step, position=position, context=project.context(ScriptedModel([])))
 
 
 def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
-    project: Project, *, step: StepExecution, laid: Ground
+    project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:
     context = project.context(ScriptedModel([red()]))
-    record = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, context=context)
+    record = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
     assert (record.phase, record.number, record.verdict, record.reasons) == ("red", 1, "open", ())
     assert record.report is not None
     assert (project.folder / record.report).exists()
@@ -39,24 +39,24 @@ def test_an_attempt_is_recorded_with_its_report_and_its_checkpoint(
 
 
 def test_an_agent_that_never_ends_is_judged_by_what_it_left(
-    project: Project, *, step: StepExecution, laid: Ground
+    project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:
     reads = [says(call("Read", f"toolu_{number}", file_path="prices.py")) for number in range(4)]
-    record = make_attempt(
-        item(), "red", step=step, ground=laid, is_anew=False, context=project.context(ScriptedModel(reads))
+    record = Attempt(item(), "red", step=step, baseline=baseline, context=project.context(ScriptedModel(reads))).run(
+        is_anew=False
     )
     assert record.verdict == "closed"
     assert record.reasons[0].startswith("no_change")
 
 
 def test_a_later_attempt_sees_what_failed_in_the_one_before(
-    project: Project, *, step: StepExecution, laid: Ground
+    project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:
     typo = runs("printf 'def test_discount():\\n    assert discuont(100) == 90\\n' > tests/test_discount.py")
     model = ScriptedModel([typo, says("I stop.")])
     context = project.context(model)
-    first = make_attempt(item(), "red", step=step, ground=laid, is_anew=False, context=context)
-    make_attempt(item(), "red", step=replace(step, attempts=(first,)), ground=laid, is_anew=False, context=context)
+    first = Attempt(item(), "red", step=step, baseline=baseline, context=context).run(is_anew=False)
+    Attempt(item(), "red", step=replace(step, attempts=(first,)), baseline=baseline, context=context).run(is_anew=False)
     (text,) = model.requests[1].messages[0].content
     assert isinstance(text, Text)
     assert "discuont" in text.text.partition("Attempt 1 was refused")[0]
@@ -64,13 +64,17 @@ def test_a_later_attempt_sees_what_failed_in_the_one_before(
 
 
 def test_every_attempt_begins_with_the_conventions_of_the_project(
-    project: Project, *, step: StepExecution, laid: Ground
+    project: Project, *, step: StepExecution, baseline: Baseline
 ) -> None:
     model = ScriptedModel([red()])
-    memory = Memory(documents=(Document(path="AGENTS.md", text="Tabs. </data-x>", size_bytes=15),))
-    make_attempt(
-        item(), "red", step=step, ground=laid, is_anew=False, context=replace(project.context(model), memory=memory)
-    )
+    memory = Memory(files=(MemoryFile(path="AGENTS.md", text="Tabs. </data-x>", size_bytes=15),))
+    Attempt(
+        item(),
+        "red",
+        step=step,
+        baseline=baseline,
+        context=replace(project.context(model), memory=memory),
+    ).run(is_anew=False)
     told, task = model.requests[0].messages[0].content
     assert isinstance(told, Text)
     assert isinstance(task, Text)
@@ -85,4 +89,4 @@ def test_the_attempts_of_one_phase_are_counted_by_themselves(step: StepExecution
         AttemptRecord(phase="red", number=2, verdict="open"),
         AttemptRecord(phase="green", number=1, verdict="closed"),
     )
-    assert [attempt.number for attempt in attempts_at("red", replace(step, attempts=attempts))] == [1, 2]
+    assert [attempt.number for attempt in list_attempts("red", replace(step, attempts=attempts))] == [1, 2]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cdd_agent.tdd.attempt import REMEDIES, remedies
+from cdd_agent.tdd.briefing import REMEDIES, list_remedies
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure
 
@@ -16,9 +16,9 @@ def test_every_kind_of_failure_has_what_mends_it_in_one_line() -> None:
 
 def test_what_keeps_tests_from_running_comes_before_what_they_find() -> None:
     kinds = ("assertion", "did_not_raise", "assertion", "missing_module")
-    told = remedies(replace(FAILURE, kind=kind) for kind in kinds)
+    told = list_remedies(replace(FAILURE, kind=kind) for kind in kinds)
     assert [line.partition(":")[0] for line in told] == ["missing_module (1)", "did_not_raise (1)", "assertion (2)"]
 
 
 def test_nothing_that_fails_needs_no_remedy() -> None:
-    assert remedies([]) == ()
+    assert list_remedies([]) == ()

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.errors import EnvironmentMissing, ExitCode
-from cdd_agent.tdd import attempt, recovery
-from cdd_agent.tdd.attempt import Ground
+from cdd_agent.tdd.baseline import Baseline, add_hidden_tests, take_baseline
 from cdd_agent.tdd.context import Kind, Phase, WorkItem
-from cdd_agent.tdd.verdict import of_run
+from cdd_agent.tdd.recovery import StepRecovery, checkpoint_ref, read_position
+from cdd_agent.tdd.verdict import judge_run
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.fakes.model import ScriptedModel
@@ -17,12 +17,12 @@ from tests.fakes.project import Project, item
 
 def begun(project: Project) -> StepExecution:
     step = project.start().execution(1)
-    return replace(step, checkpoint=recovery.begin("sale", step, context=project.context(ScriptedModel([]))))
+    return replace(step, checkpoint=StepRecovery("sale", step, context=project.context(ScriptedModel([]))).begin())
 
 
-def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Ground:
-    at = recovery.position(project.repository)
-    return attempt.lay(work, phase, step=step, at=at, context=project.context(ScriptedModel([])))
+def lay(project: Project, phase: Phase, *, step: StepExecution, work: WorkItem) -> Baseline:
+    position = read_position(project.repository)
+    return take_baseline(work, phase, step=step, position=position, context=project.context(ScriptedModel([])))
 
 
 def without_tests(project: Project) -> None:
@@ -43,8 +43,8 @@ def test_a_step_that_adds_no_test_needs_some(project: Project, *, kind: Kind, ph
 
 def test_the_first_test_of_a_project_may_be_written_in_red(project: Project) -> None:
     without_tests(project)
-    laid = lay(project, "red", step=begun(project), work=item())
-    assert laid.baseline.tests == ()
+    baseline = lay(project, "red", step=begun(project), work=item())
+    assert baseline.report.tests == ()
 
 
 def test_tests_that_cannot_be_run_are_told_with_what_pytest_said(project: Project) -> None:
@@ -69,12 +69,10 @@ def test_a_lost_or_damaged_report_is_made_again_from_the_files_before_the_phase(
     step, context = begun(project), project.context(ScriptedModel([]))
     first = lay(project, "red", step=step, work=item())
     project.write({"tests/test_prices.py": "def test_total():\n    assert 1 == 2\n"})
-    step = replace(
-        step, checkpoint=context.snapshots.take(recovery.checkpoint_ref("sale", step, name="x"), message="x").ref
-    )
-    (project.folder / first.baseline_path).write_text("{")
+    step = replace(step, checkpoint=context.snapshots.take(checkpoint_ref("sale", step, name="x"), message="x").ref)
+    (project.folder / first.report_path).write_text("{")
     again = lay(project, "red", step=step, work=item())
-    assert [case.outcome for case in again.baseline.tests] == ["passed"]
+    assert [case.outcome for case in again.report.tests] == ["passed"]
     assert "1 == 2" in (project.folder / "tests/test_prices.py").read_text()
 
 
@@ -106,7 +104,7 @@ def test_what_the_import_of_red_hides_is_in_the_baseline_of_green_as_it_was() ->
         uncollected=("tests/d.py",),
     )
     red = report(("tests/b.py::two", "error"), uncollected=("tests/a.py", "tests/sub/__init__.py"))
-    merged = attempt.with_tests_before(red, first=first)
+    merged = add_hidden_tests(red, first=first)
     assert [(case.nodeid, case.outcome) for case in merged.tests] == [
         ("tests/b.py::two", "error"),
         ("tests/a.py::one", "passed"),
@@ -126,7 +124,7 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
 
     new = "from prices import mean\n" + tests + "\n\ndef test_mean():\n    assert mean([1, 3]) == 2\n"
     project.write({"tests/test_prices.py": new})
-    kept = recovery.report_path(step, "red-1", context=context)
+    kept = StepRecovery("sale", step, context=context).report_path("red-1")
     context.run_suite("all tests", keep=kept)
     landed = AttemptRecord(
         phase="red",
@@ -137,10 +135,10 @@ def test_green_is_not_asked_to_mend_an_old_failure_that_red_hid(project: Project
         checkpoint=step.checkpoint or "",
     )
     step = replace(step, attempts=(landed,), commits={"red": "1"})
-    laid = lay(project, "green", step=step, work=work)
+    baseline = lay(project, "green", step=step, work=work)
 
     project.write({"prices.py": (project.folder / "prices.py").read_text() + "\n\ndef mean(prices):\n    return 2\n"})
     run = context.run_suite("all tests")
     assert run.report is not None
-    judged = of_run(work, "green", report=run.report, baseline=laid.baseline)
+    judged = judge_run(work, "green", report=run.report, baseline=baseline.report)
     assert judged.open, judged.reasons

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.tdd import context
+from cdd_agent.tdd import briefing
 from cdd_agent.tdd.context import Phase
 from cdd_agent.work.state import AttemptRecord
-from cdd_agent.workflows.execution.executor import brief_for
+from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 from tests.fakes.project import item
 
@@ -16,7 +16,7 @@ FAILURE = Failure(
     phase="call", kind="assertion", origin="test", exception="AssertionError", message="1 != 2", text="E  assert 1 == 2"
 )
 MARKS = Marks("kvqtzh")
-BRIEF_FOR = brief_for()
+BRIEF_FOR = make_brief_for()
 REPORT = SuiteReport(
     complete=True,
     exit_status=1,
@@ -35,7 +35,7 @@ def failing(nodeid: str, failure: Failure = FAILURE) -> Case:
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
 def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> None:
-    prompt = context.system_prompt(BRIEF_FOR(item(number=7), phase), attempt=2, marks=MARKS)
+    prompt = briefing.format_system_prompt(BRIEF_FOR(item(number=7), phase), attempt=2, marks=MARKS)
     lines = prompt.splitlines()
     assert lines[0].startswith("You are the Executor")
     assert f"## This phase: {phase.upper()}" in lines
@@ -45,7 +45,7 @@ def test_the_system_prompt_has_role_rules_and_last_the_attempt(phase: Phase) -> 
 
 def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refused() -> None:
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: t fails",))
-    text = context.task(
+    text = briefing.format_task(
         BRIEF_FOR(item(), "green"), earlier=(closed,), is_anew=False, failing="t: assertion", marks=MARKS
     )
     assert text.startswith(
@@ -53,7 +53,7 @@ def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refus
     )
     assert "- `tests/test_discount.py`" in text
     assert "- `discount.py`" in text
-    assert "What fails now:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>" in text
+    assert "Current failures:\n\n<data-kvqtzh tests>\nt: assertion\n</data-kvqtzh>" in text
     assert (
         "Attempt 1 was refused by the gate:\n"
         "<data-kvqtzh gate, attempt 1>\n- target_failed: t fails\n</data-kvqtzh>" in text
@@ -63,15 +63,15 @@ def test_the_task_says_what_to_do_what_fails_and_why_earlier_attempts_were_refus
 
 def test_a_first_attempt_is_told_nothing_of_others() -> None:
     work = replace(item(), tests=(), sources=())
-    text = context.task(BRIEF_FOR(work, "red"), earlier=(), is_anew=False, failing="", marks=MARKS)
-    step = MARKS.around("# Step 1: Ten percent off\n\nA discount.", source="plan.md")
+    text = briefing.format_task(BRIEF_FOR(work, "red"), earlier=(), is_anew=False, failing="", marks=MARKS)
+    step = MARKS.wrap("# Step 1: Ten percent off\n\nA discount.", source="plan.md")
     assert text == f"Carry out step 1 of the plan.\n\n{step}"
 
 
 def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too() -> None:
     at = replace(FAILURE, path="prices.py", line=3)
     broken = CollectError(nodeid="tests/test_b.py", failure=replace(FAILURE, kind="syntax", message="bad"))
-    shown = context.failures(replace(REPORT, tests=(failing("t::a", at),), collect_errors=(broken,)))
+    shown = briefing.format_failures(replace(REPORT, tests=(failing("t::a", at),), collect_errors=(broken,)))
     assert shown.split("\n\n") == [
         "t::a: assertion: 1 != 2 at prices.py:3\nE  assert 1 == 2",
         "tests/test_b.py: syntax: bad\nE  assert 1 == 2",
@@ -80,7 +80,7 @@ def test_failures_name_test_kind_message_and_place_and_errors_of_collection_too(
 
 def test_many_and_long_failures_are_cut() -> None:
     long = replace(FAILURE, text="x" * 9_000)
-    shown = context.failures(replace(REPORT, tests=tuple(failing(f"t::{n}", long) for n in range(8))))
+    shown = briefing.format_failures(replace(REPORT, tests=tuple(failing(f"t::{n}", long) for n in range(8))))
     assert shown.endswith("... and 3 more")
     assert len(shown) < 5 * 1_600
 
@@ -88,41 +88,40 @@ def test_many_and_long_failures_are_cut() -> None:
 def test_a_key_is_masked_before_a_failure_is_cut() -> None:
     for rest in range(1_460, 1_500, 7):
         long = replace(FAILURE, text=f"TOKEN = ghp_{'Kk1' * 12} " + "x" * rest)
-        assert "Kk1" not in context.failures(replace(REPORT, tests=(failing("t::a", long),)))
+        assert "Kk1" not in briefing.format_failures(replace(REPORT, tests=(failing("t::a", long),)))
 
 
 def test_the_evidence_is_one_line_and_names_the_kinds_of_a_right_red() -> None:
     report = replace(REPORT, tests=(failing("t::a"),), collected=1)
-    assert context.evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"
-    assert context.evidence(Verdict(phase="green", open=False), report) == "1 failed"
-    assert context.evidence(Verdict(phase="green", open=False), REPORT) == "no test was collected"
-    assert context.evidence(Verdict(phase="refactor", open=True), None) == "nothing was changed"
+    assert briefing.summarize_evidence(Verdict(phase="red", open=True), report) == "1 failed; fails by assertion"
+    assert briefing.summarize_evidence(Verdict(phase="green", open=False), report) == "1 failed"
+    assert briefing.summarize_evidence(Verdict(phase="green", open=False), REPORT) == "no test was collected"
+    assert briefing.summarize_evidence(Verdict(phase="refactor", open=True), None) == "nothing was changed"
 
 
 def test_reasons_are_lines_of_code_and_message() -> None:
     judged = Verdict(phase="red", open=False, reasons=(Reason(code="no_tests", nodeid=None, message="none"),))
-    assert context.reason_lines(judged) == ("no_tests: none",)
+    assert briefing.format_reasons(judged) == ("no_tests: none",)
 
 
 def test_tests_that_the_last_attempt_broke_come_before_everything_else() -> None:
     reasons = ("target_failed: t::a fails", "broke_others: t::b passed before and fails now")
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=reasons)
     brief = BRIEF_FOR(item(), "green")
-    text = context.task(brief, earlier=(closed,), is_anew=False, failing="t: x", marks=MARKS)
-    broken = MARKS.around("- broke_others: t::b passed before and fails now", source="gate")
+    text = briefing.format_task(brief, earlier=(closed,), is_anew=False, failing="t: x", marks=MARKS)
+    broken = MARKS.wrap("- broke_others: t::b passed before and fails now", source="gate")
     assert text.startswith(
-        "The last attempt broke tests that passed before. Mend that before anything else:\n"
-        f"{broken}\n\nCarry out step 1 of the plan."
+        f"The last attempt broke tests that passed before. Fix that first:\n{broken}\n\nCarry out step 1 of the plan."
     )
-    anew = context.task(brief, earlier=(closed,), is_anew=True, failing="t: x", marks=MARKS)
-    assert anew.startswith("The last attempt broke tests that passed before. It was taken back; do not")
+    anew = briefing.format_task(brief, earlier=(closed,), is_anew=True, failing="t: x", marks=MARKS)
+    assert anew.startswith("The last attempt broke tests that passed before. It was rolled back; do not")
     mended = replace(closed, number=2, reasons=reasons[:1])
-    later = context.task(brief, earlier=(closed, mended), is_anew=False, failing="t: x", marks=MARKS)
+    later = briefing.format_task(brief, earlier=(closed, mended), is_anew=False, failing="t: x", marks=MARKS)
     assert later.startswith("Carry out step 1")
 
 
 def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
-    text = context.task(
+    text = briefing.format_task(
         BRIEF_FOR(item(), "green"),
         earlier=(),
         is_anew=False,
@@ -130,7 +129,7 @@ def test_what_mends_failures_is_said_in_words_of_the_program_s() -> None:
         marks=MARKS,
         remedies=("assertion: look",),
     )
-    assert text.endswith("</data-kvqtzh>\n\nWhat mends failures of these kinds:\n- assertion: look")
+    assert text.endswith("</data-kvqtzh>\n\nHow to fix failures of these kinds:\n- assertion: look")
 
 
 def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
@@ -138,8 +137,8 @@ def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
         AttemptRecord(phase="green", number=number, verdict="closed", reasons=(f"target_failed: try {number}",))
         for number in range(1, 21)
     )
-    text = context.task(BRIEF_FOR(item(), "green"), earlier=closed, is_anew=False, failing="", marks=MARKS)
-    assert "17 attempts before those below were refused too." in text
+    text = briefing.format_task(BRIEF_FOR(item(), "green"), earlier=closed, is_anew=False, failing="", marks=MARKS)
+    assert "The gate also refused 17 attempts before those below." in text
     assert "try 18" in text
     assert "try 17" not in text
     assert text.endswith("This is attempt 21 at GREEN.")
@@ -147,7 +146,7 @@ def test_of_many_attempts_only_the_last_are_told_in_full() -> None:
 
 def test_the_failures_that_matter_most_come_first() -> None:
     report = replace(REPORT, tests=(failing("t::a"), failing("t::b"), failing("t::c")))
-    shown = context.failures(report, rank=lambda nodeid: 0 if nodeid == "t::c" else 1)
+    shown = briefing.format_failures(report, rank=lambda nodeid: 0 if nodeid == "t::c" else 1)
     assert [line.partition(": ")[0] for line in shown.splitlines() if line.startswith("t::")] == [
         "t::c",
         "t::a",

@@ -3,7 +3,7 @@
 import pytest
 
 from cdd_agent.tdd.context import Kind, Phase, commit_prefix, phases_of
-from cdd_agent.testrun.suite import modules_of
+from cdd_agent.testrun.suite import list_modules
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_commit_says_what_it_is_in_one_word(phase: Phase, kind: Kind, prefix: 
     ],
 )
 def test_a_source_may_be_imported_under_these_names(source: str, names: tuple[str, ...]) -> None:
-    assert modules_of((source,)) == names
+    assert list_modules((source,)) == names

@@ -3,7 +3,7 @@
 import pytest
 
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted
-from cdd_agent.tdd.context import told
+from cdd_agent.tdd.run import Workflow, WorkflowRun
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
@@ -14,14 +14,19 @@ def state(status: Status) -> RunState:
     return RunState(ticket_slug="sale", started_at="2026-01-31T12:00:00Z", status=status)
 
 
+def make_run(workflow: Workflow, project: Project, *, clock: FakeClock) -> WorkflowRun:
+    context, path = project.context(ScriptedModel(())), project.folder / "state.json"
+    return WorkflowRun(workflow, state(Status.IN_PROGRESS), path=path, context=context, clock=clock, meter=None)
+
+
 def names(seen: list[Event]) -> list[str]:
     return [event.status if isinstance(event, RunFinished) else type(event).__name__ for event in seen]
 
 
 def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(project: Project) -> None:
-    context, clock = project.context(ScriptedModel(())), FakeClock()
-    settle = lambda: state(Status.COMPLETED)  # noqa: E731
-    with told("tdd", "sale", context=context, clock=clock, remarks=("mind the hooks",), settle=settle):
+    clock = FakeClock()
+    run = make_run("tdd", project, clock=clock)
+    with run.report(("mind the hooks",), settle=lambda: run.save(state(Status.COMPLETED))):
         clock.sleep(7.0)
     started, remark, finished = project.seen
     assert isinstance(started, RunStarted)
@@ -37,23 +42,17 @@ def test_it_begins_with_what_is_to_be_known_and_ends_with_the_status_it_has(proj
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_run_that_an_error_ends_is_finished_too(project: Project, error: type[BaseException]) -> None:
-    context = project.context(ScriptedModel(()))
-    with (
-        pytest.raises(error),
-        told("exec", "sale", context=context, clock=FakeClock(), remarks=(), settle=lambda: state(Status.FAILED)),
-    ):
+    run = make_run("exec", project, clock=FakeClock())
+    with pytest.raises(error), run.report((), settle=lambda: run.save(state(Status.FAILED))):
         raise error
     assert names(project.seen) == ["RunStarted", "failed"]
 
 
 def test_a_state_that_cannot_be_kept_leaves_the_run_in_progress(project: Project) -> None:
-    def full() -> RunState:
+    def full() -> None:
         raise OSError("No space left on device")
 
-    context = project.context(ScriptedModel(()))
-    with (
-        pytest.raises(OSError, match="No space"),
-        told("green", "sale", context=context, clock=FakeClock(), remarks=(), settle=full),
-    ):
+    run = make_run("green", project, clock=FakeClock())
+    with pytest.raises(OSError, match="No space"), run.report((), settle=full):
         pass
     assert names(project.seen) == ["RunStarted", "in_progress"]

@@ -11,8 +11,8 @@ from cdd_agent.git.runner import GitUnable
 from cdd_agent.model.conversation import Text, ToolCall, Turn
 from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.tdd import recovery
 from cdd_agent.tdd.context import Kind
+from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from tests.fakes.model import ScriptedModel, call, says
@@ -184,7 +184,7 @@ def test_a_refactoring_refused_each_time_is_given_up_and_green_stays(project: Pr
     assert (project.folder / "discount.py").read_text() == CODE
     assert project.status == ""
     assert step.commits["refactor"] == step.commits["green"]
-    assert any("given up" in event.text for event in project.seen if isinstance(event, Notice))
+    assert any("is skipped" in event.text for event in project.seen if isinstance(event, Notice))
 
 
 def test_sources_changed_in_red_are_refused_put_back_and_kept(project: Project) -> None:
@@ -253,7 +253,9 @@ def test_a_repository_that_the_model_makes_is_left_as_it_is_and_told(project: Pr
     assert why is None
     assert files_of(project, step.commits["green"]) == ["README.md"]
     assert (project.folder / "inner" / ".git").is_dir()
-    assert any("inner/ is a git repository" in event.text for event in project.seen if isinstance(event, Notice))
+    assert any(
+        "inner/ is a separate git repository" in event.text for event in project.seen if isinstance(event, Notice)
+    )
 
 
 def test_a_commit_hook_that_refuses_closes_the_attempt_and_its_words_reach_the_model(project: Project) -> None:
@@ -297,7 +299,7 @@ class TestGitUsedByTheAgent:
         assert why is None
         assert project.log == ["docs: Ten percent off"]
         assert project.status == ""
-        assert any("taken back" in event.text for event in project.seen if isinstance(event, Notice))
+        assert any("Removed commit" in event.text for event in project.seen if isinstance(event, Notice))
         kept = [ref for ref in refs(project, "attempts") if "commits" in ref]
         assert project.git("log", "-1", "--format=%s", kept[0]) == "sneaky"
 
@@ -457,8 +459,7 @@ def test_a_killed_run_loses_its_half_done_attempt_and_nothing_else(project: Proj
     stops = project.context(ScriptedModel([says("It is done."), KeyboardInterrupt()]))
     with pytest.raises(KeyboardInterrupt):
         project.run(DOCS, context=stops, state=saved[-1], save=saved.append)
-    at = recovery.position(project.repository)
-    recovery.mark_running("sale", saved[-1].execution(1), at=at, context=stops)
+    StepRecovery("sale", saved[-1].execution(1), context=stops).checkpoints.mark_running()
     project.write({"half.py": "", "README.md": "half\n"})
     for command in (("checkout", "-qb", "half"), ("add", "-A")):
         project.git(*command)
@@ -500,7 +501,7 @@ def test_an_end_right_after_a_commit_is_saved_leaves_commit_and_index_in_order(
 def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project) -> None:
     state = stopped_in_green(project)
     step, context = state.execution(1), project.context(ScriptedModel([green()]))
-    recovery.mark_running("sale", step, at=recovery.position(project.repository), context=context)
+    StepRecovery("sale", step, context=context).checkpoints.mark_running()
     project.write({"mine.txt": "mine\n", "half.py": ""})
     for command in (("add", "mine.txt"), ("commit", "-qm", "my own")):
         project.git(*command)
@@ -509,7 +510,7 @@ def test_what_a_person_committed_after_a_kill_is_not_taken_back(project: Project
     assert "git branch mine && git reset --keep" in refused.value.hint
     assert "--retry 1" in refused.value.hint
     assert (project.log, project.status) == (["test: Ten percent off", "my own"], "?? half.py")
-    recovery.take_back("sale", step, branch="main", why="anew", context=context)
+    StepRecovery("sale", step, context=context).undo_if_underway(branch="main", why="anew")
     assert (project.log, project.status) == (["test: Ten percent off", "my own"], "")
     assert (project.folder / "mine.txt").read_text() == "mine\n"
     (*_, kept) = [event.kept for event in project.seen if isinstance(event, RolledBack)]
@@ -609,7 +610,7 @@ def test_what_a_person_committed_since_the_interruption_is_not_taken_back(projec
     state = stopped_in_green(project)
     project.write({"prices.py": FILES_MINE})
     project.git("commit", "--quiet", "-am", "mine")
-    with pytest.raises(UsageError, match=r"Step 1 was interrupted at commit .*; HEAD is at") as refused:
+    with pytest.raises(UsageError, match=r"Step 1 was interrupted at commit .*, but HEAD is at") as refused:
         project.run(item(), context=project.context(ScriptedModel([green()])), state=state)
     assert "--retry 1" in refused.value.hint
     assert project.log == ["test: Ten percent off", "mine"]

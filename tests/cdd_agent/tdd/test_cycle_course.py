@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdd_agent.tdd.cycle import Course, Trial, course, trial_of
+from cdd_agent.tdd.cycle import Course, Trial, choose_course, summarize_attempt
 from pytest_tdd_agent.report import Case, Failure, SuiteReport
 
 
@@ -12,8 +12,10 @@ def trial(*failing: str, codes: tuple[str, ...] = ("target_failed",), how: str =
     )
 
 
-def after(*trials: Trial, failing_before: int = 1, most_alike: int = 3, is_strict: bool = False) -> Course:
-    return course(trials, failing_before=failing_before, most_alike=most_alike, is_strict=is_strict)
+def after(*trials: Trial, failing_before: int = 1, max_identical_failures: int = 3, is_strict: bool = False) -> Course:
+    return choose_course(
+        trials, failing_before=failing_before, max_identical_failures=max_identical_failures, is_strict=is_strict
+    )
 
 
 def test_an_attempt_that_only_falls_short_is_gone_on_from() -> None:
@@ -24,8 +26,8 @@ def test_an_attempt_that_only_falls_short_is_gone_on_from() -> None:
 def test_the_same_failure_again_goes_back_to_the_beginning_and_once_more_is_no_progress() -> None:
     assert after(trial("t"), trial("t")) is Course.ROLL_BACK
     assert after(trial("t"), trial("t"), trial("t")) is Course.STOP
-    assert after(trial("t"), trial("t"), most_alike=2) is Course.STOP
-    assert after(trial("t"), trial("u"), trial("t"), most_alike=2) is Course.REPAIR, "not in a row"
+    assert after(trial("t"), trial("t"), max_identical_failures=2) is Course.STOP
+    assert after(trial("t"), trial("u"), trial("t"), max_identical_failures=2) is Course.REPAIR, "not in a row"
 
 
 BROKE = ("target_failed", "broke_others")
@@ -60,12 +62,15 @@ def report(message: str) -> SuiteReport:
 
 
 def test_the_same_error_is_known_whatever_its_addresses_and_times_are() -> None:
-    one = trial_of((), report("<A object at 0x7f01> took 0.31 s, not 2"))
-    assert one.symptoms == trial_of((), report("<A object at 0x7fff> took 12 s, not 2")).symptoms
-    assert one.symptoms != trial_of((), report("<A object at 0x7f01> took 0.31 s, not 3")).symptoms
+    one = summarize_attempt((), report("<A object at 0x7f01> took 0.31 s, not 2"))
+    assert one.symptoms == summarize_attempt((), report("<A object at 0x7fff> took 12 s, not 2")).symptoms
+    assert one.symptoms != summarize_attempt((), report("<A object at 0x7f01> took 0.31 s, not 3")).symptoms
     assert one.failing == {"t"}
 
 
 def test_where_no_test_was_run_the_reasons_are_what_is_compared() -> None:
-    assert trial_of(("no_change: nothing",), None).symptoms == trial_of(("no_change: nothing",), None).symptoms
-    assert trial_of(("no_change: nothing",), None).codes == {"no_change"}
+    assert (
+        summarize_attempt(("no_change: nothing",), None).symptoms
+        == summarize_attempt(("no_change: nothing",), None).symptoms
+    )
+    assert summarize_attempt(("no_change: nothing",), None).codes == {"no_change"}

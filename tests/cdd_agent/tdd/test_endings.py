@@ -47,7 +47,7 @@ def test_an_agent_that_gives_up_is_not_asked_again_and_its_reason_is_told(projec
     ending = run(project, item(), context=made)
     assert (ending.how, ending.why) == (
         "blocked",
-        "GREEN was given up: test_is_wrong: 90 is no tenth off 100 say so",
+        "the agent gave up in GREEN: test_is_wrong: 90 is no tenth off 100 say so",
     )
     assert project.log == []
     assert project.status == ""
@@ -67,10 +67,10 @@ def test_where_what_landed_stays_only_the_phase_that_failed_is_taken_back(projec
 
 
 def test_the_same_failure_twice_is_no_progress(project: Project) -> None:
-    ending = run(project, item(), context=context(project, red(), WRONG, WRONG, most_alike=2))
+    ending = run(project, item(), context=context(project, red(), WRONG, WRONG, max_identical_failures=2))
     assert ending.how == "failed"
     assert ending.why is not None
-    assert ending.why.startswith("GREEN was refused 2 times, the last 2 in the same way; the last reasons: ")
+    assert ending.why.startswith("GREEN was refused 2 times (the last 2 with the same failures); the last reasons: ")
     assert [event.why for event in project.seen if isinstance(event, RolledBack)][-1] == "there is no progress"
 
 
@@ -80,12 +80,14 @@ def test_an_attempt_after_the_same_failure_begins_with_the_files_of_before(proje
     ending = run(project, item(), context=made)
     assert ending.how == "done"
     told = str(model.requests[3].messages)
-    assert "Its changes were taken back" in told
-    assert "Your work so far is in the files" in str(model.requests[2].messages)
+    assert "Its changes were rolled back" in told
+    assert "The files still contain your work" in str(model.requests[2].messages)
 
 
 def test_each_phase_makes_a_commit_where_that_is_wanted(project: Project) -> None:
-    ending = run(project, item(), context=context(project, red(), green(), content_as_it_is(), commits_nothing=True))
+    ending = run(
+        project, item(), context=context(project, red(), green(), content_as_it_is(), allows_empty_commits=True)
+    )
     assert ending.how == "done"
     assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: no changes needed"]
     assert notes(project, "HEAD")[0]["phase"] == "REFACTOR"
@@ -100,7 +102,7 @@ def covered(project: Project, test: str) -> Ending:
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
     progress = Progress(completed=("one",), pending=("two", "Ten percent off"), following="PLAN")
-    made = context(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    made = context(project, writes(TEST_FILE, test), accepts_covered=True, evidence_timeout_s=60)
     return run(project, replace(item(), progress=progress), context=made)
 
 
@@ -130,7 +132,7 @@ def test_a_kill_while_a_test_that_passes_at_once_is_taken_changes_nothing(projec
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
     test = GREEN_AT_ONCE if stays else VACUOUS
-    made = context(project, writes(TEST_FILE, test), takes_covered=True, evidence_timeout_s=60)
+    made = context(project, writes(TEST_FILE, test), accepts_covered=True, evidence_timeout_s=60)
     kept: list[RunState] = []
 
     def save(state: RunState) -> None:
@@ -152,7 +154,7 @@ def test_a_report_that_is_lost_proves_nothing_of_a_test_that_passes_at_once(proj
     project.write({"discount.py": CODE})
     project.git("add", "discount.py")
     project.git("commit", "-qm", "code")
-    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), takes_covered=True)
+    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), accepts_covered=True)
     kept: list[RunState] = []
 
     def save(state: RunState) -> None:
@@ -171,12 +173,12 @@ def test_more_than_one_new_test_is_refused_where_one_is_wanted_and_the_model_is_
     two = TEST + "\n\ndef test_none():\n    assert discount(0) == 0\n"
     model = ScriptedModel([writes(TEST_FILE, two), rewrites(TEST), green(), content_as_it_is()])
     made = project.context(model)
-    ending = run(project, item(), context=replace(made, policy=replace(made.policy, one_test=True)))
+    ending = run(project, item(), context=replace(made, policy=replace(made.policy, single_test=True)))
     assert ending.how == "done"
     first, second, *_ = ending.state.execution(1).attempts
     assert (first.verdict, first.finding, second.verdict) == ("closed", "INVALID", "open")
     (reason,) = first.reasons
-    assert reason.startswith("several_tests: RED adds 2 tests")
+    assert reason.startswith("several_tests: RED may add one test but adds 2")
     assert f"{TEST_FILE}::test_discount, {TEST_FILE}::test_none" in str(model.requests[1].messages)
 
 
@@ -213,7 +215,7 @@ def test_a_hook_that_refuses_a_test_that_passes_at_once_has_the_model_write_it_a
     hook.write_text("#!/bin/sh\ngrep -q licence tests/test_discount.py || { echo 'no licence line'; exit 1; }\n")
     hook.chmod(0o755)
     right = rewrites(f"# licence\n{GREEN_AT_ONCE}")
-    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), right, takes_covered=True, evidence_timeout_s=60)
+    made = context(project, writes(TEST_FILE, GREEN_AT_ONCE), right, accepts_covered=True, evidence_timeout_s=60)
     ending = run(project, item(), context=made)
     assert ending.how == "covered"
     assert project.log == ["code", "test: Ten percent off"]
@@ -248,7 +250,7 @@ def test_a_test_that_green_breaks_in_the_file_of_its_own_is_broken(project: Proj
     ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert f"broke_others: {TEST_FILE}::test_none passed before" in str(model.requests[2].messages)
-    assert "Its changes were taken back" in str(model.requests[2].messages)
+    assert "Its changes were rolled back" in str(model.requests[2].messages)
 
 
 def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_strict(project: Project) -> None:
@@ -267,5 +269,5 @@ def test_what_a_broken_test_costs_is_taken_back_at_once_where_the_policy_is_stri
     ending = run(project, item(), context=replace(made, policy=replace(made.policy, is_strict=True)))
     assert ending.how == "done"
     assert "broke_others" in str(model.requests[2].messages)
-    assert "Its changes were taken back" in str(model.requests[2].messages)
+    assert "Its changes were rolled back" in str(model.requests[2].messages)
     assert not any(isinstance(event, RolledBack) for event in project.seen)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.events import Committed
-from cdd_agent.tdd.handoff import handoff_id, has_hooks, land
+from cdd_agent.tdd.handoff import Landing, has_hooks, make_handoff_id
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item
@@ -21,7 +21,8 @@ def step(project: Project) -> StepExecution:
 def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
     project: Project, step: StepExecution
 ) -> None:
-    commit = land(item(), OPEN, step=step, paths=("discount.py",), context=project.context(ScriptedModel([])))
+    context = project.context(ScriptedModel([]))
+    commit = Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",))
     assert project.git("show", "--format=", "--name-only", commit) == "discount.py"
     (line,) = project.git("notes", "--ref=tdd-handoffs", "show", commit).splitlines()
     note = json.loads(line)
@@ -32,28 +33,28 @@ def test_only_the_named_paths_are_committed_and_the_note_is_one_line_of_json(
 
 def test_landing_twice_makes_one_commit_with_one_line(project: Project, step: StepExecution) -> None:
     context = project.context(ScriptedModel([]))
-    first = land(item(), OPEN, step=step, paths=("discount.py",), context=context)
-    assert land(item(), OPEN, step=step, paths=("discount.py",), context=context) == first
+    first = Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",))
+    assert Landing(item=item(), attempt=OPEN, step=step, context=context).land(("discount.py",)) == first
     assert project.log == ["feat: Ten percent off"]
     assert len(project.git("notes", "--ref=tdd-handoffs", "show", first).splitlines()) == 1
 
 
 def test_a_long_title_is_cut_in_the_subject(project: Project, step: StepExecution) -> None:
     work = replace(item(), title="Ten percent off " * 10)
-    land(work, OPEN, step=step, paths=("discount.py",), context=project.context(ScriptedModel([])))
+    Landing(item=work, attempt=OPEN, step=step, context=project.context(ScriptedModel([]))).land(("discount.py",))
     (subject,) = project.log
     assert len(subject) <= 72
     assert subject.endswith("…")
 
 
 def test_the_identity_is_that_of_the_phase_and_where_it_started() -> None:
-    mine = handoff_id("sale", 1, phase="red", base="a")
-    assert mine == handoff_id("sale", 1, phase="red", base="a")
+    mine = make_handoff_id("sale", 1, phase="red", base="a")
+    assert mine == make_handoff_id("sale", 1, phase="red", base="a")
     others = {
-        handoff_id("sale", 1, phase="green", base="a"),
-        handoff_id("sale", 1, phase="red", base="b"),
-        handoff_id("sale", 2, phase="red", base="a"),
-        handoff_id("other", 1, phase="red", base="a"),
+        make_handoff_id("sale", 1, phase="green", base="a"),
+        make_handoff_id("sale", 1, phase="red", base="b"),
+        make_handoff_id("sale", 2, phase="red", base="a"),
+        make_handoff_id("other", 1, phase="red", base="a"),
     }
     assert mine not in others
     assert len(others) == 4

@@ -7,15 +7,31 @@ import pytest
 
 from cdd_agent.agent.tool import Tool
 from cdd_agent.config.trust import Approvals
+from cdd_agent.evidence.clean_copy import find_layout
 from cdd_agent.model.conversation import JSON
 from cdd_agent.shell.permission import CommandAnswer, CommandQuestion, Permission
-from cdd_agent.tdd.tools import tools_for
+from cdd_agent.tdd.context import Context, Phase
+from cdd_agent.tdd.tools import make_tools
+from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.approval import users_folder
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
 
 NAMES = ["Read", "Write", "Edit", "Bash", "Glob", "Grep", "RunTests", "CompleteImplementation", "ReportBlocked"]
+
+
+def tools_for(
+    phase: Phase,
+    context: Context,
+    *,
+    off_limits: frozenset[str],
+    tests: tuple[str, ...],
+    after_writing: tuple[str, ...] = (),
+) -> tuple[Tool, ...]:
+    layout = find_layout(context.repository, context.suite)
+    locks = PhaseLocks(phase=phase, off_limits=off_limits, tests=tests, layout=layout)
+    return make_tools(locks, context, after_writing=after_writing)
 
 
 def named(tools: tuple[Tool, ...], name: str) -> Tool:
@@ -33,7 +49,7 @@ def test_what_the_phase_or_the_user_locks_cannot_be_written(project: Project) ->
     write = named(tools_for("green", context, off_limits=frozenset({"mine.py"}), tests=()), "Write")
     for path, why in (
         ("tests/test_new.py", "locked in GREEN"),
-        ("mine.py", "uncommitted changes of the user's"),
+        ("mine.py", "uncommitted changes of the user"),
         ("tickets/sale/plan.md", "belongs to the ticket"),
     ):
         output = write.run({"file_path": path, "content": "x"})
@@ -57,13 +73,16 @@ def test_who_wants_to_be_asked_about_everything_is_asked_before_a_file_is_writte
         level="none",
         approvals=Approvals(project.folder, environment=users_folder(tmp_path)),
         ask=says_no,
-        tell=asked.append,
+        report=asked.append,
         asks_all=True,
     )
     context = replace(project.context(ScriptedModel([])), permission=permission)
     tools = tools_for("green", context, off_limits=frozenset({"mine.py"}), tests=())
     assert "not now" in named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"}).text
-    assert named(tools, "RunTests").run({}).text == "The developer does not let you run this project's tests: not now."
+    assert (
+        named(tools, "RunTests").run({}).text
+        == "The developer does not allow you to run this project's tests: not now."
+    )
     assert named(tools, "Bash").run({"command": "touch new.py"}).is_error
     assert asked == ["write", "tests", "write"]
     assert named(tools, "Write").run({"file_path": "mine.py", "content": "x"}).is_error
@@ -85,7 +104,7 @@ def test_a_project_in_a_folder_named_like_tests_is_no_test(project: Project) -> 
     inner = project.folder / "testing" / "app"
     inner.mkdir(parents=True)
     context = project.context(ScriptedModel([]))
-    context = replace(context, workspace=Workspace(inner), suite=context.suite.in_copy(inner))
+    context = replace(context, workspace=Workspace(inner), suite=context.suite.with_root(inner))
     write = named(tools_for("green", context, off_limits=frozenset(), tests=()), "Write")
     assert not write.run({"file_path": "sale.py", "content": "x = 1\n"}).is_error
     assert write.run({"file_path": "test_sale.py", "content": "x = 1\n"}).is_error
@@ -140,7 +159,7 @@ def test_what_is_written_is_answered_with_what_the_tests_say_then(project: Proje
     tools = tools_for("green", context, off_limits=frozenset(), tests=(), after_writing=after)
     written = named(tools, "Write").run({"file_path": "new.py", "content": "x = 1\n"})
     assert written.text.startswith("Created new.py")
-    assert "The tests to pass, run now: 1 passed" in written.text
+    assert "Results of the tests to pass: 1 passed" in written.text
     edit = {"file_path": "prices.py", "old_string": "sum(prices)", "new_string": "0"}
     assert "1 failed" in named(tools, "Edit").run(edit).text
     assert "run now" not in named(tools, "Edit").run(edit).text

@@ -5,7 +5,8 @@ import pytest
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd import verdict
 from cdd_agent.tdd.context import Kind, Phase
-from cdd_agent.testrun.suite import Layout
+from cdd_agent.tdd.verdict import PhaseLocks
+from cdd_agent.testrun.suite import ProjectLayout
 from pytest_tdd_agent.report import Reason, Verdict
 from tests.fakes.project import item
 
@@ -25,41 +26,36 @@ from tests.fakes.project import item
     ],
 )
 def test_a_phase_locks_what_is_not_its_own(phase: Phase, path: str, *, locked: bool) -> None:
-    assert (verdict.lock_reason(phase, path, off_limits=frozenset()) is not None) is locked
+    assert (PhaseLocks(phase=phase).explain(path) is not None) is locked
 
 
 def test_folders_above_the_project_say_nothing_of_what_is_in_it() -> None:
-    none = frozenset[str]()
+    def find(phase: Phase, *changes: Change, project: str) -> list[str]:
+        return list(PhaseLocks(phase=phase, layout=ProjectLayout(project=project)).find_forbidden_changes(changes))
+
     for project in ("testing", "tests/app"):
         changes = [Change(path=f"{project}/{name}", kind="created") for name in ("prices.py", "tests/test_a.py")]
-        found = verdict.trespasses("green", changes, off_limits=none, layout=Layout(project=project))
-        assert list(found) == [f"{project}/tests/test_a.py"]
-        assert list(verdict.trespasses("red", changes, off_limits=none, layout=Layout(project=project))) == [
-            f"{project}/prices.py"
-        ]
+        assert find("green", *changes, project=project) == [f"{project}/tests/test_a.py"]
+        assert find("red", *changes, project=project) == [f"{project}/prices.py"]
     outside, shadow = Change(path="tests/test_b.py", kind="created"), Change(path="app/pytest.py", kind="created")
-    assert list(verdict.trespasses("green", [outside, shadow], off_limits=none, layout=Layout(project="app"))) == [
-        "tests/test_b.py",
-        "app/pytest.py",
-    ]
+    assert find("green", outside, shadow, project="app") == ["tests/test_b.py", "app/pytest.py"]
 
 
 @pytest.mark.parametrize("phase", ["red", "green", "refactor"])
 def test_the_users_uncommitted_files_are_locked_in_every_phase(phase: Phase) -> None:
     for path in ("prices.py", "tests/test_a.py"):
-        reason = verdict.lock_reason(phase, path, off_limits=frozenset({path}))
+        reason = PhaseLocks(phase=phase, off_limits=frozenset({path})).explain(path)
         assert reason is not None
         assert "user" in reason
 
 
 def test_the_files_the_steps_tests_name_are_test_files_whatever_they_are_called() -> None:
     work = item(tests=("checks/prices.py::check_total", "specs/", "discount.py::discount.discount"))
-    named = verdict.named_test_files(work)
+    named = verdict.list_test_files(work)
     assert named == ("checks/prices.py", "specs"), "a source with doctests stays a source"
     changes = [Change(path=path, kind="modified") for path in ("checks/prices.py", "specs/a.txt", "checks/b.py")]
-    none = frozenset[str]()
-    assert list(verdict.trespasses("red", changes, off_limits=none, tests=named)) == ["checks/b.py"]
-    found = verdict.trespasses("green", changes, off_limits=none, tests=named)
+    assert list(PhaseLocks(phase="red", tests=named).find_forbidden_changes(changes)) == ["checks/b.py"]
+    found = PhaseLocks(phase="green", tests=named).find_forbidden_changes(changes)
     assert list(found) == ["checks/prices.py", "specs/a.txt"]
 
 
@@ -70,8 +66,8 @@ def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> N
         Change(path="tests/test_a.py", kind="created"),
     )
     off_limits = frozenset({"mine.py"})
-    found = verdict.trespasses("red", changes, off_limits=off_limits)
-    assert [(reason.code, reason.message.partition(" and ")[0]) for reason in found.values()] == [
+    found = PhaseLocks(phase="red", off_limits=off_limits).find_forbidden_changes(changes)
+    assert [(reason.code, reason.message.partition("; ")[0]) for reason in found.values()] == [
         ("source_changed", "prices.py was modified"),
         ("user_file_changed", "mine.py was deleted"),
     ]
@@ -79,7 +75,7 @@ def test_every_trespass_is_a_reason_that_names_the_path_and_what_was_done() -> N
 
 
 def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
-    assert verdict.nothing_done(item("feature"), "refactor").open
+    assert verdict.judge_no_change(item("feature"), "refactor").open
     others: list[tuple[Kind, Phase]] = [
         ("feature", "red"),
         ("feature", "green"),
@@ -87,13 +83,13 @@ def test_nothing_done_is_enough_only_in_the_refactoring_after_green() -> None:
         ("refactor", "refactor"),
     ]
     for kind, phase in others:
-        judged = verdict.nothing_done(item(kind), phase)
+        judged = verdict.judge_no_change(item(kind), phase)
         assert [reason.code for reason in judged.reasons] == ["no_change"]
         assert not judged.open
 
 
 def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
-    judged = verdict.not_run("green", "the tests did not end within 3 s")
+    judged = verdict.judge_incomplete_run("green", "the tests did not end within 3 s")
     assert (judged.open, [(reason.code, reason.message) for reason in judged.reasons]) == (
         False,
         [("run_incomplete", "the tests did not end within 3 s")],
@@ -103,16 +99,16 @@ def test_a_run_without_a_report_closes_the_gate_with_its_problem() -> None:
 def test_no_phase_may_add_a_file_that_is_loaded_in_the_place_of_a_test_tool() -> None:
     changes = (Change(path="src/pluggy.py", kind="created"), Change(path="conftest/pytest.py", kind="created"))
     for phase in ("red", "green", "refactor"):
-        assert "src/pluggy.py" in verdict.trespasses(phase, changes, off_limits=frozenset())
+        assert "src/pluggy.py" in PhaseLocks(phase=phase).find_forbidden_changes(changes)
     kept = (Change(path="src/pluggy.py", kind="modified"),)
-    assert verdict.trespasses("green", kept, off_limits=frozenset()) == {}
+    assert PhaseLocks(phase="green").find_forbidden_changes(kept) == {}
 
 
 def test_a_trespass_closes_an_open_verdict_and_is_said_once() -> None:
     ours = Reason(code="protected_changed", nodeid=None, message="tests/test_a.py was modified")
     gates = Reason(code="protected_changed", nodeid=None, message="a digest differs")
     other = Reason(code="target_failed", nodeid="t", message="t fails")
-    joined = verdict.joined(Verdict(phase="green", open=False, reasons=(gates, other)), (ours,))
+    joined = verdict.add_reasons(Verdict(phase="green", open=False, reasons=(gates, other)), (ours,))
     assert joined.reasons == (ours, other)
-    assert not verdict.joined(Verdict(phase="green", open=True), (ours,)).open
-    assert verdict.joined(Verdict(phase="green", open=True), ()).open
+    assert not verdict.add_reasons(Verdict(phase="green", open=True), (ours,)).open
+    assert verdict.add_reasons(Verdict(phase="green", open=True), ()).open

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdd_agent.tdd.verdict import RedVerdict, red_verdict, surplus
+from cdd_agent.tdd.verdict import RedVerdict, classify_red_run, find_extra_tests
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, SuiteReport, Verdict
 
 EMPTY = SuiteReport(
@@ -32,16 +32,16 @@ OPEN = Verdict(phase="red", open=True)
 
 
 def test_an_open_red_is_valid_or_waits_for_a_name_that_is_to_be_made() -> None:
-    assert red_verdict(OPEN, report(failure("assertion")), baseline=EMPTY) is RedVerdict.VALID
+    assert classify_red_run(OPEN, report(failure("assertion")), baseline=EMPTY) is RedVerdict.VALID
     missing = report(failure("import_error", missing="calc.add"), failure("assertion"))
-    assert red_verdict(OPEN, missing, baseline=EMPTY, expects=("calc",)) is RedVerdict.VALID_MISSING_SYMBOL
+    assert classify_red_run(OPEN, missing, baseline=EMPTY, expects=("calc",)) is RedVerdict.VALID_MISSING_SYMBOL
 
 
 def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     old = CollectError(nodeid="old.py", failure=failure("missing_module", phase="collect", missing="calc"))
     run = report(failure("assertion"))
     with_old = replace(run, collect_errors=(old,))
-    assert red_verdict(OPEN, with_old, baseline=with_old, expects=("calc",)) is RedVerdict.VALID
+    assert classify_red_run(OPEN, with_old, baseline=with_old, expects=("calc",)) is RedVerdict.VALID
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_what_failed_before_says_nothing_of_the_new_tests() -> None:
     ],
 )
 def test_a_closed_red_has_one_word_the_worst_first(codes: tuple[str, ...], word: RedVerdict) -> None:
-    assert red_verdict(closed(*codes), EMPTY, baseline=EMPTY) is word
+    assert classify_red_run(closed(*codes), EMPTY, baseline=EMPTY) is word
 
 
 def test_red_is_not_green_already_while_one_of_its_new_tests_fails() -> None:
     one = report(failure("assertion"))
-    assert red_verdict(closed("already_green"), one, baseline=EMPTY) is RedVerdict.INVALID
-    assert red_verdict(closed("already_green"), one, baseline=one) is RedVerdict.ALREADY_GREEN, "it failed before"
+    assert classify_red_run(closed("already_green"), one, baseline=EMPTY) is RedVerdict.INVALID
+    assert classify_red_run(closed("already_green"), one, baseline=one) is RedVerdict.ALREADY_GREEN, "it failed before"
 
 
 def names(*nodeids: str, line: int = 0) -> SuiteReport:
@@ -84,17 +84,17 @@ def names(*nodeids: str, line: int = 0) -> SuiteReport:
     ],
 )
 def test_one_new_test_is_one_with_all_its_parameters(before: tuple[str, ...], now: tuple[str, ...]) -> None:
-    assert surplus(names(*now), baseline=names(*before), sources={}) == ()
+    assert find_extra_tests(names(*now), baseline=names(*before), sources={}) == ()
 
 
 def test_cases_that_stand_in_one_line_are_one_test_whatever_they_are_called() -> None:
-    assert surplus(names("t.py::adds 1", "t.py::adds 2", line=7), baseline=EMPTY, sources={}) == ()
+    assert find_extra_tests(names("t.py::adds 1", "t.py::adds 2", line=7), baseline=EMPTY, sources={}) == ()
 
 
 def test_several_new_tests_are_a_reason_that_names_them() -> None:
-    (reason,) = surplus(names("t.py::a", "t.py::b", "t.py::old"), baseline=names("t.py::old"), sources={})
+    (reason,) = find_extra_tests(names("t.py::a", "t.py::b", "t.py::old"), baseline=names("t.py::old"), sources={})
     assert (reason.code, reason.nodeid) == ("several_tests", None)
-    assert reason.message.startswith("RED adds 2 tests, and one is asked for: t.py::a, t.py::b. ")
+    assert reason.message.startswith("RED may add one test but adds 2: t.py::a, t.py::b. ")
 
 
 def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source() -> None:
@@ -102,11 +102,14 @@ def test_the_tests_of_a_file_that_cannot_be_imported_are_counted_in_its_source()
         "from calc import add\n\n\ndef helper():\n    pass\n\n\nasync def test_a():\n    pass\n\n\n"
         "class TestB:\n    def test_c(self):\n        pass\n\n\nclass Fake:\n    def test_d(self):\n        pass\n"
     )
-    (reason,) = surplus(EMPTY, baseline=EMPTY, sources={"t.py": source})
-    assert "RED adds 2 tests, and one is asked for: t.py::test_a, t.py::TestB::test_c. " in reason.message
-    assert surplus(EMPTY, baseline=names("t.py::test_a"), sources={"t.py": source, "u.js": "it('a')\nit('b')"}) == ()
-    assert surplus(EMPTY, baseline=EMPTY, sources={"t.py": "def test_a(:\ndef test_b("}) == ()
+    (reason,) = find_extra_tests(EMPTY, baseline=EMPTY, sources={"t.py": source})
+    assert "RED may add one test but adds 2: t.py::test_a, t.py::TestB::test_c. " in reason.message
+    assert (
+        find_extra_tests(EMPTY, baseline=names("t.py::test_a"), sources={"t.py": source, "u.js": "it('a')\nit('b')"})
+        == ()
+    )
+    assert find_extra_tests(EMPTY, baseline=EMPTY, sources={"t.py": "def test_a(:\ndef test_b("}) == ()
 
 
 def test_without_a_run_nothing_is_valid() -> None:
-    assert red_verdict(closed("no_change"), None, baseline=EMPTY) is RedVerdict.INVALID
+    assert classify_red_run(closed("no_change"), None, baseline=EMPTY) is RedVerdict.INVALID

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.sandbox.port import Access
-from cdd_agent.testrun.access import access_for, code_of_tests, git_folders, protected_tests
+from cdd_agent.testrun.access import build_access, find_git_folders, find_protected_tests, find_test_code
 from cdd_agent.testrun.interpreter import Interpreter
 
 PYTHON = Interpreter(path=Path("/usr/bin/python3"), origin="", python="3.11.0", pytest="8.0.0")
 
 
 def access(root: Path, **more: tuple[Path, ...]) -> Access:
-    return access_for(root, PYTHON, **more)
+    return build_access(root, PYTHON, **more)
 
 
 def write(root: Path, *names: str) -> None:
@@ -32,10 +32,10 @@ def test_the_project_is_writable_except_for_what_is_gits_ours_and_somebody_elses
 def test_what_is_missing_is_looked_after_and_has_a_place_to_go(tmp_path: Path) -> None:
     write(tmp_path, ".git/config", ".cdd/x")
     reach = access(tmp_path)
-    assert {tmp_path / ".vscode", tmp_path / ".mcp.json"} <= set(reach.kept)
-    assert {tmp_path / ".git/config", tmp_path / ".git/hooks", tmp_path / ".cdd/config.yaml"} <= set(reach.kept)
+    assert {tmp_path / ".vscode", tmp_path / ".mcp.json"} <= set(reach.protected)
+    assert {tmp_path / ".git/config", tmp_path / ".git/hooks", tmp_path / ".cdd/config.yaml"} <= set(reach.protected)
     assert reach.aside == tmp_path / ".cdd" / "aside"
-    assert tmp_path / ".git" not in reach.kept
+    assert tmp_path / ".git" not in reach.protected
 
 
 def test_the_rest_of_the_work_tree_can_be_read(tmp_path: Path) -> None:
@@ -56,16 +56,16 @@ def test_a_linked_work_tree_has_two_folders_of_gits(tmp_path: Path) -> None:
     (tmp_path / "main/.git/worktrees/w/commondir").write_text("../..\n")
     (tmp_path / "w").mkdir()
     (tmp_path / "w/.git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/w\n")
-    assert git_folders(tmp_path / "w") == (tmp_path / "w/.git", tmp_path / "main/.git")
+    assert find_git_folders(tmp_path / "w") == (tmp_path / "w/.git", tmp_path / "main/.git")
 
 
 def test_a_separate_folder_of_gits_is_read_only_and_looked_after(tmp_path: Path) -> None:
     write(tmp_path, ".repo/HEAD", ".repo/objects/x", ".repo/config")
     (tmp_path / ".git").write_text("gitdir: .repo\n")
     reach = access(tmp_path)
-    assert git_folders(tmp_path) == (tmp_path / ".git", tmp_path / ".repo")
+    assert find_git_folders(tmp_path) == (tmp_path / ".git", tmp_path / ".repo")
     assert tmp_path / ".repo" in reach.read_only
-    assert {tmp_path / ".git", tmp_path / ".repo/config", tmp_path / ".repo/hooks"} <= set(reach.kept)
+    assert {tmp_path / ".git", tmp_path / ".repo/config", tmp_path / ".repo/hooks"} <= set(reach.protected)
 
 
 def test_a_link_to_gits_folder_is_looked_after_and_the_folder_is_read_only(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_link_to_gits_folder_is_looked_after_and_the_folder_is_read_only(tmp_p
     (tmp_path / "project/.git").symlink_to("../store")
     reach = access(tmp_path / "project")
     assert reach.read_only == (tmp_path / "store",)
-    assert tmp_path / "project/.git/config" in reach.kept
+    assert tmp_path / "project/.git/config" in reach.protected
     (tmp_path / "project/.git").unlink()
     (tmp_path / "project/.git").symlink_to("../fake")
     assert access(tmp_path / "project").read_only == ()
@@ -86,7 +86,7 @@ def test_what_leads_git_elsewhere_is_looked_after_in_submodules_and_work_trees_t
     for module in (git / "modules/libs/a", git / "modules/libs/a/modules/b"):
         expected += [f"{module.relative_to(tmp_path)}/{name}" for name in ("config", "hooks", "commondir")]
     expected += [f".git/worktrees/w/{name}" for name in ("commondir", "config.worktree", "gitdir")]
-    assert {tmp_path / name for name in expected} <= set(access(tmp_path).kept)
+    assert {tmp_path / name for name in expected} <= set(access(tmp_path).protected)
 
 
 def test_a_work_tree_in_the_project_lets_in_no_folder_outside_it(tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ def test_a_work_tree_in_the_project_lets_in_no_folder_outside_it(tmp_path: Path)
     reach = access(tmp_path / "p")
     assert tmp_path / "other" not in reach.read_only
     assert tmp_path / "p/in" in reach.read_only
-    assert {tmp_path / "p/in/config", tmp_path / "p/c/.git/hooks"} <= set(reach.kept)
+    assert {tmp_path / "p/in/config", tmp_path / "p/c/.git/hooks"} <= set(reach.protected)
 
 
 def test_a_pipe_or_a_huge_file_is_no_link_to_gits_folder(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
-    assert git_folders(tmp_path) == (tmp_path / ".git",)
+    assert find_git_folders(tmp_path) == (tmp_path / ".git",)
     (tmp_path / ".git").unlink()
     (tmp_path / ".git").write_text("gitdir: ." + " " * (1 << 20))
-    assert git_folders(tmp_path) == (tmp_path / ".git",)
+    assert find_git_folders(tmp_path) == (tmp_path / ".git",)
 
 
 @pytest.mark.parametrize("told", ["gitdir: /etc\n", "gitdir: {home}\n", "\xff", "", "gitdir: nowhere\n"])
@@ -112,14 +112,14 @@ def test_a_file_that_only_looks_like_a_link_to_gits_folder_lets_nothing_in(tmp_p
     write(tmp_path, "home/.ssh/id", "home/commondir")
     (tmp_path / "w").mkdir()
     (tmp_path / "w/.git").write_bytes(told.format(home=tmp_path / "home").encode("latin-1"))
-    assert git_folders(tmp_path / "w") == (tmp_path / "w/.git",)
+    assert find_git_folders(tmp_path / "w") == (tmp_path / "w/.git",)
 
 
 def test_an_environment_in_the_project_is_read_only_and_not_compared_byte_by_byte(tmp_path: Path) -> None:
     write(tmp_path, ".venv/pyvenv.cfg", ".venv/lib/a.py", ".tox/py/pyvenv.cfg")
     reach = access(tmp_path)
     assert tmp_path / ".venv" in reach.read_only
-    assert not {tmp_path / ".venv", tmp_path / ".tox"} & set(reach.kept)
+    assert not {tmp_path / ".venv", tmp_path / ".tox"} & set(reach.protected)
 
 
 def test_links_and_what_is_not_there_are_not_bound(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tickets_are_read_only_and_looked_after_where_that_cannot_be(tmp_path: P
     write(tmp_path, "tickets/sale/plan.md", "specs/tickets/tax/spec.yaml")
     reach = access(tmp_path)
     assert set(reach.read_only) == {tmp_path / "tickets", tmp_path / "specs/tickets"}
-    assert set(reach.read_only) <= set(reach.kept)
+    assert set(reach.read_only) <= set(reach.protected)
 
 
 def test_python_path_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_sources_that_python_reads_stay_writable_and_its_environments_do_not(
         pytest="8.0.0",
         reads=(tmp_path / "src", tmp_path / "link", *environments),
     )
-    found = set(access_for(tmp_path, interpreter).read_only)
+    found = set(build_access(tmp_path, interpreter).read_only)
     assert {*environments, tmp_path / "env/lib"} <= found
     assert not {tmp_path, tmp_path / "src"} & found
 
@@ -171,21 +171,21 @@ def test_tests_and_configuration_are_named_one_by_one(tmp_path: Path) -> None:
     write(tmp_path, "tests/test_a.py", "tests/data.json", "src/test_b.py", "src/c.py", "conftest.py", "pytest.ini")
     write(tmp_path, "pyproject.toml", ".venv/test_x.py", ".hidden/test_x.py")
     code = ["conftest.py", "pytest.ini", "src/test_b.py", "tests/test_a.py"]
-    assert names(tmp_path, protected_tests(tmp_path)) == sorted([*code, "tests/data.json"])
-    assert names(tmp_path, code_of_tests(tmp_path)) == sorted([*code, "pyproject.toml"])
+    assert names(tmp_path, find_protected_tests(tmp_path)) == sorted([*code, "tests/data.json"])
+    assert names(tmp_path, find_test_code(tmp_path)) == sorted([*code, "pyproject.toml"])
 
 
 def test_of_many_tests_commands_find_the_folders_locked_and_test_runs_as_many_files_as_are_cheap(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, *(f"tests/unit/test_{number}.py" for number in range(130)), "src/test_b.py", "conftest.py")
-    assert names(tmp_path, protected_tests(tmp_path)) == ["conftest.py", "src/test_b.py", "tests"]
-    assert tmp_path / "conftest.py" in code_of_tests(tmp_path)
-    assert tmp_path / "tests" not in code_of_tests(tmp_path)
-    assert len(code_of_tests(tmp_path)) == 120 - len({"tests", "tests/unit", "src"})
+    assert names(tmp_path, find_protected_tests(tmp_path)) == ["conftest.py", "src/test_b.py", "tests"]
+    assert tmp_path / "conftest.py" in find_test_code(tmp_path)
+    assert tmp_path / "tests" not in find_test_code(tmp_path)
+    assert len(find_test_code(tmp_path)) == 120 - len({"tests", "tests/unit", "src"})
 
 
 def test_folders_on_the_way_to_tests_count_too(tmp_path: Path) -> None:
     write(tmp_path, *(f"src/{number}/tests/test_a.py" for number in range(100)))
-    assert len(code_of_tests(tmp_path)) == 39
-    assert len(protected_tests(tmp_path)) == 59
+    assert len(find_test_code(tmp_path)) == 39
+    assert len(find_protected_tests(tmp_path)) == 59

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.access import QUESTION, before_asked, fit, user_base
+from cdd_agent.testrun.access import QUESTION, build_user_base_variable, guess_reads, select_readable
 from cdd_agent.testrun.interpreter import Probe
 from tests.cdd_agent.sandbox.conftest import CONFINED, at
 
@@ -22,17 +22,17 @@ def home(tmp_path: Path) -> Path:
 
 def test_neither_home_nor_its_hidden_folders_nor_the_systems_are_let_in(home: Path) -> None:
     asked = [home, home.parent, home / ".ssh", home / ".config/app", Path("/etc"), Path("/"), Path("relative")]
-    assert fit([*asked, home / "gone"], home=home) == ()
+    assert select_readable([*asked, home / "gone"], home=home) == ()
 
 
 def test_a_link_is_what_it_leads_to(home: Path) -> None:
     (home / "work/key").symlink_to(home / ".ssh")
-    assert fit([home / "work/key"], home=home) == ()
+    assert select_readable([home / "work/key"], home=home) == ()
 
 
 def test_folders_of_tools_for_python_and_ordinary_ones_are_let_in_once(home: Path) -> None:
     asked = [home / ".local/lib", home / ".pyenv/versions/3", home / "work/lib", home / "work/lib/deep"]
-    assert fit(asked, home=home) == tuple(asked[:3])
+    assert select_readable(asked, home=home) == tuple(asked[:3])
 
 
 def test_what_is_installed_in_editable_form_is_found(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_is_installed_in_editable_form_is_found(tmp_path: Path) -> None:
 
 
 def test_what_an_environment_needs_is_told_without_running_it(full_environment: Path) -> None:
-    found = before_asked(full_environment / "bin" / "python")
+    found = guess_reads(full_environment / "bin" / "python")
     assert full_environment in found
     site = Path(pytest.__file__).parent.parent
     assert any(site == path or site.is_relative_to(path) for path in found)
@@ -66,12 +66,12 @@ def test_a_pipe_or_a_huge_file_in_an_environment_is_not_waited_for(tmp_path: Pat
     (packages / "b.pth").write_bytes(bytes(1 << 20))
     (tmp_path / "there").mkdir()
     (packages / "c.pth").write_text(f"{tmp_path}/there\n")
-    assert before_asked(tmp_path / "env/bin/python") == (tmp_path / "env", tmp_path / "there")
+    assert guess_reads(tmp_path / "env/bin/python") == (tmp_path / "env", tmp_path / "there")
 
 
 def test_the_users_own_packages_are_found_where_home_is_another(tmp_path: Path) -> None:
-    assert user_base(str(tmp_path)) == {"PYTHONUSERBASE": str(tmp_path)}
-    assert user_base("") == user_base(str(tmp_path / "gone")) == {}
+    assert build_user_base_variable(str(tmp_path)) == {"PYTHONUSERBASE": str(tmp_path)}
+    assert build_user_base_variable("") == build_user_base_variable(str(tmp_path / "gone")) == {}
 
 
 @pytest.mark.parametrize("level", CONFINED)

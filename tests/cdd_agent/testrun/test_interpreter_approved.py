@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.config.trust import NotApproved
 from cdd_agent.errors import EnvironmentMissing
-from cdd_agent.testrun.interpreter import Interpreter, approved_interpreter, offered
+from cdd_agent.testrun.interpreter import Interpreter, find_approved_interpreter, find_offer
 from tests.cdd_agent.testrun.conftest import program
 from tests.fakes.approval import Answers, trust_in
 
@@ -35,7 +35,7 @@ class Found:
 
     def find(self, answers: Answers | None = None, *, environment: Mapping[str, str] | None = None) -> Interpreter:
         trust, _ = trust_in(self.project, temporary=self._temporary, ask=answers)
-        return approved_interpreter(self.project, environment=environment or {}, trust=trust)
+        return find_approved_interpreter(self.project, environment=environment or {}, trust=trust)
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_programs_that_the_path_finds_in_the_project_are_left_alone(found: Found
 
 
 def test_what_is_offered_is_known_without_running_it(found: Found) -> None:
-    assert offered(found.project, environment={}) is None
+    assert find_offer(found.project, environment={}) is None
     found.environment()
-    offer = offered(found.project, environment={})
+    offer = find_offer(found.project, environment={})
     assert offer is not None
     assert offer.source == ".venv/bin/python"
-    assert offered(found.project, environment={"CDD_PYTHON": "/usr/bin/python3"}) is None
+    assert find_offer(found.project, environment={"CDD_PYTHON": "/usr/bin/python3"}) is None
     assert not found.mark.exists()

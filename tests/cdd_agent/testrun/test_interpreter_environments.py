@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.interpreter import NOTHING_MEANT, Candidate, Meant, candidates
+from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, InterpreterCandidate, NamedEnvironment, find_candidates
 from tests.cdd_agent.testrun.conftest import program
 
 SITE = "lib/python3.11/site-packages/pytest/__init__.py"
@@ -21,12 +21,12 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def found(project: Path, meant: Meant = NOTHING_MEANT, /, **variables: str) -> list[Candidate]:
-    return list(candidates(project, variables, meant=meant))
+def found(project: Path, named: NamedEnvironment = NO_ENVIRONMENT, /, **variables: str) -> list[InterpreterCandidate]:
+    return list(find_candidates(project, variables, named=named))
 
 
-def rules(project: Path, meant: Meant = NOTHING_MEANT, /, **variables: str) -> list[str]:
-    return [candidate.rule for candidate in found(project, meant, **variables)]
+def rules(project: Path, named: NamedEnvironment = NO_ENVIRONMENT, /, **variables: str) -> list[str]:
+    return [candidate.rule for candidate in found(project, named, **variables)]
 
 
 def kept_by(tool: str, home: Path) -> Path:
@@ -104,7 +104,7 @@ def test_an_environment_outside_the_project_is_told_by_the_tool_that_keeps_it(
     python = kept_by(tool, tmp_path)
     program(tmp_path / f"bin/{tool}", f"echo Using it.; echo {python.parent.parent}")
     path = f"{tmp_path / 'bin'}:/bin"
-    assert found(project, PATH=path)[0] == Candidate(rule=tool, path=python)
+    assert found(project, PATH=path)[0] == InterpreterCandidate(rule=tool, path=python)
     assert tool not in rules(project, PATH="/gone")
 
 
@@ -134,9 +134,9 @@ def test_what_each_tool_leaves_in_the_project_is_found(tmp_path: Path, layout: d
 def test_what_the_test_command_names_comes_after_what_the_user_names_for_this_run(tmp_path: Path) -> None:
     environment(tmp_path / ".venv")
     python = environment(tmp_path / ".tox/py")
-    meant = Meant(python=python)
-    assert rules(tmp_path, meant, CDD_PYTHON="/usr/bin/python3")[:3] == ["CDD_PYTHON", "test_command", ".venv"]
-    first = found(tmp_path, meant)[0]
+    named = NamedEnvironment(python=python)
+    assert rules(tmp_path, named, CDD_PYTHON="/usr/bin/python3")[:3] == ["CDD_PYTHON", "test_command", ".venv"]
+    first = found(tmp_path, named)[0]
     assert (first.path, first.is_named_by_project) == (python, True)
 
 
@@ -148,7 +148,10 @@ def test_the_tool_that_the_test_command_names_is_asked_before_the_folders_are_lo
     python = kept_by(tool, tmp_path / "home")
     program(tmp_path / f"bin/{tool}", f'echo "$*" >> {tmp_path}/asked; echo {python.parent.parent}')
     name = "hatch-test" if tool == "hatch" else ""
-    assert rules(tmp_path, Meant(tool=tool, name=name), PATH=f"{tmp_path / 'bin'}:/bin")[:2] == [tool, ".venv"]
+    assert rules(tmp_path, NamedEnvironment(tool=tool, name=name), PATH=f"{tmp_path / 'bin'}:/bin")[:2] == [
+        tool,
+        ".venv",
+    ]
     assert ("env find hatch-test" in (tmp_path / "asked").read_text()) == (tool == "hatch")
 
 
@@ -156,7 +159,7 @@ def test_of_the_environments_that_hatch_has_for_each_version_those_that_are_ther
     python = environment(tmp_path / "hatch-test.py3.12")
     lines = "; ".join(f"echo {tmp_path}/hatch-test.py3.{minor}" for minor in (14, 13, 12, 11))
     program(tmp_path / "bin/hatch", lines)
-    asked = Meant(tool="hatch", name="hatch-test")
+    asked = NamedEnvironment(tool="hatch", name="hatch-test")
     assert [each.path for each in found(tmp_path, asked, PATH=f"{tmp_path / 'bin'}:/bin")][:1] == [python]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.testrun import interpreter
-from cdd_agent.testrun.interpreter import Answer, Probe
+from cdd_agent.testrun.interpreter import Probe, PythonInfo
 from tests.cdd_agent.testrun.conftest import program
 
 
@@ -25,13 +25,13 @@ def times_asked(folder: Path) -> int:
     return len((folder / "count").read_text().splitlines())
 
 
-def ask(project: Path, python: Path, **variables: str) -> Answer | str:
-    return Probe(project, variables, kept_in=project / "users").ask(python)
+def ask(project: Path, python: Path, **variables: str) -> PythonInfo | str:
+    return Probe(project, variables, cache_folder=project / "users").ask(python)
 
 
 def test_an_answer_holds_until_the_interpreter_its_packages_or_the_path_change(tmp_path: Path, python: Path) -> None:
     first = ask(tmp_path, python)
-    assert first == Answer(python="3.12.1", pytest="8.0.0", packages=str(tmp_path / "packages"))
+    assert first == PythonInfo(python="3.12.1", pytest="8.0.0", packages=str(tmp_path / "packages"))
     assert ask(tmp_path, python) == first
     assert times_asked(tmp_path) == 1
     ask(tmp_path, python, PYTHONPATH="lib")
@@ -58,12 +58,12 @@ def test_an_answer_belongs_to_one_folder(tmp_path: Path, python: Path) -> None:
     project.mkdir()
     (tmp_path / "link").symlink_to(project)
     for folder in (project, tmp_path / "link", project):
-        Probe(folder, {}, kept_in=users).ask(python)
+        Probe(folder, {}, cache_folder=users).ask(python)
     assert times_asked(tmp_path) == 1
     project.rename(tmp_path / "elsewhere")
     project.mkdir()
     for folder in (project, tmp_path / "elsewhere"):
-        Probe(folder, {}, kept_in=users).ask(python)
+        Probe(folder, {}, cache_folder=users).ask(python)
     assert times_asked(tmp_path) == 3
 
 
@@ -75,17 +75,17 @@ def test_the_file_of_answers_is_the_user_s_alone_and_has_a_bound(
     projects = [tmp_path / f"project-{number}" for number in range(5)]
     for project in projects:
         project.mkdir()
-        Probe(project, {}, kept_in=users).ask(python)
+        Probe(project, {}, cache_folder=users).ask(python)
     kept = users / "interpreters.json"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert [Path(each["project"]) for each in json.loads(kept.read_text())["answers"]] == projects[2:]
     monkeypatch.setattr(interpreter, "MAX_ANSWERS_BYTES", kept.stat().st_size)
     longer = tmp_path / "project-longer"
     longer.mkdir()
-    Probe(longer, {}, kept_in=users).ask(python)
+    Probe(longer, {}, cache_folder=users).ask(python)
     assert [Path(each["project"]) for each in json.loads(kept.read_text())["answers"]] == [projects[4], longer]
     kept.chmod(0o666)
-    Probe(longer, {}, kept_in=users).ask(python)
+    Probe(longer, {}, cache_folder=users).ask(python)
     assert times_asked(tmp_path) == 7
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_passed_over_and_made_anew(tmp_path: Path, python: Pat
     kept = tmp_path / "users" / "interpreters.json"
     kept.parent.mkdir()
     kept.write_bytes(damage)
-    assert isinstance(ask(tmp_path, python), Answer)
+    assert isinstance(ask(tmp_path, python), PythonInfo)
     ask(tmp_path, python)
     assert times_asked(tmp_path) == 1
 
@@ -118,7 +118,7 @@ def test_what_is_no_ordinary_file_is_no_answer_and_no_wait(tmp_path: Path, pytho
         case _:
             kept.unlink()
             kept.mkdir()
-    assert isinstance(ask(tmp_path, python), Answer)
+    assert isinstance(ask(tmp_path, python), PythonInfo)
     assert times_asked(tmp_path) == 2
 
 
@@ -149,7 +149,7 @@ def test_an_interpreter_of_the_work_tree_runs_in_the_sandbox_wherever_the_projec
     for project in (top, top / "sub", tmp_path / "link", tmp_path / "link" / "sub"):
         cell = Cell()
         for python in pythons:
-            assert isinstance(Probe(project, {}, sandbox=cell).ask(python), Answer)
+            assert isinstance(Probe(project, {}, sandbox=cell).ask(python), PythonInfo)
         assert cell.programs == [str(python) for python in pythons]
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "count").exists()

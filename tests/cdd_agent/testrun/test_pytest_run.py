@@ -65,7 +65,7 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
     (tmp_path / "src" / "ledger" / "__init__.py").write_text("")
     (tmp_path / "test_a.py").write_text("import ledger\n\n\ndef test_one(): pass\n")
     said = problem(suite.run())
-    assert said.startswith("no test can import ledger, which lies in src and is not installed: ")
+    assert said.startswith("no test can import ledger, which is in src and not installed: ")
     assert said.endswith(f"-m pip install -e {tmp_path}")
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
     assert outcomes(suite.run()) == {"test_a.py::test_one": "passed"}
@@ -265,7 +265,7 @@ def test_what_pytest_refuses_is_the_problem_with_what_to_do(
 def test_a_conftest_that_cannot_be_imported_is_named(tmp_path: Path, suite: PytestSuite) -> None:
     (tmp_path / "conftest.py").write_text("import nosuch\n")
     why = problem(suite.run())
-    assert "conftest.py': ModuleNotFoundError: No module named 'nosuch'; mend that file" in why
+    assert "conftest.py': ModuleNotFoundError: No module named 'nosuch'; fix that file" in why
 
 
 class Recorder:

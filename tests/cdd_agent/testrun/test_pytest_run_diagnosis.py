@@ -47,42 +47,42 @@ E   ModuleNotFoundError: No module named 'nosuch'
             "'pytest>=9.0'",
         ),
         (WARNING, "while parsing the following warning configuration: nosuch::x This error", "correct pytest's"),
-        (CONFTEST, "ImportError while loading conftest '/p/conftest.py': ModuleNotFoundError: No", "mend that file"),
+        (CONFTEST, "ImportError while loading conftest '/p/conftest.py': ModuleNotFoundError: No", "fix that file"),
     ],
 )
 def test_a_refusal_is_one_line_with_what_to_do(output: str, reason: str, *, what_to_do: str) -> None:
-    found = pytest_run.refusal(output)
+    found = pytest_run.find_refusal(output)
     assert found is not None
     assert found.startswith(reason)
-    assert what_to_do in pytest_run.advice(found, Path("/py"))
+    assert what_to_do in pytest_run.suggest_fix(found, Path("/py"))
 
 
 def test_only_what_an_absent_plugin_can_cause_counts_as_that() -> None:
-    found = [pytest_run.refusal(output) or "" for output in (ARGUMENTS, WARNING, CONFTEST)]
+    found = [pytest_run.find_refusal(output) or "" for output in (ARGUMENTS, WARNING, CONFTEST)]
     assert [pytest_run.is_absent_plugin(reason) for reason in found] == [True, False, False]
-    assert pytest_run.refusal("1 passed in 0.1s\n") is None
+    assert pytest_run.find_refusal("1 passed in 0.1s\n") is None
 
 
 def test_the_tests_that_were_running_are_named(tmp_path: Path) -> None:
     stream = tmp_path / "report.jsonl"
-    assert pytest_run.running_in(stream) == ""
+    assert pytest_run.describe_running_tests(stream) == ""
     begun = [f'{{"event":"begin","nodeid":"t.py::test_{number}"}}\n' for number in range(8)]
     stream.write_text(begun[0] + '{"event":"test","outcome":"passed"}\n')
-    assert pytest_run.running_in(stream) == ""
+    assert pytest_run.describe_running_tests(stream) == ""
     stream.write_text(begun[0] + begun[1] + '{"event":"test","nodeid":"t.py::test_0","outcome":"passed"}\n{"event":"te')
-    assert pytest_run.running_in(stream) == " while t.py::test_1 was running"
+    assert pytest_run.describe_running_tests(stream) == " while t.py::test_1 was running"
     stream.write_text("".join(begun))
-    assert pytest_run.running_in(stream).endswith("t.py::test_4 and 3 more were running")
+    assert pytest_run.describe_running_tests(stream).endswith("t.py::test_4 and 3 more were running")
 
 
 def test_an_end_by_a_signal_has_its_name() -> None:
-    assert pytest_run.ending(-11) == "pytest was ended by SIGSEGV"
-    assert pytest_run.ending(-99) == "pytest was ended by signal 99"
-    assert pytest_run.ending(3) == "pytest ended with status 3"
+    assert pytest_run.describe_exit(-11) == "pytest was ended by SIGSEGV"
+    assert pytest_run.describe_exit(-99) == "pytest was ended by signal 99"
+    assert pytest_run.describe_exit(3) == "pytest ended with status 3"
 
 
 def test_an_internal_error_is_told() -> None:
     assert (
-        pytest_run.stop("INTERNALERROR> Traceback:\nINTERNALERROR> a.OwnError: x\nINTERNALERROR> see there\n")
+        pytest_run.explain_stop("INTERNALERROR> Traceback:\nINTERNALERROR> a.OwnError: x\nINTERNALERROR> see there\n")
         == ": a.OwnError: x"
     )

@@ -212,8 +212,8 @@ def test_a_spec_whose_criteria_are_all_vague_is_not_complete() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("a: 1\na: 2\n", 2, "the key 'a' is there twice, first in line 1"),
-        ("a: {b: 1, b: 2}\n", 1, "the key 'b' is there twice"),
+        ("a: 1\na: 2\n", 2, "the key 'a' occurs twice, first in line 1"),
+        ("a: {b: 1, b: 2}\n", 1, "the key 'b' occurs twice"),
         ("type: epic\n", 1, "the type 'epic' is unknown (write one of feature, bug"),
         ("type: bug\nstatus: open\n", 2, "the status 'open' is unknown"),
         ("title:\n- a\n", 2, "title is a list, not a text"),

@@ -69,7 +69,7 @@ def test_an_item_that_is_no_yaml_is_refused_with_its_quoted_form(item: str) -> N
 
 
 def test_a_key_that_is_there_twice_is_refused() -> None:
-    assert refused("a: 1\nb:\n  c: 1\n  c: 2\n").message == "the key 'c' is there twice, first in line 3"
+    assert refused("a: 1\nb:\n  c: 1\n  c: 2\n").message == "the key 'c' occurs twice, first in line 3"
 
 
 def test_something_else_than_keys_and_values_is_refused() -> None:
@@ -91,8 +91,8 @@ def test_something_else_than_keys_and_values_is_refused() -> None:
         ("a: &a [*a]\n", "its aliases expand without end"),
         ("a: \0\n", "the character U+0000 is not allowed"),
         ('a: "\\U99999999"\n', "an escape in it is not valid"),
-        ('a: "\\ud800"\n', "half a character (a lone surrogate) is in it"),
-        ('"\\ud800": a\n', "half a character (a lone surrogate) is in it"),
+        ('a: "\\ud800"\n', "it contains a lone surrogate"),
+        ('"\\ud800": a\n', "it contains a lone surrogate"),
     ],
 )
 def test_a_document_that_would_exhaust_the_reader_is_refused(source: str, message: str) -> None:

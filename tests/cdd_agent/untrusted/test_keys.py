@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.untrusted.keys import MASK, find, mask
+from cdd_agent.untrusted.keys import MASK, find_key_kind, mask
 
 
 def drawn(length: int, letters: str = string.ascii_letters + string.digits) -> str:
@@ -48,13 +48,13 @@ def test_every_kind_of_key_is_found_and_masked_wherever_it_stands(kind: str, aro
     if around == "a_{}_" and kind in ("AWS key", "npm token", "token"):
         around = "a={} "
     text = around.format(KEYS[kind])
-    assert find(text) == kind
+    assert find_key_kind(text) == kind
     masked = mask(text)
     assert masked.count == 1
     assert KEYS[kind] not in masked.text
     assert f"[masked: {kind}]" in masked.text
     assert masked.text.count("\n") == text.count("\n")
-    assert find(masked.text) is None
+    assert find_key_kind(masked.text) is None
 
 
 def test_the_secret_half_of_an_aws_key_is_known_by_what_it_is_called() -> None:
@@ -124,7 +124,7 @@ def test_a_private_key_on_one_line_or_cut_off_is_masked_too(text: str) -> None:
     ],
 )
 def test_what_only_looks_a_little_like_a_key_stays(text: str) -> None:
-    assert find(text) is None
+    assert find_key_kind(text) is None
     assert mask(text).text == text
 
 
@@ -169,13 +169,13 @@ def test_a_text_made_to_be_slow_is_looked_through_quickly(text: str) -> None:
 def test_a_text_changed_elsewhere_gets_its_keys_back() -> None:
     text = f"a = 1\n{PEM}\nb = '[masked: AWS key]'\nc = '{KEYS['AWS key']}'\n"
     masked = mask(text)
-    assert masked.restored(masked.text) == text
-    assert masked.restored(masked.text.replace("a = 1", "a = 2")) == text.replace("a = 1", "a = 2")
-    assert masked.restored(masked.text.replace("[masked: AWS key]", "x", 1)) is None
-    assert masked.restored(masked.text + "[masked: AWS key]") is None
+    assert masked.restore(masked.text) == text
+    assert masked.restore(masked.text.replace("a = 1", "a = 2")) == text.replace("a = 1", "a = 2")
+    assert masked.restore(masked.text.replace("[masked: AWS key]", "x", 1)) is None
+    assert masked.restore(masked.text + "[masked: AWS key]") is None
 
 
 @given(st.lists(st.sampled_from([*KEYS.values(), "[masked: AWS key]", "\n", "x", '"', "-----BEGIN PRIVATE KEY-----"])))
 def test_masking_can_always_be_taken_back(pieces: list[str]) -> None:
     text = "".join(pieces)
-    assert mask(text).restored(mask(text).text) == text
+    assert mask(text).restore(mask(text).text) == text

@@ -12,10 +12,10 @@ from cdd_agent.untrusted.paths import (
     SETTINGS_ENDINGS,
     SETTINGS_FILES,
     SETTINGS_FOLDERS,
-    must_not_appear,
-    private_part,
-    protected_by,
-    protected_paths,
+    explain_protection,
+    find_private_part,
+    find_protected_paths,
+    list_forbidden_paths,
 )
 
 
@@ -31,7 +31,7 @@ from cdd_agent.untrusted.paths import (
     ],
 )
 def test_the_private_folders_are_known_in_any_spelling(path: str, part: str | None) -> None:
-    assert private_part(path) == part
+    assert find_private_part(path) == part
 
 
 NEVER_OURS = (
@@ -79,7 +79,7 @@ NEVER_OURS = (
     ],
 )
 def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> None:
-    reason = protected_by(path)
+    reason = explain_protection(path)
     assert reason is not None
     assert why in reason
 
@@ -107,7 +107,7 @@ def test_what_no_agent_writes_is_told_with_the_reason(path: str, why: str) -> No
     ],
 )
 def test_the_files_of_the_project_may_be_written(path: str) -> None:
-    assert protected_by(path) is None
+    assert explain_protection(path) is None
 
 
 def test_the_reference_names_every_protected_name() -> None:
@@ -155,8 +155,8 @@ def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path:
         "tickets/one/execution-state.json",
         "vendor/lib/.git",
     )
-    assert protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
-    absent = must_not_appear(tmp_path)
+    assert find_protected_paths(tmp_path) == tuple(tmp_path / name for name in expected)
+    absent = list_forbidden_paths(tmp_path)
     assert not [path for path in absent if os.path.lexists(path)]
     usual = f"{tmp_path.name}.code-workspace"
     for name in (".cdd", ".claude", "sitecustomize.py", ".config/lefthook.yml", "conda-meta", usual):
@@ -165,4 +165,4 @@ def test_what_is_there_is_listed_and_what_must_not_come_to_be_is_named(tmp_path:
 
 
 def test_a_folder_that_cannot_be_looked_into_is_passed_over(tmp_path: Path) -> None:
-    assert protected_paths(tmp_path / "gone") == ()
+    assert find_protected_paths(tmp_path / "gone") == ()

@@ -10,11 +10,11 @@ from cdd_agent.work.handoff import (
     ErrorDetails,
     GateSummary,
     Handoff,
+    choose_latest,
     decode_line,
     encode,
-    following,
     is_newer,
-    latest,
+    next_phase_after,
     phase_name,
     sequence,
 )
@@ -172,16 +172,16 @@ def test_the_latest_is_the_last_valid_line_of_the_greatest_seq() -> None:
         changed(seq=9, phase="?"),
         "words",
     )
-    found = latest(lines)
+    found = choose_latest(lines)
     assert found is not None
     assert found.ticket == "last"
-    assert latest(["words"]) is None
-    assert latest([]) is None
+    assert choose_latest(["words"]) is None
+    assert choose_latest([]) is None
 
 
 def test_the_phases_of_all_steps_are_in_one_sequence() -> None:
     phases = [phase_name(phase) for phase in ("plan", "red", "green", "refactor")]
-    assert [(sequence(phase, cycle=2), following(phase)) for phase in phases] == [
+    assert [(sequence(phase, cycle=2), next_phase_after(phase)) for phase in phases] == [
         (5, "RED"),
         (6, "GREEN"),
         (7, "REFACTOR"),

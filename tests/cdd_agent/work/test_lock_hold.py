@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.work.lock import REPOSITORY_LOCK, holding_repository, holding_ticket
+from cdd_agent.work.state_file import REPOSITORY_LOCK, lock_repository, lock_ticket
 
 
 def test_a_ticket_is_held_by_one_and_another_ticket_is_not(tmp_path: Path) -> None:
     one, other = tmp_path / "tickets" / "one", tmp_path / "tickets" / "other"
     with (
-        holding_ticket(tmp_path, one),
-        holding_ticket(tmp_path, other),
-        pytest.raises(UsageError, match="Work on the ticket one is already going on: pid "),
-        holding_ticket(tmp_path, one),
+        lock_ticket(tmp_path, one),
+        lock_ticket(tmp_path, other),
+        pytest.raises(UsageError, match="Work on the ticket one is already in progress: pid "),
+        lock_ticket(tmp_path, one),
     ):
         pass
-    with holding_ticket(tmp_path, one) as was_killed:
+    with lock_ticket(tmp_path, one) as was_killed:
         assert not was_killed
 
 
@@ -32,18 +32,18 @@ def test_what_killed_writes_left_beside_a_ticket_is_removed_and_nothing_else(tmp
     for path in (*left, *kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    with holding_ticket(tmp_path, folder):
+    with lock_ticket(tmp_path, folder):
         assert [path.exists() for path in (*left, *kept)] == [False] * 3 + [True] * 4
 
 
 def test_a_repository_is_held_by_one_and_says_whether_the_last_one_was_killed(tmp_path: Path) -> None:
     (tmp_path / REPOSITORY_LOCK).write_text('{"pid": 1')
     with (
-        holding_repository(tmp_path) as was_killed,
-        pytest.raises(UsageError, match="Carrying out a plan in this repository is already going on"),
-        holding_repository(tmp_path),
+        lock_repository(tmp_path) as was_killed,
+        pytest.raises(UsageError, match="Carrying out a plan in this repository is already in progress"),
+        lock_repository(tmp_path),
     ):
         pass
     assert was_killed
-    with holding_repository(tmp_path) as was_killed:
+    with lock_repository(tmp_path) as was_killed:
         assert not was_killed

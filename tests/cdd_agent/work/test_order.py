@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdd_agent.errors import UsageError
-from cdd_agent.work.order import downstream, order, ready
+from cdd_agent.work.order import find_dependents, find_ready, sort_by_dependencies
 
 graphs = st.lists(st.sets(st.integers(0, 11)), max_size=12).flatmap(
     lambda sets: st.permutations(range(len(sets))).map(
@@ -13,34 +13,34 @@ graphs = st.lists(st.sets(st.integers(0, 11)), max_size=12).flatmap(
 
 
 def test_what_depends_on_nothing_keeps_its_place() -> None:
-    assert order({3: (), 1: (), 2: ()}) == (3, 1, 2)
+    assert sort_by_dependencies({3: (), 1: (), 2: ()}) == (3, 1, 2)
 
 
 def test_a_dependency_on_a_later_one_is_done_first() -> None:
-    assert order({1: (2,), 2: (), 3: ()}) == (2, 1, 3)
+    assert sort_by_dependencies({1: (2,), 2: (), 3: ()}) == (2, 1, 3)
 
 
 def test_ids_may_be_of_any_kind() -> None:
-    assert order({"b": ("a",), "a": ()}) == ("a", "b")
+    assert sort_by_dependencies({"b": ("a",), "a": ()}) == ("a", "b")
 
 
 def test_a_dependency_named_twice_counts_once() -> None:
-    assert order({1: (2, 2), 2: ()}) == (2, 1)
+    assert sort_by_dependencies({1: (2, 2), 2: ()}) == (2, 1)
 
 
 def test_a_cycle_is_named() -> None:
     with pytest.raises(UsageError, match="2 -> 4 -> 3 -> 2"):
-        order({1: (2,), 2: (4,), 3: (2,), 4: (3, 5), 5: ()})
+        sort_by_dependencies({1: (2,), 2: (4,), 3: (2,), 4: (3, 5), 5: ()})
 
 
 def test_a_dependency_that_is_not_there_is_named() -> None:
-    with pytest.raises(UsageError, match="1 depends on 7, which is not there"):
-        order({1: (7,)})
+    with pytest.raises(UsageError, match="1 depends on 7, which does not exist"):
+        sort_by_dependencies({1: (7,)})
 
 
 @given(graphs)
 def test_everything_comes_once_and_after_what_it_depends_on(depends: dict[int, list[int]]) -> None:
-    done = order(depends)
+    done = sort_by_dependencies(depends)
 
     assert sorted(done) == sorted(depends)
     for name, needs in depends.items():
@@ -49,19 +49,19 @@ def test_everything_comes_once_and_after_what_it_depends_on(depends: dict[int, l
 
 @given(graphs)
 def test_each_is_the_first_of_those_that_were_ready(depends: dict[int, list[int]]) -> None:
-    done = order(depends)
+    done = sort_by_dependencies(depends)
 
     for place, name in enumerate(done):
-        assert ready(depends, completed=done[:place])[0] == name
+        assert find_ready(depends, completed=done[:place])[0] == name
 
 
 def test_ready_is_what_waits_for_nothing() -> None:
-    assert ready({1: (), 2: (1,), 3: (2,), 4: ()}, completed={1}) == (2, 4)
+    assert find_ready({1: (), 2: (1,), 3: (2,), 4: ()}, completed={1}) == (2, 4)
 
 
 def test_downstream_is_all_that_would_miss_it() -> None:
-    assert downstream({1: (), 2: (1,), 3: (2,), 4: (), 5: (4, 3)}, [2]) == (3, 5)
+    assert find_dependents({1: (), 2: (1,), 3: (2,), 4: (), 5: (4, 3)}, [2]) == (3, 5)
 
 
 def test_downstream_of_nothing_is_nothing() -> None:
-    assert downstream({1: (), 2: (1,)}, []) == ()
+    assert find_dependents({1: (), 2: (1,)}, []) == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state as work
 from cdd_agent.work.state import AttemptRecord, RunState, Status, StepExecution, StepKey, UsageTotals
-from cdd_agent.work.state_file import backup_of, decode, encode, load, save
+from cdd_agent.work.state_file import backup_path, decode, encode, load, save
 
 FIRST = RunState(
     ticket_slug="csv",
@@ -231,7 +231,7 @@ def test_a_file_by_which_less_than_nothing_was_used_is_refused(
     (state if where == "run" else state["step_executions"]["1"])["usage"] |= usage
     path.write_text(json.dumps(state))
 
-    with pytest.raises(DocumentError, match="has used less than nothing"):
+    with pytest.raises(DocumentError, match="has a negative usage"):
         load(path)
 
 
@@ -296,7 +296,7 @@ def test_the_previous_state_stays_as_a_backup(tmp_path: Path) -> None:
     save(path, SECOND)
 
     assert load(path) == SECOND
-    assert load(backup_of(path)) == FIRST
+    assert load(backup_path(path)) == FIRST
 
 
 def test_a_damaged_file_is_kept_and_refused_each_time(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_the_way_back_from_a_damaged_file_is_its_backup(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as error:
         load(path)
 
-    assert f"cp {backup_of(path)} {path}" in error.value.hint
+    assert f"cp {backup_path(path)} {path}" in error.value.hint
 
 
 def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_state_that_names_what_no_run_keeps_is_refused(tmp_path: Path, attempt
     assert load(path) is not None
     strange = replace(own, attempts=(attempt,))
     path.write_bytes(encode(replace(SECOND, step_executions={1: strange})))
-    with pytest.raises(DocumentError, match="none of this program's"):
+    with pytest.raises(DocumentError, match="cdd did not create"):
         load(path)
 
 

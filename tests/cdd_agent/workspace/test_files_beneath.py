@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import storage
-from cdd_agent.workspace.files import Beneath, Entry, has_openat2
+from cdd_agent.workspace.files import ConfinedFolder, FolderEntry, is_openat2_available
 
-needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a filter forbids it")
+needs_openat2 = pytest.mark.skipif(
+    not is_openat2_available(), reason="this kernel has no openat2, or a filter forbids it"
+)
 
 
 @pytest.fixture(params=[pytest.param(False, marks=needs_openat2, id="openat2"), pytest.param(True, id="walk")])
-def beneath(request: pytest.FixtureRequest, tmp_path: Path) -> Beneath:
+def beneath(request: pytest.FixtureRequest, tmp_path: Path) -> ConfinedFolder:
     """A folder with a file, links of every kind beside it, and a secret next door; opened in both ways."""
     root = tmp_path / "root"
     (root / "src" / "deep").mkdir(parents=True)
@@ -37,14 +39,14 @@ def beneath(request: pytest.FixtureRequest, tmp_path: Path) -> Beneath:
     }.items():
         (root / name).symlink_to(target)
     os.mkfifo(root / "pipe")
-    return Beneath(root, walks=request.param)
+    return ConfinedFolder(root, walks=request.param)
 
 
-def outside(beneath: Beneath) -> list[str]:
+def outside(beneath: ConfinedFolder) -> list[str]:
     return sorted(path.name for path in beneath.root.parent.iterdir())
 
 
-def test_files_are_read_whole_or_in_part(beneath: Beneath) -> None:
+def test_files_are_read_whole_or_in_part(beneath: ConfinedFolder) -> None:
     assert beneath.read("src/table.py") == b"x = 1\n"
     assert beneath.read("./src//table.py", 3) == b"x ="
     assert stat.S_ISREG(beneath.stat("src/table.py").st_mode)
@@ -76,10 +78,10 @@ def test_files_are_read_whole_or_in_part(beneath: Beneath) -> None:
         *("\ud800", "..", "none/x"),
     ],
 )
-def test_no_link_is_followed_and_nothing_climbs(beneath: Beneath, name: str) -> None:
+def test_no_link_is_followed_and_nothing_climbs(beneath: ConfinedFolder, name: str) -> None:
     acts: tuple[Callable[[], object], ...] = (
         lambda: beneath.read(name),
-        lambda: beneath.entries(name),
+        lambda: beneath.list_entries(name),
     )
     for act in acts:
         with pytest.raises(OSError):  # noqa: PT011 - which error it is, the kernel decides
@@ -91,7 +93,7 @@ def test_no_link_is_followed_and_nothing_climbs(beneath: Beneath, name: str) -> 
     "name",
     ["inside/new.py", "outside/new.py", "away", "dangling", "loop", "magic/new.py", "../new.py", "src", "pipe", ""],
 )
-def test_nothing_is_written_through_a_link_or_onto_what_is_no_file(beneath: Beneath, name: str) -> None:
+def test_nothing_is_written_through_a_link_or_onto_what_is_no_file(beneath: ConfinedFolder, name: str) -> None:
     before = sorted(path.name for path in beneath.root.rglob("*"))
     with pytest.raises(OSError):  # noqa: PT011 - which error it is, the kernel decides
         beneath.write(name, b"x")
@@ -100,14 +102,14 @@ def test_nothing_is_written_through_a_link_or_onto_what_is_no_file(beneath: Bene
     assert (beneath.root.parent / "secret.txt").read_bytes() == b"outside"
 
 
-def test_a_pipe_is_refused_without_waiting(beneath: Beneath) -> None:
-    with pytest.raises(OSError, match="no ordinary file"):
+def test_a_pipe_is_refused_without_waiting(beneath: ConfinedFolder) -> None:
+    with pytest.raises(OSError, match="not a regular file"):
         beneath.read("pipe")
     with pytest.raises(OSError, match="a folder"):
         beneath.read("src")
 
 
-def test_writing_makes_folders_and_leaves_nothing_else(beneath: Beneath) -> None:
+def test_writing_makes_folders_and_leaves_nothing_else(beneath: ConfinedFolder) -> None:
     beneath.write("a/b/new.py", b"1")
     beneath.write("a/b/new.py", b"2")
     beneath.write("top.py", b"3")
@@ -118,7 +120,7 @@ def test_writing_makes_folders_and_leaves_nothing_else(beneath: Beneath) -> None
     assert stat.S_IMODE(beneath.stat("a/b/new.py").st_mode) == 0o666 & ~umask
 
 
-def test_the_permissions_of_a_file_are_kept_and_its_other_names_are_not_written(beneath: Beneath) -> None:
+def test_the_permissions_of_a_file_are_kept_and_its_other_names_are_not_written(beneath: ConfinedFolder) -> None:
     path = beneath.root / "src" / "table.py"
     path.chmod(0o755)
     (beneath.root / "same").hardlink_to(path)
@@ -127,7 +129,7 @@ def test_the_permissions_of_a_file_are_kept_and_its_other_names_are_not_written(
     assert (beneath.root / "same").read_bytes() == b"x = 1\n"
 
 
-def test_a_name_of_full_length_can_be_written(beneath: Beneath) -> None:
+def test_a_name_of_full_length_can_be_written(beneath: ConfinedFolder) -> None:
     beneath.write("n" * 255, b"x")
     beneath.write("\U0001f40d" * 63, b"y")
     assert (beneath.read("n" * 255), beneath.read("\U0001f40d" * 63)) == (b"x", b"y")
@@ -136,10 +138,10 @@ def test_a_name_of_full_length_can_be_written(beneath: Beneath) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from cdd_agent.workspace.files import Beneath
+from cdd_agent.workspace.files import ConfinedFolder
 
 os.fsync = lambda handle: os._exit(9)
-Beneath(Path(sys.argv[1])).write("new.py", b"x")
+ConfinedFolder(Path(sys.argv[1])).write("new.py", b"x")
 """
 
 
@@ -150,7 +152,7 @@ def test_what_a_killed_write_leaves_is_known_as_a_leftover(tmp_path: Path) -> No
     assert storage.is_leftover(left)
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(beneath: Beneath) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(beneath: ConfinedFolder) -> None:
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, old[1]))
@@ -165,7 +167,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(beneath: Beneath) -> N
     assert beneath.read("src/table.py") == b"x = 1\n"
 
 
-def test_a_link_is_removed_and_not_what_it_leads_to(beneath: Beneath) -> None:
+def test_a_link_is_removed_and_not_what_it_leads_to(beneath: ConfinedFolder) -> None:
     beneath.unlink("away")
     assert not beneath.exists("away")
     with pytest.raises(OSError):  # noqa: PT011 - which error it is, the kernel decides
@@ -175,19 +177,19 @@ def test_a_link_is_removed_and_not_what_it_leads_to(beneath: Beneath) -> None:
     assert outside(beneath) == ["root", "secret.txt"]
 
 
-def test_a_folder_is_listed_with_the_kinds_of_its_entries(beneath: Beneath) -> None:
-    assert set(beneath.entries("src")) == {Entry("deep", "folder"), Entry("table.py", "file")}
-    assert {entry.name: entry.kind for entry in beneath.entries()} == {
+def test_a_folder_is_listed_with_the_kinds_of_its_entries(beneath: ConfinedFolder) -> None:
+    assert set(beneath.list_entries("src")) == {FolderEntry("deep", "folder"), FolderEntry("table.py", "file")}
+    assert {entry.name: entry.kind for entry in beneath.list_entries()} == {
         **dict.fromkeys(("inside", "outside", "file", "away", "dangling", "loop", "magic"), "link"),
         "src": "folder",
         "pipe": "other",
     }
 
 
-def test_no_descriptor_is_left_open(beneath: Beneath) -> None:
+def test_no_descriptor_is_left_open(beneath: ConfinedFolder) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for name in ("src/table.py", "away", "outside/x", "none/x", "pipe", "src", "\0"):
-        for act in (beneath.read, beneath.entries, beneath.stat, lambda path: beneath.write(path, b"x")):
+        for act in (beneath.read, beneath.list_entries, beneath.stat, lambda path: beneath.write(path, b"x")):
             try:
                 act(name)
             except OSError:
@@ -195,7 +197,7 @@ def test_no_descriptor_is_left_open(beneath: Beneath) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_folders_made_at_the_same_time_are_shared(beneath: Beneath) -> None:
+def test_folders_made_at_the_same_time_are_shared(beneath: ConfinedFolder) -> None:
     threads = [threading.Thread(target=beneath.write, args=(f"shared/deep/{number}.py", b"x")) for number in range(8)]
     for thread in threads:
         thread.start()

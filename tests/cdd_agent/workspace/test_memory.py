@@ -18,12 +18,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def texts(project: Path) -> list[tuple[str, str]]:
-    return [(document.path, document.text) for document in read_memory(project).documents]
+    return [(document.path, document.text) for document in read_memory(project).files]
 
 
 def test_a_project_without_any_has_no_memory(project: Path) -> None:
-    assert read_memory(project).documents == ()
-    assert read_memory(project).told == ""
+    assert read_memory(project).files == ()
+    assert read_memory(project).summary == ""
 
 
 def test_files_are_merged_from_the_top_down_agents_before_claude(project: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_project_outside_of_git_has_its_own_only(tmp_path: Path) -> None:
 
 def test_it_is_told_with_its_size(project: Path) -> None:
     (project.parent.parent / "AGENTS.md").write_text("x" * 1229)
-    assert read_memory(project).told == "Project memory: AGENTS.md (1.2 KB)"
+    assert read_memory(project).summary == "Project memory: AGENTS.md (1.2 KB)"
 
 
 def test_a_link_to_the_other_file_is_read_once(project: Path) -> None:
@@ -68,39 +68,39 @@ def test_a_link_out_of_the_repository_is_not_followed(project: Path, tmp_path: P
     (tmp_path / "diary.txt").write_text("dear diary")
     (project / "AGENTS.md").symlink_to(tmp_path / "diary.txt")
     memory = read_memory(project)
-    assert memory.documents == ()
-    assert "services/shop/AGENTS.md is left out: " in memory.told
-    assert "leads outside" in memory.told
+    assert memory.files == ()
+    assert "services/shop/AGENTS.md is left out: " in memory.summary
+    assert "leads outside" in memory.summary
 
 
 def test_a_link_to_secrets_is_not_followed(project: Path) -> None:
     (project / ".env").write_text("PASSWORD=1")
     (project / "AGENTS.md").symlink_to(".env")
-    assert read_memory(project).documents == ()
+    assert read_memory(project).files == ()
 
 
 def test_what_is_no_plain_file_of_text_leaves_a_remark(project: Path) -> None:
     os.mkfifo(project / "AGENTS.md")
     (project / "CLAUDE.md").write_bytes(b"\x00\x01")
     memory = read_memory(project)
-    assert memory.documents == ()
+    assert memory.files == ()
     assert len(memory.remarks) == 2
 
 
 def test_too_much_is_cut_where_it_is_farthest_from_the_project(project: Path) -> None:
     (project.parent.parent / "AGENTS.md").write_text("far " * MOST_BYTES)
     (project / "AGENTS.md").write_text("near")
-    far, near = read_memory(project).documents
+    far, near = read_memory(project).files
     assert (near.text, near.is_cut) == ("near", False)
     assert far.is_cut
     assert len(far.text) + len(near.text) == MOST_BYTES
-    assert "AGENTS.md (128.0 KB, cut to 32.0 KB)" in read_memory(project).told
+    assert "AGENTS.md (128.0 KB, cut to 32.0 KB)" in read_memory(project).summary
 
 
 def test_a_huge_file_is_not_read_at_all(project: Path) -> None:
     (project / "AGENTS.md").write_bytes(b"x" * (MOST_READ_BYTES + 1))
-    assert read_memory(project).documents == ()
-    assert "larger than 1024 KB" in read_memory(project).told
+    assert read_memory(project).files == ()
+    assert "larger than 1024 KB" in read_memory(project).summary
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

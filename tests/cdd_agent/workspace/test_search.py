@@ -84,8 +84,8 @@ def test_binary_files_private_folders_and_links_outside_are_not_searched(workspa
 
 def test_a_hit_that_has_become_a_link_outside_by_the_time_it_is_told_is_left_out(workspace: Workspace) -> None:
     class Late(Workspace):
-        def listing(self) -> tuple[str, ...]:
-            found = super().listing()
+        def list_files(self) -> tuple[str, ...]:
+            found = super().list_files()
             (self.root / "src" / "table.py").unlink()
             (self.root / "src" / "table.py").symlink_to(self.root.parent / "outside.py")
             return found

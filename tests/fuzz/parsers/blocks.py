@@ -2,8 +2,8 @@
 
 from random import Random
 
-from cdd_agent.agent.blocks import MOST_BLOCKS, parse
-from cdd_agent.agent.editing import elisions
+from cdd_agent.agent.blocks import MAX_BLOCKS, parse_files
+from cdd_agent.agent.editing import find_elisions
 from cdd_agent.errors import UsageError
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import bent, pick, text
@@ -34,9 +34,9 @@ def make(random: Random) -> str:
 
 def read(answer: str) -> None:
     """Parse it, and look at what came of it."""
-    blocks = parse(answer)
+    blocks = parse_files(answer)
     paths = [block.path for block in blocks]
-    if len(set(paths)) < len(paths) or len(paths) > MOST_BLOCKS:
+    if len(set(paths)) < len(paths) or len(paths) > MAX_BLOCKS:
         raise Broken("a path comes twice, or there are too many")
     rows = answer.split("\n")
     for block in blocks:
@@ -48,7 +48,7 @@ def read(answer: str) -> None:
         within = rows[block.line : block.line + len(content) - 1]
         if [row.lstrip(" ") for row in within] != [row.lstrip(" ") for row in content[:-1]]:
             raise Broken("a file that is not what stands between its fences")
-        elisions(block.content, before="", name=block.path)
+        find_elisions(block.content, before="", name=block.path)
 
 
 TARGET = Target(make=make, read=read, allowed=(UsageError,), corpus=stored_texts("blocks"))

@@ -7,7 +7,7 @@ import json
 from random import Random
 from typing import TypeAlias
 
-from cdd_agent.git.notes import lines_of, text_of
+from cdd_agent.git.notes import format_note, split_note
 from cdd_agent.model.conversation import JSON
 from cdd_agent.work.handoff import decode_line, encode
 from tests.fuzz.figures import Figures
@@ -23,7 +23,7 @@ def make(random: Random) -> Given:
     lines = tuple(
         json.dumps(_note(random), separators=(",", ":"), ensure_ascii=False) for _ in range(random.randint(0, 4))
     )
-    note = text_of(lines)
+    note = format_note(lines)
     return lines, bent(random, note) if random.random() < 0.6 else note
 
 
@@ -54,11 +54,11 @@ def _note(random: Random) -> JSON:
 def read(given: Given) -> None:
     """Read the lines back, and whatever became of the note."""
     lines, note = given
-    if lines_of(text_of(lines)) != lines:
+    if split_note(format_note(lines)) != lines:
         raise Broken("the lines are not those that were written")
-    if lines_of(text_of(lines_of(note))) != lines_of(note):
+    if split_note(format_note(split_note(note))) != split_note(note):
         raise Broken("the lines of a note are others once it was written again")
-    for line in lines_of(note):
+    for line in split_note(note):
         handoff = decode_line(line)
         if handoff is not None and decode_line(encode(handoff)) != handoff:
             raise Broken("a handoff is another once it was written again")

@@ -101,9 +101,9 @@ def _yaml(random: Random, turns: list[JSON]) -> str:
 def read(given: Given) -> None:
     """Read it; print it in both forms and read those; put every turn into the journal's form."""
     written, is_json = given
-    turns = recording.parse(written, source="run.yaml", is_json=is_json)
+    turns = recording.parse_recording(written, source="run.yaml", is_json=is_json)
     for form in (False, True):
-        if recording.parse(recording.print_turns(turns, is_json=form), source="again", is_json=form) != turns:
+        if recording.parse_recording(recording.print_turns(turns, is_json=form), source="again", is_json=form) != turns:
             raise Broken(f"printed as {'JSON' if form else 'YAML'} the turns read back differently")
     for turn in turns:
         said = "".join(block.text for block in turn.content if isinstance(block, Text))

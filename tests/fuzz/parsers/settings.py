@@ -58,7 +58,7 @@ def make(random: Random) -> bytes:
 
 def read(data: bytes) -> None:
     """Read it as the settings of a project."""
-    found = settings.parsed(data)
+    found = settings.parse_settings(data)
     for field in fields(found):
         value = getattr(found, field.name)
         if isinstance(value, int | float) and not (isfinite(value) and value >= 0):

@@ -6,10 +6,9 @@ from typing import TypeAlias, get_type_hints
 
 import msgspec
 
-from cdd_agent.agent.tool import ToolOutput, define, read_input
-from cdd_agent.agent.tools.files import EditInput, GlobInput, GrepInput, ReadInput, WriteInput
-from cdd_agent.agent.tools.shell import BashInput
-from cdd_agent.agent.tools.signals import Completion, RunTestsInput
+from cdd_agent.agent.file_tools import EditInput, GlobInput, GrepInput, ReadInput, WriteInput
+from cdd_agent.agent.run_tools import BashInput, Completion, RunTestsInput
+from cdd_agent.agent.tool import ToolOutput, define_tool, read_input
 from cdd_agent.errors import UsageError
 from cdd_agent.model.conversation import JSON
 from tests.fuzz.figures import Figures
@@ -59,7 +58,8 @@ def _deep(random: Random) -> JSON:
 
 
 _TOOLS = tuple(
-    define("Tool", "", inputs=inputs, run=lambda _: ToolOutput(text="ran"), subject=lambda _: "it") for inputs in INPUTS
+    define_tool("Tool", "", inputs=inputs, run=lambda _: ToolOutput(text="ran"), subject=lambda _: "it")
+    for inputs in INPUTS
 )
 
 

@@ -14,10 +14,10 @@ from cdd_agent.events import Emit, Event
 from cdd_agent.git.repository import Repository
 from cdd_agent.model.conversation import JSON, Request, Text, ToolCall, Turn, UserMessage
 from cdd_agent.sandbox.port import Sandbox
-from cdd_agent.tdd import attempt as baseline
-from cdd_agent.tdd import recovery
-from cdd_agent.tdd.attempt import make_attempt
+from cdd_agent.tdd.attempt import Attempt
+from cdd_agent.tdd.baseline import take_baseline
 from cdd_agent.tdd.context import Context
+from cdd_agent.tdd.recovery import StepRecovery, read_position
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from tests.fakes.model import ScriptedModel, says
@@ -78,8 +78,8 @@ def build(folder: Path, *, interpreter: Interpreter, bytecode: Path) -> Stage:
             project.git("commit", "-q", "--allow-empty", "-m", one.says)
     context = project.context(ScriptedModel([]), left_out=LEFT_OUT)
     begun = project.start().execution(1)
-    step = replace(begun, checkpoint=recovery.begin("sale", begun, context=context))
-    baseline.lay(WORK, "green", step=step, at=recovery.position(project.repository), context=context)
+    step = replace(begun, checkpoint=StepRecovery("sale", begun, context=context).begin())
+    take_baseline(WORK, "green", step=step, position=read_position(project.repository), context=context)
     return Stage(project=project, step=step)
 
 
@@ -142,7 +142,7 @@ def play(injection: Injection, stage: Stage, *, sandbox: Sandbox) -> Played:
     with listener() as heard:
         model = Obedient(turns(injection), places={OUTSIDE: str(outside), PORT: str(heard.port)})
         context = project.context(model, left_out=LEFT_OUT)
-        context = replace(context, suite=context.suite.shut_in(sandbox))
+        context = replace(context, suite=context.suite.with_sandbox(sandbox))
         attempt, changed = _attempt(injection, stage, context=context)
     return Played(
         attempt=attempt,
@@ -161,9 +161,9 @@ def _attempt(injection: Injection, stage: Stage, *, context: Context) -> tuple[A
     if injection.channel == "gate":
         refused = AttemptRecord(phase="green", number=1, verdict="closed", reasons=(injection.says,))
         step = replace(step, attempts=(refused,))
-    laid = baseline.lay(work, "green", step=step, at=recovery.position(project.repository), context=context)
+    baseline = take_baseline(work, "green", step=step, position=read_position(project.repository), context=context)
     before = digests(project.folder.parent)
-    attempt = make_attempt(work, "green", step=step, ground=laid, is_anew=False, context=context)
+    attempt = Attempt(work, "green", step=step, baseline=baseline, context=context).run(is_anew=False)
     after = digests(project.folder.parent)
     return attempt, sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 

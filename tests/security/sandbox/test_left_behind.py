@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.sandbox.port import Command, Result
-from cdd_agent.testrun.access import access_for, protected_tests
+from cdd_agent.testrun.access import build_access, find_protected_tests
 from cdd_agent.testrun.interpreter import Interpreter
 from tests.cdd_agent.sandbox.conftest import PYTHON, Ground
 
@@ -24,7 +24,7 @@ def git(folder: Path, *arguments: str) -> str:
 def run(ground: Ground, command: str, *, timeout_s: float = 20) -> Result:
     """What a command of a model's may do in GREEN."""
     (ground.project / ".cdd").mkdir(exist_ok=True)
-    access = access_for(ground.project, INTERPRETER, locked=protected_tests(ground.project))
+    access = build_access(ground.project, INTERPRETER, locked=find_protected_tests(ground.project))
     argv = ("bash", "-c", command)
     return ground.sandbox.run(Command(argv=argv, cwd=ground.project, access=access, timeout_s=timeout_s))
 

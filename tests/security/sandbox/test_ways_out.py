@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.agent.tools.shell import shell_tool
+from cdd_agent.agent.run_tools import make_bash_tool
 from cdd_agent.compose import Composition
 from cdd_agent.config import settings
 from cdd_agent.config.options import Options
 from cdd_agent.errors import DocumentError, EnvironmentMissing
 from cdd_agent.sandbox import choice
-from cdd_agent.sandbox.backends import binds
+from cdd_agent.sandbox.backends import list_binds
 from cdd_agent.sandbox.port import Access, Limits
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.sandbox.warden.kernel import landlock_version
-from cdd_agent.testrun.access import access_for
+from cdd_agent.testrun.access import build_access
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
-from cdd_agent.untrusted.paths import must_not_appear
+from cdd_agent.untrusted.paths import list_forbidden_paths
 from pytest_tdd_agent.codec import load
 from tests.cdd_agent.sandbox.conftest import CONFINED, Ground, at
 from tests.fakes.project import QUICK
@@ -55,7 +55,7 @@ def suite(ground: Ground, interpreter: Interpreter) -> PytestSuite:
 
 
 def test_a_protected_name_that_is_missing_never_comes_to_be(ground: Ground) -> None:
-    names = tuple(path.relative_to(ground.project).as_posix() for path in must_not_appear(ground.project))
+    names = tuple(path.relative_to(ground.project).as_posix() for path in list_forbidden_paths(ground.project))
     assert {".vscode", ".mcp.json", ".cdd"} <= set(names)
     made = "".join(f"mkdir -p $(dirname {name}); echo bad > {name} || mkdir {name};" for name in names)
     result = ground.bash(
@@ -74,7 +74,7 @@ def test_a_protected_file_stays_as_it_is(ground: Ground, interpreter: Interprete
     path = ground.project / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
-    tool = shell_tool(ground.sandbox, ground.project, access=access_for(ground.project, interpreter))
+    tool = make_bash_tool(ground.sandbox, ground.project, access=build_access(ground.project, interpreter))
     top = name.partition("/")[0]
     for command in (f"echo bad > {name}", f"rm -rf {top}; mkdir -p {path.parent}; echo bad > {name}", f"mv {top} away"):
         tool.run({"command": command})
@@ -118,7 +118,7 @@ def git_is_whole(ground: Ground) -> bool:
 def test_no_obfuscated_command_gets_out(confined: Ground, interpreter: Interpreter) -> None:
     """Nothing reads a command to see what it does: each runs, and whatever it means lands inside."""
     assert len(OUTSIDE) + len(GIT) >= 50
-    tool = shell_tool(confined.sandbox, confined.project, access=access_for(confined.project, interpreter))
+    tool = make_bash_tool(confined.sandbox, confined.project, access=build_access(confined.project, interpreter))
     for command in GIT:
         tool.run({"command": command})
         assert git_is_whole(confined), command
@@ -152,7 +152,7 @@ PATHS = st.lists(
 
 @given(PATHS, PATHS)
 def test_what_is_both_writable_and_read_only_is_read_only(writable: list[Path], readable: list[Path]) -> None:
-    found = dict(binds(Access(read_write=tuple(writable), read_only=tuple(readable))))
+    found = dict(list_binds(Access(read_write=tuple(writable), read_only=tuple(readable))))
     assert not any(found[path] for path in readable)
 
 
@@ -174,7 +174,7 @@ def test_no_safety_rests_on_a_list_of_commands() -> None:
     """A deny list is no control: the tool that runs commands looks at none of their words."""
     source = (PACKAGE / "agent" / "tools" / "shell.py").read_text(encoding="utf-8")
     assert re.findall(r"\bre\.|fnmatch|shlex|startswith|split\(", source) == []
-    tool = shell_tool(PlainSandbox(), Path("/"), access=Access())
+    tool = make_bash_tool(PlainSandbox(), Path("/"), access=Access())
     assert tool.run({"command": "true; false || true # rm -rf /"}).text == "exit status 0"
 
 
@@ -231,15 +231,15 @@ def test_nothing_falls_back_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> choice._Candidates:
         yield "it is not here", None
 
-    monkeypatch.setattr(choice, "_tried", {})
+    monkeypatch.setattr(choice, "_trials_by_level", {})
     for level in choice._CANDIDATES:
         monkeypatch.setitem(choice._CANDIDATES, level, absent)
         with pytest.raises(EnvironmentMissing, match="it is not here"):
             choice.choose(level, unattended=False)
-    with pytest.raises(EnvironmentMissing, match="nobody watches"):
+    with pytest.raises(EnvironmentMissing, match="an unattended run needs one"):
         choice.choose("auto", unattended=True)
     heard: list[str] = []
-    choice.choose("auto", unattended=False, tell=heard.append)
+    choice.choose("auto", unattended=False, report=heard.append)
     assert "NOT CONFINED" in heard[0]
 
 
@@ -249,7 +249,7 @@ def test_the_whole_program_refuses_a_level_that_cannot_be_had(
     def absent() -> choice._Candidates:
         yield "it is not here", None
 
-    monkeypatch.setattr(choice, "_tried", {})
+    monkeypatch.setattr(choice, "_trials_by_level", {})
     for level in choice._CANDIDATES:
         monkeypatch.setitem(choice._CANDIDATES, level, absent)
     environment = {"CDD_PYTHON": str(interpreter.path), "CDD_SANDBOX": "bwrap", "XDG_STATE_HOME": str(tmp_path / "s")}
@@ -262,7 +262,7 @@ def test_the_whole_program_refuses_a_level_that_cannot_be_had(
     here = Options(project=tmp_path)
     with pytest.raises(EnvironmentMissing, match="sandbox bwrap cannot be used"):
         level_of(replace(here, attended=True))
-    with pytest.raises(EnvironmentMissing, match="nobody watches"):
+    with pytest.raises(EnvironmentMissing, match="an unattended run needs one"):
         level_of(here, CDD_SANDBOX="auto")
     assert level_of(replace(here, attended=True), CDD_SANDBOX="auto") == "none"
     assert level_of(replace(here, sandbox="none")) == "none"
@@ -460,4 +460,4 @@ def test_a_project_is_tested_the_same_on_every_rung(tmp_path: Path, interpreter:
     expected = outcomes(plain)
     assert len(expected) == 6
     for level in CONFINED:
-        assert outcomes(plain.shut_in(at(level))) == expected, level
+        assert outcomes(plain.with_sandbox(at(level))) == expected, level

@@ -122,7 +122,7 @@ def test_a_run_that_is_rolled_back_comes_to_the_same_end(make: Make, cdd: Cdd, t
     for phase, following in (("RED", "GREEN"), ("PLAN", "RED"), ("REFACTOR", "PLAN")):
         before = git(folder, "log", "-1", f"--grep=^Phase: {phase}$", "--grep=^Cycle: 3$", "--all-match", "--format=%H")
         back = cdd("tdd", "rollback", before, "--yes", cwd=folder)
-        assert f"goes on with {following}" in back.stdout, back.stderr
+        assert f"continues with {following}" in back.stdout, back.stderr
         done = cdd("--replay", turns, "tdd", "resume", "--yes", cwd=folder)
         assert done.returncode == 0, done.stderr
         assert (git(folder, "rev-parse", "HEAD^{tree}"), notes(folder)) == (tree, said)

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from cdd_agent.storage import exclusive
+from cdd_agent.storage import exclusive_lock
 from tests.stories.frameworks.language import Language, Ready
 
 _DEBIANS = Path("/usr/share/maven-repo")
@@ -46,7 +46,7 @@ def _maven(project: Path, shared: Path) -> Ready:
     if missing:
         return Ready(problem=f"Debian's repository for Maven is not complete: apt-get install {' '.join(missing)}")
     home = shared / "maven-home"
-    with exclusive(shared / "maven.lock", purpose="Filling Maven's repository", wait_s=300.0):
+    with exclusive_lock(shared / "maven.lock", purpose="Filling Maven's repository", wait_s=300.0):
         if not (home / "filled").exists():
             (home / ".m2").mkdir(parents=True)
             settings = home / ".m2" / "settings.xml"

@@ -14,7 +14,7 @@ from cdd_agent.tdd.context import Context, Policy, WorkItem, phases_of
 from cdd_agent.tdd.cycle import Cycle
 from cdd_agent.work import state as states
 from cdd_agent.work.state import RunState, StepExecution, StepKey
-from cdd_agent.workflows.execution.executor import brief_for
+from cdd_agent.workflows.execution.executor import make_brief_for
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport
 from tests.fakes.approval import users_folder
@@ -100,7 +100,7 @@ def play(language: Language, project: Path, *, sandbox: str) -> Played:
 
 def context_of(composition: Composition) -> Context:
     policy = Policy(max_attempts=3, budget=Budget(max_turns=4), evidence_timeout_s=120)
-    return replace(composition.context("sums", brief=brief_for("tools"), policy=policy), permission=None)
+    return replace(composition.context("sums", brief=make_brief_for("tools"), policy=policy), permission=None)
 
 
 def started(repository: Repository) -> RunState:
@@ -109,7 +109,7 @@ def started(repository: Repository) -> RunState:
     state = RunState(
         ticket_slug="sums",
         started_at=at,
-        branch=repository.branch(),
+        branch=repository.read_branch(),
         step_executions=states.pending_steps([key]),
     )
-    return states.start_step(state, key, now=at, base_commit=repository.head())
+    return states.start_step(state, key, now=at, base_commit=repository.read_head())

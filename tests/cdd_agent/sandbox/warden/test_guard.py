@@ -28,7 +28,7 @@ def aside(root: Path) -> dict[str, str]:
 
 
 def test_what_stays_as_it_is_is_no_remark(root: Path) -> None:
-    assert guard(root, ".git/config", ".git/hooks", ".mcp.json", ".envrc", ".vscode").mend() == []
+    assert guard(root, ".git/config", ".git/hooks", ".mcp.json", ".envrc", ".vscode").repair() == []
     assert not (root / ".cdd").exists()
 
 
@@ -38,14 +38,14 @@ def test_what_came_to_be_is_set_aside_and_never_lost(root: Path) -> None:
     (root / ".vscode").mkdir()
     (root / ".vscode/settings.json").write_text("bad too")
     (root / ".git/hooks/post-commit").write_text("worst")
-    said = before.mend()
-    assert [remark.partition(" came")[0] for remark in said] == [".mcp.json", ".vscode", ".git/hooks/post-commit"]
+    said = before.repair()
+    assert [remark.partition(" appeared")[0] for remark in said] == [".mcp.json", ".vscode", ".git/hooks/post-commit"]
     assert not (root / ".mcp.json").exists()
     assert not (root / ".vscode").exists()
     assert not (root / ".git/hooks/post-commit").exists()
     assert (root / ".cdd/aside/1-.vscode/settings.json").read_text() == "bad too"
     assert aside(root) == {"1-.mcp.json": "bad", "1-post-commit": "worst"}
-    assert before.mend() == []
+    assert before.repair() == []
 
 
 def test_what_was_changed_or_removed_is_put_back(root: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_was_changed_or_removed_is_put_back(root: Path) -> None:
     (root / ".git/hooks/pre-commit").unlink()
     (root / ".envrc").unlink()
     (root / ".envrc").write_text("export A=1")
-    assert len(before.mend()) == 3
+    assert len(before.repair()) == 3
     assert (root / ".git/config").read_text() == "mine\n"
     assert (root / ".git/config").stat().st_mode & 0o777 == 0o640
     assert (root / ".git/hooks/pre-commit").read_text() == "mine\n"
@@ -66,7 +66,7 @@ def test_a_folder_that_was_replaced_is_put_back_whole(root: Path) -> None:
     before = guard(root, ".git/hooks")
     (root / ".git/hooks").rename(root / "moved")
     (root / ".git/hooks").symlink_to("../moved")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert not (root / ".git/hooks").is_symlink()
     assert (root / ".git/hooks/pre-commit").read_text() == "mine\n"
 
@@ -76,8 +76,8 @@ def test_a_link_on_the_way_is_no_way_round_and_what_it_leads_to_is_not_touched(r
     (tmp_path / "users/settings.json").write_text("the user's own")
     before = guard(root, ".vscode/settings.json")
     (root / ".vscode").symlink_to(tmp_path / "users")
-    assert before.mend() == [
-        f".vscode came to be while a program ran in the sandbox, and is set aside as {root}/.cdd/aside/1-.vscode"
+    assert before.repair() == [
+        f".vscode appeared while a program ran in the sandbox, and is set aside as {root}/.cdd/aside/1-.vscode"
     ]
     assert not (root / ".vscode").exists()
     assert (tmp_path / "users/settings.json").read_text() == "the user's own"
@@ -91,7 +91,7 @@ def test_without_a_place_for_it_it_is_removed(root: Path, tmp_path: Path) -> Non
     (root / ".git/config").write_text("theirs")
     (root / ".vscode/deep").mkdir(parents=True)
     (root / ".vscode/deep/link").symlink_to(tmp_path / "users")
-    assert [remark.rpartition(" ")[2] for remark in before.mend()] == ["removed"] * 3
+    assert [remark.rpartition(" ")[2] for remark in before.repair()] == ["removed"] * 3
     assert sorted(path.name for path in root.iterdir()) == [".envrc", ".git"]
     assert [path.name for path in (root / ".git").iterdir() if path.is_file()] == ["config"]
     assert (tmp_path / "users/file").exists()
@@ -102,7 +102,7 @@ def test_much_without_a_place_for_it_gets_a_name_that_nobody_obeys(root: Path, *
     before = guard(root, ".vscode", aside=False)
     for number in range(300):
         (root / ".vscode" / (("d/" * number) if deep else f"d{number}")).mkdir(parents=True, exist_ok=True)
-    assert [remark.rpartition(" ")[2] for remark in before.mend()] == [".vscode.cdd-1"]
+    assert [remark.rpartition(" ")[2] for remark in before.repair()] == [".vscode.cdd-1"]
     assert not (root / ".vscode").exists()
 
 
@@ -111,7 +111,7 @@ def test_a_place_that_became_a_link_is_none(root: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (root / ".cdd").symlink_to(tmp_path / "theirs")
     (root / ".mcp.json").write_text("bad")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert list((tmp_path / "theirs").iterdir()) == []
     assert (root / ".mcp.json.cdd-1").read_text() == "bad"
 
@@ -121,24 +121,24 @@ def test_all_names_of_the_place_taken_keep_nothing_in_its_place(root: Path) -> N
     for number in range(1, 200):
         (root / f".cdd/aside/{number}-.mcp.json").mkdir(parents=True)
     (root / ".mcp.json").write_text("bad")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert not (root / ".mcp.json").exists()
 
 
 def test_a_long_name_is_no_way_to_stay(root: Path) -> None:
     before = guard(root, ".git/hooks")
     (root / ".git/hooks" / ("x" * 255)).touch()
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert [path.name for path in (root / ".git/hooks").iterdir()] == ["pre-commit"]
 
 
 def test_what_is_large_is_known_by_its_marks_and_set_aside(root: Path) -> None:
     (root / "large").write_bytes(bytes(2 << 20))
     before = guard(root, "large")
-    assert before.mend() == []
+    assert before.repair() == []
     (root / "large").write_bytes(b"theirs")
-    (remark,) = before.mend()
-    assert "not all of it could be kept" in remark
+    (remark,) = before.repair()
+    assert "too large to be restored in full" in remark
     assert not (root / "large").exists()
     assert aside(root) == {"1-large": "theirs"}
 
@@ -152,7 +152,7 @@ def test_of_much_together_only_so_much_is_kept_in_memory(root: Path) -> None:
     tracemalloc.stop()
     for number in range(20):
         (root / f"large-{number:02}").write_bytes(b"theirs")
-    assert len(before.mend()) == 20
+    assert len(before.repair()) == 20
     assert (root / "large-00").stat().st_size == 1 << 20
     assert not (root / "large-19").exists()
 
@@ -163,10 +163,10 @@ def test_of_a_vast_folder_only_the_folder_is_known(root: Path) -> None:
         (root / f"many/{number // 100}/{number}").touch()
     before = guard(root, "many")
     (root / "many/3/399").write_text("other")
-    assert before.mend() == []
+    assert before.repair() == []
     (root / "many/3").rename(root / "moved")
     (root / "many/3").symlink_to(root / "moved")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert not (root / "many/3").is_symlink()
 
 
@@ -175,7 +175,7 @@ def test_a_folder_cannot_be_filled_up_to_hide_something_in_it(root: Path) -> Non
     for number in range(400):
         (root / f".git/hooks/{number}").touch()
     (root / ".git/hooks/pre-commit").write_text("theirs")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert [path.name for path in (root / ".git/hooks").iterdir()] == ["pre-commit"]
     assert (root / ".git/hooks/pre-commit").read_text() == "mine\n"
 
@@ -188,7 +188,7 @@ def test_what_came_to_be_is_never_read(root: Path) -> None:
             stream.truncate(1 << 20)
     (root / ".git/config").write_bytes(bytes(64 << 20))
     tracemalloc.start()
-    assert len(before.mend()) == 3
+    assert len(before.repair()) == 3
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
@@ -197,7 +197,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(root: Path) -> None:
     before = guard(root, ".git/config")
     (root / ".git/config").unlink()
     os.mkfifo(root / ".git/config")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert (root / ".git/config").read_text() == "mine\n"
 
 
@@ -212,10 +212,10 @@ def test_a_link_that_was_retargeted_is_put_back_before_anything_below_it(
     before = guard(root, ".github/workflows", ".github/actions")
     (root / ".github").unlink()
     (root / ".github").symlink_to(target.format(tmp=tmp_path))
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert os.readlink(root / ".github") == "cfg"
     assert (tmp_path / "victim/workflows/ci.yml").read_text() == "somebody else's"
-    assert before.mend() == []
+    assert before.repair() == []
 
 
 def test_a_folder_of_gits_that_is_a_link_is_not_changed_for_another(root: Path, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_folder_of_gits_that_is_a_link_is_not_changed_for_another(root: Path, 
     before = guard(root, ".git/config", ".git/hooks")
     (root / ".git").unlink()
     (root / ".git").symlink_to(tmp_path / "other")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert os.readlink(root / ".git") == str(tmp_path / "store")
     assert (tmp_path / "other/config").read_text() == "another's"
     assert (tmp_path / "other/hooks").is_dir()
@@ -239,7 +239,7 @@ def test_what_a_link_leads_to_inside_is_looked_after_too(root: Path, *, target: 
     before = guard(root, ".github/workflows")
     (root / "cfg/workflows").mkdir(parents=True)
     (root / "cfg/workflows/ci.yml").write_text("bad")
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert not (root / "cfg/workflows").exists()
     assert os.readlink(root / ".github") == target.format(root=root)
 
@@ -248,9 +248,9 @@ def test_what_a_link_leads_to_inside_is_looked_after_too(root: Path, *, target: 
 def test_a_link_that_leads_nowhere_useful_is_only_a_link(root: Path, *, target: str) -> None:
     (root / "loop").symlink_to(target)
     before = guard(root, "loop", "loop/x")
-    assert before.mend() == []
+    assert before.repair() == []
     (root / "loop").unlink()
-    assert len(before.mend()) == 1
+    assert len(before.repair()) == 1
     assert os.readlink(root / "loop") == target
 
 
@@ -259,7 +259,7 @@ def test_a_file_in_the_place_of_a_folder_on_the_way_is_set_aside(root: Path) -> 
     shutil.rmtree(root / ".git")
     (root / ".git").write_text("gitdir: /elsewhere")
     (root / ".github").write_text("harmless")
-    assert len(before.mend()) == 2
+    assert len(before.repair()) == 2
     assert (root / ".git/config").read_text() == "mine\n"
     assert (root / ".github").read_text() == "harmless"
 
@@ -267,7 +267,7 @@ def test_a_file_in_the_place_of_a_folder_on_the_way_is_set_aside(root: Path) -> 
 def test_a_whole_folder_that_is_gone_is_told(root: Path) -> None:
     before = guard(root, ".git/config", ".vscode")
     root.rename(root.parent / "gone")
-    (remark,) = before.mend()
+    (remark,) = before.repair()
     assert remark.startswith(".git/config may have been changed")
 
 
@@ -278,6 +278,6 @@ def test_rights_that_were_taken_away_are_no_hindrance(root: Path) -> None:
     (root / ".git/hooks/post-commit").touch()
     for folder in (root / ".vscode", root / ".git/hooks", root / ".git", root):
         folder.chmod(0o000)
-    assert len(before.mend()) == 3
+    assert len(before.repair()) == 3
     assert not (root / ".vscode").exists()
     assert (root / ".git/config").read_text() == "mine\n"

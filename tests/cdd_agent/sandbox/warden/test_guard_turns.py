@@ -38,7 +38,7 @@ def test_who_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     has_begun, may_end = threading.Event(), threading.Event()
 
     def other() -> None:
-        with guard.turn([str(tmp_path)]):
+        with guard.lock_roots([str(tmp_path)]):
             has_begun.set()
             may_end.wait(20)
 
@@ -47,10 +47,10 @@ def test_who_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     has_begun.wait(20)
     with (
         pytest.raises(EnvironmentMissing, match=f"Another run in {tmp_path} has not ended"),
-        guard.turn([str(tmp_path)]),
+        guard.lock_roots([str(tmp_path)]),
     ):
         pass
     may_end.set()
     thread.join()
-    with guard.turn([str(tmp_path), str(tmp_path / "missing")]) as held:
+    with guard.lock_roots([str(tmp_path), str(tmp_path / "missing")]) as held:
         assert len(held) == 1

@@ -177,7 +177,7 @@ def test_the_session_keyring_is_its_own() -> None:
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:
-        kernel.leave_keys()
+        kernel.leave_keyring()
         os.write(into, str(libc.syscall(number, 0, -3, 1)).encode())
         os._exit(0)
     os.close(into)

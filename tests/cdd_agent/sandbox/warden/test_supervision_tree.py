@@ -16,7 +16,7 @@ CHAIN = "import os, time\nos.fork() or os.fork()\ntime.sleep(60)"
 def test_all_below_a_process_is_found_and_ended() -> None:
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", CHAIN])
     deadline = time.monotonic() + 10
-    while len(found := supervision.living_below(process.pid)) < 2 and time.monotonic() < deadline:
+    while len(found := supervision.list_living(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(found) == 2
     assert supervision.end_all(process.pid, time.monotonic() + 5) == 0
@@ -34,7 +34,7 @@ def test_a_deadline_is_kept_and_survivors_are_counted(monkeypatch: pytest.Monkey
     monkeypatch.setattr(supervision, "_kill", lambda _: None)
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", CHAIN], start_new_session=True)
     deadline = time.monotonic() + 10
-    while len(supervision.living_below(process.pid)) < 2 and time.monotonic() < deadline:
+    while len(supervision.list_living(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert supervision.end_all(process.pid, time.monotonic() + 0.1) == 2
     os.killpg(process.pid, signal.SIGKILL)

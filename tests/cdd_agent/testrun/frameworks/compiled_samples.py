@@ -5,7 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults
+from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
 from pytest_tdd_agent.report import Case, Failure
 
 DATA = Path(__file__).parent / "data" / "compiled"
@@ -32,7 +33,15 @@ def ended(root: Path, output: str, *, exit_status: int = 1, results: Path | None
     return FinishedRun(root=root, results=results or root / "no-results", output=output, exit_status=exit_status)
 
 
-def run(framework: Framework, root: Path, *targets: str) -> Results:
+def parse_junit(data: bytes) -> tuple[tuple[JunitCase, ...], str | None]:
+    """Read a JUnit file with this content."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "junit.xml")
+        path.write_bytes(data)
+        return read_junit(path)
+
+
+def run(framework: Framework, root: Path, *targets: str) -> ParsedResults:
     """Run a project's tests for real, and read what came of it."""
     found = framework.find(root)
     assert found is not None
@@ -51,31 +60,31 @@ def run(framework: Framework, root: Path, *targets: str) -> Results:
     return framework.read(FinishedRun(root=root, results=results, output=output, exit_status=process.returncode))
 
 
-def outcomes(results: Results) -> dict[str, str]:
+def outcomes(results: ParsedResults) -> dict[str, str]:
     """Node id -> outcome."""
     assert results.problem is None, results.problem
     return {case.nodeid: case.outcome for case in results.tests}
 
 
-def case(results: Results, nodeid: str) -> Case:
+def case(results: ParsedResults, nodeid: str) -> Case:
     """One test of a run."""
     return next(case for case in results.tests if case.nodeid == nodeid)
 
 
-def failure(results: Results, nodeid: str) -> Failure:
+def failure(results: ParsedResults, nodeid: str) -> Failure:
     """Why one test failed."""
     found = case(results, nodeid).failure
     assert found is not None
     return found
 
 
-def reason(results: Results, nodeid: str) -> tuple[str, str, str | None, int | None]:
+def reason(results: ParsedResults, nodeid: str) -> tuple[str, str, str | None, int | None]:
     """Kind, origin and place of a test's failure."""
     found = failure(results, nodeid)
     return found.kind, found.origin, found.path, found.line
 
 
-def blocked(results: Results) -> dict[str, tuple[str, str | None, int | None, bool | None]]:
+def blocked(results: ParsedResults) -> dict[str, tuple[str, str | None, int | None, bool | None]]:
     """File that does not compile -> kind, missing name, line, and whether the name would be the project's."""
     assert results.problem is None, results.problem
     found = {error.nodeid: error.failure for error in results.collect_errors}

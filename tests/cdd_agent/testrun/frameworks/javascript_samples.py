@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from cdd_agent.storage import exclusive
+from cdd_agent.storage import exclusive_lock
 from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults
 from pytest_tdd_agent.report import Case, Failure
 from tests.fakes.tools import why_not
 
@@ -73,12 +73,12 @@ def expected(tool: str, what: str) -> dict[str, str]:
     return told[tool][what]
 
 
-def outcomes(results: Results) -> dict[str, str]:
+def outcomes(results: ParsedResults) -> dict[str, str]:
     """Node id -> outcome, and for a failure also kind and what was missing."""
     return {case.nodeid: _shown(case) for case in results.tests}
 
 
-def unloaded(results: Results) -> dict[str, str]:
+def unloaded(results: ParsedResults) -> dict[str, str]:
     """Node id of what could not be loaded -> kind and what was missing."""
     return {error.nodeid: reason(error.failure) for error in results.collect_errors}
 
@@ -92,7 +92,7 @@ def reason(failure: Failure) -> str:
     return " ".join(filter(None, (failure.kind, failure.origin, failure.missing_name)))
 
 
-def why(results: Results, nodeid: str) -> Failure:
+def why(results: ParsedResults, nodeid: str) -> Failure:
     """Why one test failed."""
     case = next(case for case in results.tests if case.nodeid == nodeid)
     assert case.failure is not None
@@ -104,7 +104,7 @@ def install() -> str | None:
     if (problem := why_not("npm", "--version")) is not None:
         return problem
     INSTALLED.mkdir(parents=True, exist_ok=True)
-    with exclusive(INSTALLED.with_suffix(".lock"), purpose="Installing packages", wait_s=400.0):
+    with exclusive_lock(INSTALLED.with_suffix(".lock"), purpose="Installing packages", wait_s=400.0):
         if (INSTALLED / ".ready").exists():
             return None
         (INSTALLED / "package.json").write_text('{"private": true}\n')

@@ -158,7 +158,7 @@ def test_a_program_that_dies_is_a_problem(demo: Path) -> None:
 
 def test_output_that_was_cut_off_is_a_problem(demo: Path) -> None:
     output = kept("rust/cargo.txt", demo).replace("test tests::adds ... ok\n", "")
-    assert CARGO.read(ended(demo, output)).problem == "of 12 tests of src/lib.rs the results of 11 can be read"
+    assert CARGO.read(ended(demo, output)).problem == "src/lib.rs started 12 tests, but 11 results can be read"
 
 
 def test_a_package_that_cannot_be_had_is_a_problem(demo: Path) -> None:

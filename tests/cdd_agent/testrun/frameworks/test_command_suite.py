@@ -8,20 +8,20 @@ import pytest
 from cdd_agent.sandbox.port import Command, Result
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.frameworks.catalog import MAKE
-from cdd_agent.testrun.frameworks.framework import Finding, FinishedRun, Framework, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults
 from cdd_agent.testrun.frameworks.suite import CommandSuite
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import Case, CollectError, Failure
 
 
-def read(ended: FinishedRun) -> Results:
+def read(ended: FinishedRun) -> ParsedResults:
     """One line a test: ``name outcome``."""
     lines = [line.split() for line in (ended.output + _written(ended)).splitlines()]
     cases = [
         Case(nodeid=f"test/a.sh::{name}", outcome=outcome, file="test/a.sh", line=0, duration_s=0.0)
         for name, outcome in lines
     ]
-    return Results(tests=tuple(cases))
+    return ParsedResults(tests=tuple(cases))
 
 
 def _written(ended: FinishedRun) -> str:
@@ -31,7 +31,7 @@ def _written(ended: FinishedRun) -> str:
 
 SHELL = Framework(
     name="shell",
-    looked_for="run.sh",
+    discovery="run.sh",
     find=lambda _: None,
     arguments=lambda targets, results: (str(results / "found"), *targets),
     read=read,
@@ -50,7 +50,7 @@ def suite(tmp_path: Path) -> CommandSuite:
     return CommandSuite(
         root=root,
         framework=SHELL,
-        finding=Finding(manifest=root / "run.sh", argv=("sh", "run.sh"), why="there is run.sh"),
+        finding=FrameworkMatch(manifest=root / "run.sh", argv=("sh", "run.sh"), why="there is run.sh"),
         sandbox=PlainSandbox(),
         timeout_s=20,
         cache=tmp_path / "build" / "shell",
@@ -105,11 +105,11 @@ def test_tests_of_one_name_are_told_apart(suite: CommandSuite) -> None:
     ],
 )
 def test_a_run_without_results_is_a_problem(suite: CommandSuite, text: str, told: str) -> None:
-    def nothing(_: FinishedRun) -> Results:
-        return Results()
+    def nothing(_: FinishedRun) -> ParsedResults:
+        return ParsedResults()
 
     script(suite, text)
-    timed = replace(suite, framework=replace(SHELL, read=nothing)).within(0.5 if "sleep" in text else 20)
+    timed = replace(suite, framework=replace(SHELL, read=nothing)).with_timeout(0.5 if "sleep" in text else 20)
     run = timed.run()
     assert run.report is None
     assert told in (run.problem or "")
@@ -145,14 +145,14 @@ class Recorder:
 def test_tests_configuration_and_installed_packages_stay_as_they_are(suite: CommandSuite) -> None:
     (suite.root / "node_modules").mkdir()
     recorder = Recorder()
-    suite.shut_in(recorder).run()
+    suite.with_sandbox(recorder).run()
     access = recorder.commands[0].access
     for name in ("test/a.sh", "run.sh", "node_modules"):
         assert suite.root / name in access.read_only
     assert suite.root in access.read_write
-    command = suite.access(tests_too=True)
+    command = suite.build_access(tests_too=True)
     assert {suite.root / "test", suite.root / "test" / "a.sh"} & set(command.read_only)
-    assert suite.root / "test" / "a.sh" not in suite.access().read_only
+    assert suite.root / "test" / "a.sh" not in suite.build_access().read_only
     assert suite.cache not in command.read_write, "what tests are judged by is no command's to write"
 
 
@@ -173,7 +173,7 @@ def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: Com
         (suite.root / folder).mkdir(parents=True)
     copy = tmp_path / "copy"
     (copy / "packages" / "b").mkdir(parents=True)
-    other = suite.in_copy(copy)
+    other = suite.with_root(copy)
     assert (copy / "node_modules").resolve() == suite.root / "node_modules"
     assert (copy / "packages/b/node_modules").resolve() == suite.root / "packages/b/node_modules"
     assert (other.root, other.cache, other.finding.manifest) == (copy, None, copy / "run.sh")
@@ -183,9 +183,9 @@ def test_a_copy_is_lent_the_installed_packages_and_built_from_nothing(suite: Com
 def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -> None:
     why = Failure(phase="collect", kind="missing_module", origin="test", exception="", message="m")
 
-    def compiled(ended: FinishedRun) -> Results:
+    def compiled(ended: FinishedRun) -> ParsedResults:
         if (ended.root / "test" / "b.sh").exists():
-            return Results(collect_errors=(CollectError(nodeid="test/b.sh", failure=why),))
+            return ParsedResults(collect_errors=(CollectError(nodeid="test/b.sh", failure=why),))
         return read(ended)
 
     (suite.root / "test" / "b.sh").write_text("two\n")
@@ -199,12 +199,12 @@ def test_other_tests_run_beside_one_that_does_not_compile(suite: CommandSuite) -
 def test_files_that_cannot_be_loaded_are_left_out_one_after_the_other(suite: CommandSuite) -> None:
     """mocha names but one of them in a run, and then runs no test of any file."""
 
-    def loaded(ended: FinishedRun) -> Results:
+    def loaded(ended: FinishedRun) -> ParsedResults:
         broken = sorted(path for path in (ended.root / "test").iterdir() if path.read_text() == "broken")
         if not broken:
             return read(ended)
         why = Failure(phase="collect", kind="syntax_error", origin="test", exception="", message=f"in {broken[0]}")
-        return Results(collect_errors=(CollectError(nodeid=f"test/{broken[0].name}", failure=why),))
+        return ParsedResults(collect_errors=(CollectError(nodeid=f"test/{broken[0].name}", failure=why),))
 
     for name in ("b.sh", "c.sh", "d.sh"):
         (suite.root / "test" / name).write_text("broken")

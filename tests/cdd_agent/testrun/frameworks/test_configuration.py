@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.environment import SHARED, fingerprint, parts
-from cdd_agent.testrun.suite import Conventions, modules_of
+from cdd_agent.testrun.suite import Conventions, list_modules
 
 RULES = Conventions(
     framework="a",
     is_test=lambda path: path.startswith(("test/", "target/test/")),
-    names_of=modules_of,
+    list_names=list_modules,
     shared=SHARED,
-    parts=parts,
+    digest_parts=parts,
 )
 
 

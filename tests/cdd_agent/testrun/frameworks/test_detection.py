@@ -7,7 +7,7 @@ import pytest
 
 from cdd_agent.errors import EnvironmentMissing, UsageError
 from cdd_agent.testrun.frameworks.catalog import FRAMEWORKS
-from cdd_agent.testrun.frameworks.detect import candidates, detect
+from cdd_agent.testrun.frameworks.detect import detect, find_matches
 
 PACKAGE = '{"scripts": {"test": "%s"}}'
 CARGO = '[package]\nname = "a"\nversion = "0.1.0"\n'
@@ -44,14 +44,14 @@ def lay(root: Path, files: Mapping[str, str]) -> Path:
 def test_the_files_of_a_project_say_what_runs_its_tests(
     tmp_path: Path, files: Mapping[str, str], names: list[str]
 ) -> None:
-    assert [found.name for found in candidates(lay(tmp_path, files))] == names
+    assert [found.name for found in find_matches(lay(tmp_path, files))] == names
 
 
 def test_where_nothing_is_found_the_error_lists_all_that_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentMissing) as missing:
         detect(tmp_path)
     for framework in FRAMEWORKS:
-        assert f"{framework.name}: {framework.looked_for}" in missing.value.happened
+        assert f"{framework.name}: {framework.discovery}" in missing.value.happened
     assert "test_command" in missing.value.hint
 
 

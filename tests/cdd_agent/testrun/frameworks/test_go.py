@@ -126,7 +126,7 @@ def test_a_test_that_was_begun_and_ended_the_process_has_failed(demo: Path) -> N
 
 def test_a_run_that_was_cut_off_is_a_problem(demo: Path) -> None:
     event = json.dumps({"Action": "run", "Package": "example.com/demo", "Test": "TestAdds"})
-    assert GO.read(ended(demo, event + "\n")).problem == "TestAdds of example.com/demo was begun and has no result"
+    assert GO.read(ended(demo, event + "\n")).problem == "TestAdds of example.com/demo began and has no result"
 
 
 def test_a_package_that_fails_outside_of_its_tests_is_a_problem(demo: Path) -> None:

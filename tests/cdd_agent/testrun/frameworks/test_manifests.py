@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.catalog import JEST, MOCHA, NODE, VITEST
-from cdd_agent.testrun.frameworks.framework import Finding, Framework
+from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 
 ALL = (VITEST, JEST, MOCHA, NODE)
 
@@ -15,7 +15,7 @@ def project(folder: Path, **manifest: object) -> Path:
     return folder
 
 
-def found(framework: Framework, folder: Path) -> Finding:
+def found(framework: Framework, folder: Path) -> FrameworkMatch:
     finding = framework.find(folder)
     assert finding is not None
     return finding

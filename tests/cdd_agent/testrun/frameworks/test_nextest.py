@@ -45,7 +45,7 @@ def test_it_says_why_as_cargo_does(
 def test_a_file_with_fewer_tests_than_were_started_is_a_problem(demo: Path, results: Path) -> None:
     output = kept("rust/nextest.txt", demo).replace("Starting 14", "Starting 15")
     read = NEXTEST.read(ended(demo, output, results=results))
-    assert read.problem == "of 15 tests that were started the results of 14 are there"
+    assert read.problem == "nextest started 15 tests, but wrote 14 results"
 
 
 def test_a_test_that_was_not_asked_for_is_not_skipped(demo: Path, results: Path) -> None:

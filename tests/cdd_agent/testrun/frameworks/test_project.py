@@ -46,7 +46,7 @@ def around(tmp_path: Path, interpreter: Interpreter, *, asked: Asked, told: list
         root=root,
         environment=environment,
         settings=Settings(),
-        trust=Trust(Approvals(root, environment=environment), ask=asked, tell=told.append),
+        trust=Trust(Approvals(root, environment=environment), ask=asked, report=told.append),
         sandbox=PlainSandbox(),
         choose=None,
         tell=told.append,
@@ -94,7 +94,7 @@ def test_a_command_that_runs_pytest_narrows_all_tests_and_what_does_not_count_is
     suite = suite_of(replace(around, settings=Settings(test_command="uv run pytest -x -q -m fast tests")))
     assert isinstance(suite, PytestSuite)
     assert (suite.options, suite.selects) == (("-q",), ("-m", "fast", "tests"))
-    assert "test_command narrows them to `-m fast tests`" in suite.conventions.looked_for
+    assert "test_command narrows them to `-m fast tests`" in suite.conventions.discovery
     assert len(told) == 1
     assert "do not count: `-x`." in told[0]
     told.clear()
@@ -145,7 +145,7 @@ def test_a_choice_among_several_is_kept_for_the_project_and_told(around: Circums
     assert "maven runs the tests here from now on" in told[0]
     assert "framework: NAME in .cdd/config.yaml says otherwise" in told[0]
     told.clear()
-    again = Trust(Approvals(around.root, environment=around.environment), ask=None, tell=told.append)
+    again = Trust(Approvals(around.root, environment=around.environment), ask=None, report=told.append)
     later = replace(around, choose=None, trust=again)
     assert suite_of(later).conventions.framework == "maven"
     assert len(told) == 1
@@ -173,7 +173,7 @@ def test_a_choice_is_not_kept_where_the_project_holds_the_user_s_folder(around: 
     (around.root / "go.mod").write_text("module a\n")
     (around.root / "pom.xml").write_text("<project/>")
     inside = {**around.environment, "XDG_STATE_HOME": str(around.root / "state")}
-    trust = Trust(Approvals(around.root, environment=inside), ask=None, tell=print)
+    trust = Trust(Approvals(around.root, environment=inside), ask=None, report=print)
     asks = Chooses(0)
     for _ in range(2):
         assert suite_of(replace(around, trust=trust, choose=asks)).conventions.framework == "go"
@@ -192,5 +192,5 @@ def test_unittest_runs_where_the_interpreter_has_no_pytest(around: Circumstances
     assert {case.nodeid: case.outcome for case in run.report.tests} == {"test_a.py::A::test_a": "passed"}
     assert run.report.framework == "unittest"
     (around.root / "test_a.py").write_text("import pytest\n")
-    with pytest.raises(EnvironmentMissing, match="pytest cannot be imported"):
+    with pytest.raises(EnvironmentMissing, match="cannot import pytest"):
         suite_of(bare)

@@ -8,7 +8,7 @@ import pytest
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.testrun.frameworks.detect import detect
 from cdd_agent.testrun.frameworks.pytest_command import explain_ignored, parse_command
-from cdd_agent.testrun.interpreter import Meant
+from cdd_agent.testrun.interpreter import NamedEnvironment
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 FILES: Mapping[str, str] = {
@@ -101,20 +101,20 @@ def test_a_tool_that_runs_pytest_is_known_by_its_script(project: Path, command: 
 
 
 @pytest.mark.parametrize(
-    ("command", "meant"),
+    ("command", "named"),
     [
-        ("pytest", Meant()),
-        ("uv run pytest", Meant()),
-        ("poetry run pytest", Meant(tool="poetry")),
-        ("pipenv run check", Meant(tool="pipenv")),
-        ("hatch run test", Meant(tool="hatch")),
-        ("hatch -e ci run pytest", Meant(tool="hatch", name="ci")),
-        ("hatch run ci:all", Meant(tool="hatch", name="ci")),
-        ("hatch test", Meant(tool="hatch", name="hatch-test")),
+        ("pytest", NamedEnvironment()),
+        ("uv run pytest", NamedEnvironment()),
+        ("poetry run pytest", NamedEnvironment(tool="poetry")),
+        ("pipenv run check", NamedEnvironment(tool="pipenv")),
+        ("hatch run test", NamedEnvironment(tool="hatch")),
+        ("hatch -e ci run pytest", NamedEnvironment(tool="hatch", name="ci")),
+        ("hatch run ci:all", NamedEnvironment(tool="hatch", name="ci")),
+        ("hatch test", NamedEnvironment(tool="hatch", name="hatch-test")),
     ],
 )
-def test_the_tool_that_is_named_keeps_the_environment(project: Path, command: str, meant: Meant) -> None:
-    assert parse_command(project, command.split()).meant == meant
+def test_the_tool_that_is_named_keeps_the_environment(project: Path, command: str, named: NamedEnvironment) -> None:
+    assert parse_command(project, command.split()).named == named
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,9 @@ def test_the_tool_that_is_named_keeps_the_environment(project: Path, command: st
     ],
 )
 def test_the_interpreter_that_is_named_is_taken(project: Path, command: str, *, python: str) -> None:
-    assert parse_command(project, command.replace("lint,", "").split()).meant == Meant(python=project / python)
+    assert parse_command(project, command.replace("lint,", "").split()).named == NamedEnvironment(
+        python=project / python
+    )
 
 
 @pytest.mark.parametrize(

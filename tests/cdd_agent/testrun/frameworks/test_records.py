@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.junit_xml import parse_junit
 from cdd_agent.testrun.frameworks.jvm import Classes, describe_failure, is_test, select_class, sources_of
-from tests.cdd_agent.testrun.frameworks.compiled_samples import written
+from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit, written
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.catalog import UNITTEST
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from tests.cdd_agent.testrun.frameworks.compiled_samples import blocked, case, failure, outcomes, reason, written
 
 SUMS = "def add(a, b):\n    return a + b\n\n\ndef later():\n    raise NotImplementedError\n"
@@ -75,7 +75,7 @@ def demo(tmp_path: Path) -> Path:
     return written(tmp_path / "demo", {"sums.py": SUMS, FILE: TESTS})
 
 
-def run(root: Path, *targets: str) -> Results:
+def run(root: Path, *targets: str) -> ParsedResults:
     """With this interpreter, in which nothing but the standard library can be imported."""
     results = Path(tempfile.mkdtemp(dir=root.parent))
     argv = [sys.executable, "-S", *UNITTEST.arguments(targets, results)]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.catalog import JEST, VITEST
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, Results
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, ParsedResults
 from tests.cdd_agent.testrun.frameworks.javascript_samples import copied, ended, kept, outcomes, unloaded, why
 
 BROKEN_LINE = 'test("x", () => { const = ;});'
@@ -28,7 +28,7 @@ def case(title: str, status: str = "passed", **more: object) -> dict[str, object
     return {"title": title, "status": status, "ancestorTitles": [], "failureMessages": [], **more}
 
 
-def read(root: Path, *tests: dict[str, object]) -> Results:
+def read(root: Path, *tests: dict[str, object]) -> ParsedResults:
     return JEST.read(written(root, file(root, *tests)))
 
 

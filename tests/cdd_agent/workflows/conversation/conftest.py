@@ -1,4 +1,4 @@
-"""A ticket in an empty project, and a desk with a scripted model."""
+"""A ticket in an empty project, and a dialog with a scripted model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ from cdd_agent.events import Event
 from cdd_agent.model.conversation import Turn
 from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """A desk, who sits at it, and what happened there."""
+    """A dialog, its model, and the events it emitted."""
 
-    desk: Desk
+    dialog: Dialog
     model: ScriptedModel
     seen: list[Event] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ def room(tmp_path: Path) -> MakeRoom:
         model = ScriptedModel(turns)
         workspace = Workspace(tmp_path)
         budget = Budget(max_turns=max_turns)
-        desk = Desk(workspace=workspace, model=model, budget=budget, emit=seen.append, objection=objection)
-        return Room(desk=desk, model=model, seen=seen)
+        dialog = Dialog(workspace=workspace, model=model, budget=budget, emit=seen.append, objection=objection)
+        return Room(dialog=dialog, model=model, seen=seen)
 
     return make

@@ -54,7 +54,7 @@ def drafted(made: Room) -> list[PlanDrafted]:
 
 def test_a_valid_draft_is_saved_as_it_was_handed_in(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(PLAN))
-    plan = Planner(ticket, desk=made.desk, max_drafts=3).draft()
+    plan = Planner(ticket, dialog=made.dialog, max_drafts=3).draft()
     assert [step.title for step in plan.steps] == ["Ten percent off"]
     assert ticket.plan_path.read_text() == PLAN
     assert drafted(made) == [PlanDrafted(ticket="sale", number=1, problems=())]
@@ -65,7 +65,7 @@ def test_a_valid_draft_is_saved_as_it_was_handed_in(ticket: Ticket, room: MakeRo
 
 def test_an_invalid_draft_goes_back_with_its_problems_and_never_to_disk(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(INVALID), draft(PLAN, 2))
-    Planner(ticket, desk=made.desk, max_drafts=3).draft()
+    Planner(ticket, dialog=made.dialog, max_drafts=3).draft()
     answer = made.model.requests[1].messages[-1].content[0]
     assert isinstance(answer, ToolResult)
     assert "Draft 1 was refused:\n- line 6: " in answer.content
@@ -75,8 +75,8 @@ def test_an_invalid_draft_goes_back_with_its_problems_and_never_to_disk(ticket: 
 
 def test_after_the_last_draft_its_problems_are_shown(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(INVALID), draft(INVALID, 2), draft(PLAN, 3))
-    with pytest.raises(GateClosed, match=r"handed in 2 drafts\.\n  line 6: ") as closed:
-        Planner(ticket, desk=made.desk, max_drafts=2).draft()
+    with pytest.raises(GateClosed, match=r"submitted 2 drafts\.\n  line 6: ") as closed:
+        Planner(ticket, dialog=made.dialog, max_drafts=2).draft()
     assert closed.value.exit_code == ExitCode.CLOSED
     assert str(ticket.plan_path) in closed.value.hint
     assert not ticket.plan_path.exists()
@@ -85,14 +85,14 @@ def test_after_the_last_draft_its_problems_are_shown(ticket: Ticket, room: MakeR
 
 def test_a_planner_that_only_talks_is_quoted(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says("This cannot be planned."))
-    with pytest.raises(GateClosed, match=r"handed in no draft\. It said: This cannot be planned\."):
-        Planner(ticket, desk=made.desk, max_drafts=3).draft()
+    with pytest.raises(GateClosed, match=r"submitted no draft\. It said: This cannot be planned\."):
+        Planner(ticket, dialog=made.dialog, max_drafts=3).draft()
 
 
 def test_a_request_for_change_is_made_of_the_plan_that_is_there(ticket: Ticket, room: MakeRoom) -> None:
     changed = PLAN.replace("Ten percent", "Twenty percent")
     made = room(draft(PLAN), draft(changed, 2))
-    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
     planner.draft()
     assert planner.draft("Make it twenty.").steps[0].title == "Twenty percent off"
     block = made.model.requests[1].messages[-1].content[0]
@@ -106,13 +106,13 @@ def test_a_refused_change_leaves_the_plan_as_it_was(ticket: Ticket, room: MakeRo
     ticket.plan_path.write_text(PLAN)
     made = room(draft(INVALID))
     with pytest.raises(GateClosed):
-        Planner(ticket, desk=made.desk, max_drafts=1).draft("Change it.")
+        Planner(ticket, dialog=made.dialog, max_drafts=1).draft("Change it.")
     assert ticket.plan_path.read_text() == PLAN
 
 
 def test_criteria_that_were_added_since_are_asked_of_the_next_draft(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(PLAN))
-    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
     ticket.spec_path.write_text(f"{SPEC}  - id: AC-2\n    text: WHEN it is night THE SYSTEM SHALL sleep\n")
     with pytest.raises(GateClosed, match="AC-2"):
         planner.draft()
@@ -121,16 +121,16 @@ def test_criteria_that_were_added_since_are_asked_of_the_next_draft(ticket: Tick
 def test_an_incomplete_spec_is_refused_with_what_it_lacks(ticket: Ticket, room: MakeRoom) -> None:
     ticket.spec_path.write_text(SPEC.replace("description: Cheaper.\n", "") + "open_questions:\n  - How much?\n")
     with pytest.raises(UsageError, match=r"it lacks a description, an answer to the open question: How much\?") as no:
-        Planner(ticket, desk=room().desk, max_drafts=3)
+        Planner(ticket, dialog=room().dialog, max_drafts=3)
     assert no.value.hint == "cdd spec sale"
 
 
 def test_a_pipe_or_no_text_in_place_of_a_document_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
     ticket.plan_path.write_bytes(b"# caf\xe9\n")
     with pytest.raises(DocumentError, match="not UTF-8"):
-        Planner(ticket, desk=room().desk, max_drafts=3).draft()
+        Planner(ticket, dialog=room().dialog, max_drafts=3).draft()
     for path in (ticket.plan_path, ticket.spec_path):
-        planner = Planner(ticket, desk=room().desk, max_drafts=3)
+        planner = Planner(ticket, dialog=room().dialog, max_drafts=3)
         path.unlink()
         os.mkfifo(path)
         with pytest.raises(DocumentError, match="pipe"):
@@ -141,7 +141,7 @@ def test_a_pipe_or_no_text_in_place_of_a_document_is_an_error_and_no_wait(ticket
 
 def test_what_the_model_says_instead_of_a_draft_is_told_without_keys(ticket: Ticket, room: MakeRoom) -> None:
     with pytest.raises(GateClosed) as caught:
-        Planner(ticket, desk=room(says(f"Your token is ghp_{'Kk1' * 12}")).desk, max_drafts=3).draft()
+        Planner(ticket, dialog=room(says(f"Your token is ghp_{'Kk1' * 12}")).dialog, max_drafts=3).draft()
     assert "It said: Your token is [masked: GitHub token]" in caught.value.happened
 
 
@@ -151,10 +151,10 @@ def notices(made: Room) -> list[str]:
 
 def test_a_draft_that_names_what_cannot_be_written_goes_back_with_line_and_hint(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(PLAN.replace("`discount.py`", "`.git/hooks/x`, `tickets`")), draft(PLAN, 2))
-    Planner(ticket, desk=made.desk, max_drafts=2).draft()
+    Planner(ticket, dialog=made.dialog, max_drafts=2).draft()
     first, second = drafted(made)
     assert [problem.partition(", which")[0] for problem in first.problems] == [
-        "line 7: step 1 names what cannot be written: .git/hooks/x lies in .git",
+        "line 7: step 1 names a file that cannot be written: .git/hooks/x is in .git",
         "line 7: step 1 names tickets",
     ]
     assert second.problems == ()
@@ -163,7 +163,7 @@ def test_a_draft_that_names_what_cannot_be_written_goes_back_with_line_and_hint(
 def test_what_is_odd_in_an_accepted_draft_is_told(ticket: Ticket, room: MakeRoom) -> None:
     odd = PLAN.replace("- Kind: feature", "- Kind: feature\n- Size: Large")
     made = room(draft(odd))
-    Planner(ticket, desk=made.desk, max_drafts=1).draft()
+    Planner(ticket, dialog=made.dialog, max_drafts=1).draft()
     assert [text.partition(" (")[0] for text in notices(made)] == [
         "line 5: step 1 has no description",
         "line 11: step 1 is large",
@@ -176,17 +176,17 @@ def test_a_test_that_is_there_already_is_told_until_its_step_was_run(ticket: Tic
     (tests / "test_discount.py").write_text("def test_discount():\n    pass\n")
     plan = f"{PLAN}\nDo it.\n"
     made = room(draft(plan))
-    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
     saved = planner.draft()
-    assert ["which is there already" in text for text in notices(made)] == [True]
+    assert ["which exists already" in text for text in notices(made)] == [True]
     key = StepKey(number=1, title="Ten percent off", text_sha256="0")
     state = RunState(ticket_slug="sale", started_at="2026-01-31T12:00:00Z", step_executions=pending_steps([key]))
     state_file.save(ticket.state_path, state)
-    assert len(planner.warnings(saved)) == 1
+    assert len(planner.find_warnings(saved)) == 1
     state_file.save(ticket.state_path, start_step(state, key, now=state.started_at, base_commit="0"))
-    assert planner.warnings(saved) == ()
+    assert planner.find_warnings(saved) == ()
     ticket.state_path.write_text("{")
-    assert len(planner.warnings(saved)) == 1
+    assert len(planner.find_warnings(saved)) == 1
 
 
 def test_the_problems_of_a_plan_edited_by_hand_are_known_by_line_and_told_to_the_model(
@@ -194,8 +194,8 @@ def test_the_problems_of_a_plan_edited_by_hand_are_known_by_line_and_told_to_the
 ) -> None:
     ticket.plan_path.write_text(INVALID.replace("`discount.py`", "`../discount.py`"))
     made = room(draft(PLAN))
-    planner = Planner(ticket, desk=made.desk, max_drafts=1)
-    found = planner.problems(planner.saved())
+    planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
+    found = planner.find_problems(planner.load())
     assert [problem.line for problem in found] == [6, 7]
     planner.draft("Mend it.")
     block = made.model.requests[0].messages[-1].content[0]
@@ -205,9 +205,9 @@ def test_the_problems_of_a_plan_edited_by_hand_are_known_by_line_and_told_to_the
 
 def test_a_new_conversation_between_two_drafts_breaks_nothing(ticket: Ticket, room: MakeRoom) -> None:
     made = room(draft(PLAN), draft(PLAN, 2))
-    planner = Planner(ticket, desk=made.desk, max_drafts=1)
+    planner = Planner(ticket, dialog=made.dialog, max_drafts=1)
     planner.draft()
-    planner.conversation = made.desk.conversation("planner", ticket=ticket.slug)
+    planner.conversation = made.dialog.start("planner", ticket=ticket.slug)
     planner.draft("Again.")
     (block,) = made.model.requests[1].messages[0].content
     assert isinstance(block, Text)
@@ -216,10 +216,10 @@ def test_a_new_conversation_between_two_drafts_breaks_nothing(ticket: Ticket, ro
 
 
 def test_a_saved_plan_is_held_against_the_spec_as_it_is_now(ticket: Ticket, room: MakeRoom) -> None:
-    planner = Planner(ticket, desk=room(draft(PLAN)).desk, max_drafts=1)
-    assert planner.problems(planner.draft()) == ()
+    planner = Planner(ticket, dialog=room(draft(PLAN)).dialog, max_drafts=1)
+    assert planner.find_problems(planner.draft()) == ()
     ticket.spec_path.write_text(f"{SPEC}  - id: AC-2\n    text: WHEN it is night THE SYSTEM SHALL sleep\n")
-    assert [problem.message for problem in planner.problems(planner.saved())] == [
+    assert [problem.message for problem in planner.find_problems(planner.load())] == [
         "no step implements the criterion AC-2"
     ]
     assert planner.criteria == ("AC-1", "AC-2")
@@ -237,11 +237,11 @@ def test_a_plan_that_is_changed_while_the_model_drafts_is_never_overwritten(tick
             if isinstance(event, ToolCalled) and not ticket.plan_path.exists():
                 ticket.plan_path.write_text(by_hand)
 
-    Planner(ticket, desk=replace(made.desk, emit=Meanwhile()), max_drafts=1).draft()
+    Planner(ticket, dialog=replace(made.dialog, emit=Meanwhile()), max_drafts=1).draft()
     (block,) = made.model.requests[1].messages[-1].content
     assert isinstance(block, ToolResult)
     assert block.is_error
-    assert "Not saved: plan.md was changed meanwhile. It says now:" in block.content
+    assert "Not saved: plan.md has changed. It says now:" in block.content
     assert "Five percent off" in block.content
     assert "Five percent off" in ticket.plan_path.read_text()
     assert "sale.py" in ticket.plan_path.read_text()

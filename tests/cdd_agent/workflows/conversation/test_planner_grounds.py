@@ -28,12 +28,12 @@ def step(number: int = 1, **changes: object) -> Step:
 
 
 def found(workspace: Workspace, *steps: Step) -> list[tuple[int, str, str]]:
-    problems = planner.problems(Plan(title="x", steps=steps), workspace=workspace)
+    problems = planner.find_problems(Plan(title="x", steps=steps), workspace=workspace)
     return [(problem.line, problem.message, problem.hint) for problem in problems]
 
 
 def warned(workspace: Workspace, *steps: Step, begun: tuple[str, ...] = ()) -> list[str]:
-    return [str(told) for told in planner.warnings(Plan(title="x", steps=steps), workspace=workspace, begun=begun)]
+    return [str(told) for told in planner.find_warnings(Plan(title="x", steps=steps), workspace=workspace, begun=begun)]
 
 
 def test_files_that_are_there_or_can_be_made_are_no_problem(workspace: Workspace) -> None:
@@ -48,19 +48,31 @@ def test_files_that_are_there_or_can_be_made_are_no_problem(workspace: Workspace
         ("src/", "names src/, which is a folder", "name the files in it"),
         ("empty", "names empty, which is a folder", "name the files in it"),
         ("src/app.py/x.py", "names src/app.py/x.py, but src/app.py is a file", "put it into a folder"),
-        (".git/config", "names what cannot be written: .git/config lies in .git", "src/module.py"),
-        (".cdd/config.yaml", "names what cannot be written: .cdd/config.yaml lies in .cdd", "src/module.py"),
-        (".env", "names what cannot be written: .env is by its name a file of secrets", ".env.example"),
-        ("deploy/id_rsa", "names what cannot be written: deploy/id_rsa is by its name", "example"),
-        (".vscode/tasks.json", "names what cannot be written: .vscode/tasks.json may not be", "for the user to do"),
-        (".venv/lib/a.py", "names what cannot be written: .venv/lib/a.py may not be", "for the user to do"),
-        ("tickets/t/execution-state.json", "names what cannot be written: tickets/t/exec", "for the user to do"),
-        ("outside/a.py", "names what cannot be written: outside/a.py is a link that leads outside", "src/module.py"),
-        ("SRC/new.py", "names SRC/new.py, which differs from src in its case only", "write src/new.py"),
-        ("src/App.py", "names src/App.py, which differs from src/app.py in its case only", "write src/app.py"),
-        ("src\\app.py", "names src\\app.py, which has a backslash", "write src/app.py"),
+        (".git/config", "names a file that cannot be written: .git/config is in .git", "src/module.py"),
+        (".cdd/config.yaml", "names a file that cannot be written: .cdd/config.yaml is in .cdd", "src/module.py"),
+        (".env", "names a file that cannot be written: By its name, .env is a file of secrets", ".env.example"),
+        ("deploy/id_rsa", "names a file that cannot be written: By its name, deploy/id_rsa is", "example"),
+        (
+            ".vscode/tasks.json",
+            "names a file that cannot be written: Agents may not write .vscode/tasks.json",
+            "ask the user",
+        ),
+        (".venv/lib/a.py", "names a file that cannot be written: Agents may not write .venv/lib/a.py", "ask the user"),
+        (
+            "tickets/t/execution-state.json",
+            "names a file that cannot be written: Agents may not write tickets/t/exec",
+            "ask the user",
+        ),
+        (
+            "outside/a.py",
+            "names a file that cannot be written: outside/a.py is a link that leads outside",
+            "src/module.py",
+        ),
+        ("SRC/new.py", "names SRC/new.py, which differs from src only in case", "write src/new.py"),
+        ("src/App.py", "names src/App.py, which differs from src/app.py only in case", "write src/app.py"),
+        ("src\\app.py", "names src\\app.py, which contains a backslash", "write src/app.py"),
         ("src/*.py", "names src/*.py, which is a pattern", "name each file"),
-        ("./src/app.py", "names ./src/app.py, which has parts that mean nothing", "write src/app.py"),
+        ("./src/app.py", "names ./src/app.py, which contains redundant parts", "write src/app.py"),
     ],
 )
 def test_a_file_that_cannot_become_what_the_plan_says_is_told_with_line_and_hint(
@@ -78,7 +90,7 @@ def test_a_test_file_is_held_to_the_same_rules(workspace: Workspace) -> None:
 
     assert [(line, message.split(",")[0]) for line, message, _ in told] == [
         (12, "step 1 names Tests/test_app.py"),
-        (12, "step 1 names what cannot be written: .git/test_a.py lies in .git"),
+        (12, "step 1 names a file that cannot be written: .git/test_a.py is in .git"),
         (12, "step 1 names tests"),
     ]
 
@@ -94,7 +106,7 @@ def test_the_files_of_a_plan_must_agree_with_each_other(workspace: Workspace) ->
     assert [(line, message) for line, message, _ in told] == [
         (11, "step 1 names new/a.py, which is a folder"),
         (11, "step 1 names doc, which is a folder"),
-        (21, "step 2 names New/b.py, which differs from new in its case only"),
+        (21, "step 2 names New/b.py, which differs from new only in case"),
         (31, "step 3 names new/a.py/c.py, but new/a.py is a file"),
         (31, "step 3 names doc/x.md, but doc is a file"),
     ]
@@ -110,14 +122,14 @@ def test_two_files_that_are_there_may_differ_in_case(workspace: Workspace) -> No
 @pytest.mark.parametrize(
     ("test", "why"),
     [
-        ("tests/test_a.py::", "'' is no name of Python's"),
-        ("tests/test_a.py::test a", "'test a' is no name of Python's"),
-        ("tests/test_a.py::TestB::::test_c", "'' is no name of Python's"),
-        ("tests/test_a.py::1st", "'1st' is no name of Python's"),
-        ("tests/test_a.txt::test_a", "tests/test_a.txt is no Python file"),
-        ("::test_a", "its file is no Python file"),
-        ("tests/test_a.py::test_a[1", "brackets stand at the end"),
-        ("tests/test_a.py[1]", "brackets stand at the end"),
+        ("tests/test_a.py::", "'' is not a Python name"),
+        ("tests/test_a.py::test a", "'test a' is not a Python name"),
+        ("tests/test_a.py::TestB::::test_c", "'' is not a Python name"),
+        ("tests/test_a.py::1st", "'1st' is not a Python name"),
+        ("tests/test_a.txt::test_a", "tests/test_a.txt is not a Python file"),
+        ("::test_a", "its file is not a Python file"),
+        ("tests/test_a.py::test_a[1", "brackets belong at the end"),
+        ("tests/test_a.py[1]", "brackets belong at the end"),
     ],
 )
 def test_a_node_id_that_pytest_could_not_have_is_a_problem(workspace: Workspace, test: str, why: str) -> None:
@@ -149,7 +161,7 @@ def test_what_lies_outside_is_left_to_the_plan_itself(workspace: Workspace) -> N
 def test_a_test_that_is_there_already_is_a_warning(workspace: Workspace, test: str) -> None:
     name = f"tests/test_app.py::{test}"
     assert warned(workspace, step(tests=(name,)))[0].startswith(
-        f"line 12: step 1 is to add the test {name}, which is there already (name it otherwise"
+        f"line 12: step 1 plans to add the test {name}, which exists already (rename it"
     )
 
 
@@ -183,4 +195,4 @@ def test_the_same_test_in_two_steps_is_a_warning_at_the_second(workspace: Worksp
 
 def test_what_is_to_be_created_is_what_is_not_there(workspace: Workspace) -> None:
     plan = Plan(title="x", steps=(step(files=("src/app.py", "b.py"), tests=("tests/test_app.py::t", "tests/c.py")),))
-    assert planner.created(plan, workspace=workspace) == {"b.py", "tests/c.py"}
+    assert planner.find_new_files(plan, workspace=workspace) == {"b.py", "tests/c.py"}

@@ -47,7 +47,7 @@ def last_result(made: Room) -> ToolResult:
 
 def test_the_first_question_follows_from_the_spec_and_what_it_lacks(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says("For whom?"))
-    assert Socrates(ticket, desk=made.desk).open(somebody_answers=True) == "For whom?"
+    assert Socrates(ticket, dialog=made.dialog).open(somebody_answers=True) == "For whom?"
     words = first_words(made)
     assert "A sale" in words
     assert "- a description" in words
@@ -57,14 +57,14 @@ def test_the_first_question_follows_from_the_spec_and_what_it_lacks(ticket: Tick
 
 def test_with_nobody_there_it_is_told_not_to_ask(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says("Done."))
-    Socrates(ticket, desk=made.desk).open(somebody_answers=False)
+    Socrates(ticket, dialog=made.dialog).open(somebody_answers=False)
     assert "Nobody is there to answer" in first_words(made)
 
 
 def test_answers_become_a_complete_spec_and_the_rest_of_the_file_stays(ticket: Ticket, room: MakeRoom) -> None:
     saves = call("UpdateSpec", description="Cheaper.", acceptance_criteria=[ONE, TWO, ONE])
     made = room(says("For whom?"), says(saves), says("Complete."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     assert socrates.hear("for all") == "Complete."
     assert socrates.missing == ()
@@ -82,7 +82,7 @@ def test_an_open_question_makes_a_refined_spec_a_draft_again(ticket: Ticket, roo
         says(call("UpdateSpec", "toolu_2", open_questions=["How much?"])),
         says("One is open."),
     )
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.hear("go")
     assert spec.load(ticket.spec_path).status == "draft"
     assert socrates.missing == ("an answer to the open question: How much?",)
@@ -108,7 +108,7 @@ def test_a_criterion_keeps_its_id_for_the_plan_that_names_it(
         says(call("UpdateSpec", "toolu_2", acceptance_criteria=[*second])),
         says("Saved."),
     )
-    Socrates(ticket, desk=made.desk).hear("go")
+    Socrates(ticket, dialog=made.dialog).hear("go")
     found = spec.load(ticket.spec_path).acceptance_criteria
     texts = [criterion.text if criterion.text in (ONE, TWO) else "..." for criterion in found]
     assert list(zip([criterion.id for criterion in found], texts, strict=True)) == expected
@@ -119,21 +119,21 @@ def test_an_invalid_spec_is_told_before_anybody_is_asked(ticket: Ticket, room: M
     ticket.spec_path.write_text("title: A sale\ntype: nonsense\n")
     made = room()
     with pytest.raises(DocumentError, match=r"spec\.yaml"):
-        Socrates(ticket, desk=made.desk)
+        Socrates(ticket, dialog=made.dialog)
     assert made.model.requests == []
 
 
 def test_a_key_that_is_not_there_is_told_to_the_model_and_nothing_is_written(ticket: Ticket, room: MakeRoom) -> None:
     before = ticket.spec_path.read_bytes()
     made = room(says(call("UpdateSpec", titel="Sale")), says("I see."))
-    Socrates(ticket, desk=made.desk).hear("go")
+    Socrates(ticket, dialog=made.dialog).hear("go")
     assert last_result(made).is_error
     assert "did you mean `title`" in last_result(made).content
     assert ticket.spec_path.read_bytes() == before
 
 
 def test_a_pipe_or_no_text_in_place_of_the_spec_is_an_error_and_no_wait(ticket: Ticket, room: MakeRoom) -> None:
-    socrates = Socrates(ticket, desk=room().desk)
+    socrates = Socrates(ticket, dialog=room().dialog)
     ticket.spec_path.write_bytes(b"title: caf\xe9\n")
     with pytest.raises(DocumentError, match="not UTF-8"):
         socrates.open(somebody_answers=True)
@@ -145,7 +145,7 @@ def test_a_pipe_or_no_text_in_place_of_the_spec_is_an_error_and_no_wait(ticket: 
 
 def test_a_question_ends_the_turn_and_is_put_once_it_is_over(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says("Let me ask.", asks(), call("UpdateSpec", title="Sale")))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     assert socrates.open(somebody_answers=True) == "Let me ask."
     assert happened(made, SpecSaved, QuestionAsked)[1:] == [ASKED]
     assert socrates.question is not None
@@ -164,7 +164,7 @@ def test_a_number_means_its_option_and_other_words_are_the_answer(
     ticket: Ticket, room: MakeRoom, *, words: str, meant: str
 ) -> None:
     made = room(says(asks()), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     socrates.hear(words)
     assert heard(made) == meant
@@ -174,14 +174,14 @@ def test_a_number_means_its_option_and_other_words_are_the_answer(
 
 def test_a_second_question_in_one_turn_is_refused(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks(), asks("toolu_2", question="And when?")), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     assert happened(made, QuestionAsked) == [ASKED]
     first, second = socrates.conversation.messages[-1].content
     assert isinstance(first, ToolResult)
     assert isinstance(second, ToolResult)
     assert (first.is_error, second.is_error) == (False, True)
-    assert 'One question at a time: "For whom?" is asked.' in second.content
+    assert 'Ask one question at a time: "For whom?" is pending.' in second.content
 
 
 @pytest.mark.parametrize(
@@ -191,19 +191,19 @@ def test_a_question_that_cannot_be_answered_goes_back_to_the_model(
     ticket: Ticket, room: MakeRoom, changes: dict[str, JSON]
 ) -> None:
     made = room(says(asks("toolu_1", **changes)), says(asks("toolu_2")))
-    Socrates(ticket, desk=made.desk).open(somebody_answers=True)
+    Socrates(ticket, dialog=made.dialog).open(somebody_answers=True)
     assert last_result(made).is_error
     assert happened(made, QuestionAsked) == [ASKED]
 
 
 def test_later_puts_the_question_into_the_open_ones_and_the_model_goes_on(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says(asks("toolu_2", question="And when?")), objection=lambda: pytest.fail("asked"))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     socrates.hear("Later")
     assert spec.load(ticket.spec_path).open_questions == ("For whom?",)
     assert [type(event) for event in happened(made, SpecProposed, SpecSaved)] == [SpecProposed, SpecSaved]
-    assert "answers this later; it stands in open_questions" in heard(made)
+    assert "will answer this later. The question is in open_questions" in heard(made)
     assert socrates.question is not None
     assert socrates.question.question == "And when?"
 
@@ -212,17 +212,17 @@ def test_a_spec_changed_by_hand_while_a_question_waits_is_told_though_it_is_put_
     ticket: Ticket, room: MakeRoom
 ) -> None:
     made = room(says(asks()), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     ticket.spec_path.write_text(ticket.spec_path.read_text() + "remark: Integers only, by hand.\n")
     socrates.hear("later")
     assert "Integers only, by hand." in heard(made)
-    assert "answers this later; it stands in open_questions" in heard(made)
+    assert "will answer this later. The question is in open_questions" in heard(made)
 
 
 def test_an_option_in_the_words_that_put_off_is_an_answer(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks(options=["Skip", "Stop"])), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     socrates.hear("skip")
     assert heard(made) == "skip"
@@ -231,7 +231,7 @@ def test_an_option_in_the_words_that_put_off_is_an_answer(ticket: Ticket, room: 
 
 def test_a_question_is_put_again_and_without_one_the_last_words_are_given(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says("And **when**?"))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     assert socrates.ask_again() == ""
     socrates.open(somebody_answers=True)
     socrates.ask_again()
@@ -243,7 +243,7 @@ def test_a_question_is_put_again_and_without_one_the_last_words_are_given(ticket
 
 def test_an_answer_that_did_not_get_through_can_be_given_again(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), ModelError("Overloaded.", hint="wait"), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     with pytest.raises(ModelError):
         socrates.hear("1")
@@ -253,9 +253,9 @@ def test_an_answer_that_did_not_get_through_can_be_given_again(ticket: Ticket, r
 
 def test_a_new_conversation_is_told_the_ticket_again(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says("For whom?"))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
-    socrates.conversation = made.desk.conversation("socrates", ticket=ticket.slug)
+    socrates.conversation = made.dialog.start("socrates", ticket=ticket.slug)
     assert socrates.question is None
     socrates.hear("2")
     assert "A sale" in heard(made)
@@ -264,9 +264,9 @@ def test_a_new_conversation_is_told_the_ticket_again(ticket: Ticket, room: MakeR
 
 def test_an_earlier_conversation_still_has_its_question(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says("I see."))
-    first = Socrates(ticket, desk=made.desk)
+    first = Socrates(ticket, dialog=made.dialog)
     first.open(somebody_answers=True)
-    second = Socrates(ticket, desk=made.desk)
+    second = Socrates(ticket, dialog=made.dialog)
     second.conversation = first.conversation
     second.hear("1")
     assert heard(made).endswith("\n\nFor all")
@@ -274,7 +274,7 @@ def test_an_earlier_conversation_still_has_its_question(ticket: Ticket, room: Ma
 
 def test_a_summary_in_the_place_of_a_conversation_leaves_the_question(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(asks()), says("I see."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=True)
     summary = Conversation("You are Socrates.")
     summary.say("What was said so far.")
@@ -289,7 +289,7 @@ def test_with_nobody_there_nothing_can_be_asked_and_what_was_is_left_open(ticket
         says(asks()),
         says("I inferred the rest.\n\n**How much?** Ten percent, or twenty?"),
     )
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=False)
     assert "AskDeveloper" not in [tool.name for tool in made.model.requests[0].tools]
     assert spec.load(ticket.spec_path).open_questions == ("For whom?", "How much? Ten percent, or twenty?")
@@ -301,21 +301,21 @@ def test_with_nobody_there_nothing_can_be_asked_and_what_was_is_left_open(ticket
 
 
 def test_with_nobody_there_what_nothing_could_be_inferred_of_is_left_open(ticket: Ticket, room: MakeRoom) -> None:
-    Socrates(ticket, desk=room(says("The code says nothing.")).desk).open(somebody_answers=False)
+    Socrates(ticket, dialog=room(says("The code says nothing.")).dialog).open(somebody_answers=False)
     assert spec.load(ticket.spec_path).open_questions == (
-        "What is wanted, for whom and why?",
+        "What is the goal, who needs it, and why?",
         "How can one tell that it is done?",
     )
 
 
 def test_with_nobody_there_a_spec_that_was_inferred_has_no_open_question(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says(call("UpdateSpec", description="Cheaper.", acceptance_criteria=[ONE])), says("Complete."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.open(somebody_answers=False)
     assert socrates.missing == ()
 
 
 def test_the_model_does_not_say_when_a_spec_is_complete(ticket: Ticket, room: MakeRoom) -> None:
-    socrates = Socrates(ticket, desk=room(says("The spec is complete.")).desk)
+    socrates = Socrates(ticket, dialog=room(says("The spec is complete.")).dialog)
     socrates.open(somebody_answers=True)
     assert socrates.missing == ("a description", "an acceptance criterion")

@@ -1,7 +1,7 @@
 """"""
 
 from cdd_agent.tickets.spec import Criterion
-from cdd_agent.workflows.conversation.socrates import find_breaches, numbered
+from cdd_agent.workflows.conversation.socrates import assign_ids, find_breaches
 
 KNOWN = (Criterion(id="AC-1", text="Export is fast"), Criterion(id="AC-2", text="THE SYSTEM SHALL sell"))
 
@@ -17,7 +17,7 @@ def test_a_label_is_no_part_of_a_sentence() -> None:
 
 
 def test_ids_stay_with_their_sentences_and_new_ones_are_free() -> None:
-    found = numbered(["THE SYSTEM SHALL sleep", "AC-1: THE SYSTEM SHALL sell", "AC-2: it sells"], known=KNOWN)
+    found = assign_ids(["THE SYSTEM SHALL sleep", "AC-1: THE SYSTEM SHALL sell", "AC-2: it sells"], known=KNOWN)
 
     assert [(criterion.id, criterion.text) for criterion in found] == [
         ("AC-3", "THE SYSTEM SHALL sleep"),

@@ -6,7 +6,7 @@ from cdd_agent.events import SpecProposed, SpecSaved
 from cdd_agent.model.conversation import JSON, ToolResult
 from cdd_agent.tickets import spec
 from cdd_agent.tickets.ticket import Ticket
-from cdd_agent.workflows.conversation.socrates import Scribe, Socrates
+from cdd_agent.workflows.conversation.socrates import Socrates, SpecEditor
 from tests.cdd_agent.workflows.conversation.conftest import MakeRoom, Room
 from tests.fakes.model import call, says
 
@@ -16,7 +16,7 @@ ONE, VAGUE = "WHEN it is day THE SYSTEM SHALL sell", "WHEN it is night THE SYSTE
 def updates(made: Room, ticket: Ticket, **changes: JSON) -> ToolResult:
     """What the model is told of one call of UpdateSpec."""
     made.model.queue += [says(call("UpdateSpec", None, **changes)), says("So.")]
-    Socrates(ticket, desk=made.desk).hear("go")
+    Socrates(ticket, dialog=made.dialog).hear("go")
     (block,) = made.model.requests[-1].messages[-1].content
     assert isinstance(block, ToolResult)
     return block
@@ -57,7 +57,7 @@ def test_a_change_that_the_developer_refuses_is_not_saved_and_the_model_is_told_
     assert ticket.spec_path.read_bytes() == before
     assert happened(made) == ["SpecProposed"]
     assert "The developer refused this change" in told.content
-    assert "ask what they want instead. Their words: prices are net" in told.content
+    assert "Ask what they want instead. Their words: prices are net" in told.content
 
 
 def test_a_change_to_what_is_there_is_told_and_neither_shown_nor_saved(ticket: Ticket, room: MakeRoom) -> None:
@@ -65,7 +65,7 @@ def test_a_change_to_what_is_there_is_told_and_neither_shown_nor_saved(ticket: T
     made = room(objection=lambda: pytest.fail("asked"))
     told = updates(made, ticket, title="A sale", open_questions=[])
 
-    assert "Nothing to save: spec.yaml says all this already." in told.content
+    assert "Nothing to save: spec.yaml already says this." in told.content
     assert happened(made) == []
     assert ticket.spec_path.stat().st_mtime_ns == before
 
@@ -110,24 +110,24 @@ def test_what_somebody_else_wrote_meanwhile_is_neither_lost_nor_passed_over(tick
 
     told = updates(room(objection=edits), ticket, title="Summer sale")
     assert told.is_error
-    assert "spec.yaml was changed while the change was looked at" in told.content
+    assert "spec.yaml changed while the developer reviewed your change" in told.content
     assert ticket.spec_path.read_text() == f"{text}# a note\n"
 
 
 def test_a_file_that_somebody_has_broken_meanwhile_is_told_as_it_is_and_kept(ticket: Ticket, room: MakeRoom) -> None:
-    desk = room().desk
-    scribe = Scribe(ticket, desk=desk)
-    scribe.news(desk.conversation("socrates", ticket=ticket.slug))
+    dialog = room().dialog
+    scribe = SpecEditor(ticket, dialog=dialog)
+    scribe.describe_changes(dialog.start("socrates", ticket=ticket.slug))
     ticket.spec_path.write_text("title: [half\n")
     told = scribe.tool().run({"title": "Summer sale"})
     assert told.is_error
-    assert "spec.yaml was changed meanwhile. It says now:\ntitle: [half" in told.text
+    assert "spec.yaml has changed. It says now:\ntitle: [half" in told.text
     assert ticket.spec_path.read_text() == "title: [half\n"
 
 
 def test_an_edit_by_hand_between_two_answers_is_told_to_the_model(ticket: Ticket, room: MakeRoom) -> None:
     made = room(says("For whom?"), says("I see."), says("Yes."))
-    socrates = Socrates(ticket, desk=made.desk)
+    socrates = Socrates(ticket, dialog=made.dialog)
     socrates.hear("go")
     ticket.spec_path.write_text(ticket.spec_path.read_text().replace("A sale", "Summer sale"))
     socrates.hear("for all")

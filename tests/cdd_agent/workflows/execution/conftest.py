@@ -14,7 +14,7 @@ from cdd_agent.tickets import ticket as tickets
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
-from cdd_agent.workflows.execution.documents import ticket_folders
+from cdd_agent.workflows.execution.documents import TicketFiles
 from cdd_agent.workflows.execution.executor import Executor
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, says
@@ -71,7 +71,7 @@ class Work:
             model or ScriptedModel([]),
             max_attempts=max_attempts,
             edit_format=edit_format,
-            left_out=ticket_folders(self.project.repository, self.ticket),
+            left_out=TicketFiles(repository=self.project.repository, ticket=self.ticket).list_folders(),
         )
         return Executor(self.ticket, context=context, clock=FakeClock(), refactor=refactor, allow_dirty=allow_dirty)
 

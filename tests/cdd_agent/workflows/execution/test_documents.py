@@ -4,17 +4,13 @@ from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
 from cdd_agent.events import Committed
 from cdd_agent.testrun.frameworks.detect import NoFramework, detect
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.workflows.execution.documents import (
-    Documents,
-    commit_documents,
-    meant_elsewhere,
-    require_clean,
-    step_key,
-    ticket_folders,
-    work_item,
-)
+from cdd_agent.workflows.execution.documents import Documents, TicketFiles, make_work_item, step_key, suggest_project
 from tests.cdd_agent.workflows.execution.conftest import ONE, MakeWork, Work, plan
 from tests.fakes.project import Project
+
+
+def files_of(work: Work) -> TicketFiles:
+    return TicketFiles(repository=work.project.repository, ticket=work.ticket)
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def test_where_the_root_has_no_framework_the_plan_s_files_say_which_project_is_m
     with pytest.raises(NoFramework) as missing:
         detect(root)
     assert "cdd --project services/a, or" in missing.value.hint
-    told = meant_elsewhere(missing.value, made.ticket, root=root)
+    told = suggest_project(missing.value, made.ticket, root=root)
     assert told.happened == missing.value.happened
     assert "the plan's files lie in services/a: " in told.hint
     assert "mv tickets/sale services/a/tickets/" in told.hint
@@ -50,7 +46,7 @@ def test_where_the_root_has_no_framework_the_plan_s_files_say_which_project_is_m
     text = made.ticket.plan_path.read_text()
     for other in ("`services/b/cart.java`, `services/a/cart.go`", "`cart.go`"):
         made.ticket.plan_path.write_text(text.replace("`services/a/cart.go`, `services/a/cart_test.go`", other))
-        assert meant_elsewhere(missing.value, made.ticket, root=root) is missing.value
+        assert suggest_project(missing.value, made.ticket, root=root) is missing.value
 
 
 def test_a_missing_plan_or_spec_says_how_to_make_one(one: Work) -> None:
@@ -67,10 +63,10 @@ def test_a_missing_plan_or_spec_says_how_to_make_one(one: Work) -> None:
 def test_uncommitted_changes_are_listed_with_both_ways_out(project: Project, one: Work) -> None:
     project.write({f"a{number:02}.txt": "" for number in range(12)})
     with pytest.raises(UsageError, match=r"a00\.txt(.|\n)*and 2 more\nNothing was touched") as refused:
-        require_clean(project.repository, one.ticket, allow_dirty=False)
+        files_of(one).require_clean(allow_dirty=False)
     assert "commit or stash" in refused.value.hint
     assert "--allow-dirty" in refused.value.hint
-    require_clean(project.repository, one.ticket, allow_dirty=True)
+    files_of(one).require_clean(allow_dirty=True)
 
 
 def test_a_merge_in_progress_is_refused_even_where_changes_are_allowed(project: Project, one: Work) -> None:
@@ -79,20 +75,20 @@ def test_a_merge_in_progress_is_refused_even_where_changes_are_allowed(project: 
     project.git("checkout", "--quiet", "main")
     project.git("merge", "--no-ff", "--no-commit", "other")
     with pytest.raises(UsageError, match="a merge is in progress") as refused:
-        require_clean(project.repository, one.ticket, allow_dirty=True)
+        files_of(one).require_clean(allow_dirty=True)
     assert "git merge --continue, or git merge --abort" in refused.value.hint
 
 
 def test_tickets_are_not_changes_to_the_product_but_a_package_of_that_name_is(project: Project, one: Work) -> None:
     other = tickets.create(project.folder, "other", title="Another", type="bug")
-    assert ticket_folders(project.repository, one.ticket) == ("tickets/sale", "tickets/other")
-    require_clean(project.repository, one.ticket, allow_dirty=False)
+    assert files_of(one).list_folders() == ("tickets/sale", "tickets/other")
+    files_of(one).require_clean(allow_dirty=False)
     other.spec_path.rename(other.folder / "models.py")
     with pytest.raises(UsageError, match=r"tickets/other/models\.py"):
-        require_clean(project.repository, one.ticket, allow_dirty=False)
+        files_of(one).require_clean(allow_dirty=False)
     other.folder.rename(project.folder / "tickets" / ".gitignored")
     with pytest.raises(UsageError, match=r"tickets/\.gitignored/models\.py"):
-        require_clean(project.repository, one.ticket, allow_dirty=False)
+        files_of(one).require_clean(allow_dirty=False)
 
 
 def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Project, one: Work) -> None:
@@ -101,7 +97,7 @@ def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Proj
     project.git("add", "mine.txt")
     documents = Documents.read(one.ticket)
     for _ in range(2):
-        commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+        files_of(one).commit_documents(documents, emit=project.seen.append)
     assert project.log == ["plan: A sale"], "once is enough"
     assert project.git("show", "--format=", "--name-only").splitlines() == [
         "tickets/.gitignore",
@@ -115,9 +111,9 @@ def test_the_first_commit_holds_the_tickets_files_and_nothing_else(project: Proj
 
 def test_a_run_that_was_killed_right_after_its_first_commit_leaves_nothing_staged(project: Project, one: Work) -> None:
     documents = Documents.read(one.ticket)
-    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    files_of(one).commit_documents(documents, emit=project.seen.append)
     project.git("rm", "--quiet", "--cached", "tickets/.gitignore", "tickets/sale/plan.md")
-    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    files_of(one).commit_documents(documents, emit=project.seen.append)
     assert (project.log, project.status) == (["plan: A sale"], "")
     assert [event.phase for event in project.seen if isinstance(event, Committed)] == ["plan"]
 
@@ -126,7 +122,7 @@ def test_the_state_of_a_ticket_made_by_hand_is_not_committed(project: Project, o
     (one.ticket.folder.parent / ".gitignore").unlink(missing_ok=True)
     project.write({"tickets/sale/execution-state.json": "{}", "tickets/sale/sketch.txt": "mine\n"})
     documents = Documents.read(one.ticket)
-    commit_documents(project.repository, one.ticket, documents=documents, emit=project.seen.append)
+    files_of(one).commit_documents(documents, emit=project.seen.append)
     assert project.git("show", "--format=", "--name-only").splitlines() == [
         "tickets/.gitignore",
         "tickets/sale/plan.md",
@@ -140,7 +136,7 @@ def test_a_ticket_that_a_link_leads_out_of_the_project_is_refused(project: Proje
     outside = folder.rename(project.folder.parent / "elsewhere")
     folder.symlink_to(outside)
     with pytest.raises(UsageError, match="outside the work tree"):
-        ticket_folders(project.repository, one.ticket)
+        files_of(one).list_folders()
 
 
 def test_git_has_to_know_who_commits(project: Project, *, one: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,15 +145,15 @@ def test_git_has_to_know_who_commits(project: Project, *, one: Work, monkeypatch
     project.git("config", "user.useConfigOnly", "true")
     monkeypatch.setenv("HOME", str(project.folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project.folder))
-    with pytest.raises(EnvironmentMissing, match="who commits"):
-        commit_documents(project.repository, one.ticket, documents=Documents.read(one.ticket), emit=project.seen.append)
+    with pytest.raises(EnvironmentMissing, match="your name and email"):
+        files_of(one).commit_documents(Documents.read(one.ticket), emit=project.seen.append)
 
 
 def test_a_step_becomes_a_work_item_with_its_criteria_in_full(work: MakeWork) -> None:
     made = work(plan((1, "Ten percent off", "none"), kind="bug"))
     documents = Documents.read(made.ticket)
     (step,) = documents.plan.steps
-    item = work_item(made.ticket, step, spec=documents.spec)
+    item = make_work_item(made.ticket, step, spec=documents.spec)
     assert (item.ticket, item.number, item.title, item.kind) == ("sale", 1, "Ten percent off", "bug")
     assert item.tests == ("tests/test_discount.py::test_discount",)
     assert item.sources == ("discount.py",)

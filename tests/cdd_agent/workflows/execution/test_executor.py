@@ -211,9 +211,9 @@ HOLDS = """\
 import sys
 from pathlib import Path
 
-from cdd_agent.storage import exclusive
+from cdd_agent.storage import exclusive_lock
 
-with exclusive(Path(sys.argv[1]), purpose="Testing"):
+with exclusive_lock(Path(sys.argv[1]), purpose="Testing"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -227,7 +227,7 @@ def test_a_second_process_is_refused_with_the_first_ones_number(work: MakeWork, 
     with subprocess.Popen(holds, cwd=ROOT, stdin=pipe, stdout=pipe) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(UsageError, match=f"already going on: pid {other.pid} on "), executor.running():
+        with pytest.raises(UsageError, match=f"already in progress: pid {other.pid} on "), executor.running():
             pass
         other.communicate()
 

@@ -73,7 +73,7 @@ def test_the_model_gets_no_tools_and_the_files_of_the_step_whole(project: Projec
     red, green = model.requests
     assert red.tools == green.tools == ()
     assert "def total(prices):\n    return sum(prices)\n</data-" in said_to(red)
-    assert "Not there yet: discount.py, tests/test_discount.py" in said_to(red)
+    assert "These files do not exist yet: discount.py, tests/test_discount.py" in said_to(red)
     assert "def test_discount():\n    assert discount(100) == 90\n</data-" in said_to(green)
     assert why is not None
     assert "no_change" in why
@@ -84,7 +84,7 @@ def test_an_answer_without_a_file_is_a_failed_attempt(project: Project) -> None:
     model = ScriptedModel([says("I have implemented it.\n\n```python\nprint('done')\n```\n")])
     _, why = project.run(item(), context=context(project, model))
     assert why is not None
-    assert "no_change: no file was changed: an answer is not work" in why
+    assert "no_change: no file was changed: an answer alone is not enough" in why
     assert project.status == ""
 
 
@@ -93,10 +93,10 @@ def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
     model = ScriptedModel([says(both), says(block(TEST_FILE, TEST)), says("No.")])
     project.run(item(), context=context(project, model))
     told = said_to(model.requests[1])
-    assert "Nothing of your answer was written:\n- discount.py: " in told
+    assert "No file of your answer was written:\n- discount.py: " in told
     assert "RED changes tests only" in told
     returned = [(event.ok, event.summary) for event in project.seen if isinstance(event, ToolReturned)]
-    assert returned[0] == (False, "tests/test_discount.py waits for the other files of the answer")
+    assert returned[0] == (False, "tests/test_discount.py was not written because another file was refused")
     assert returned[2] == (True, "tests/test_discount.py: 5 lines")
     assert [event.subject for event in project.seen if isinstance(event, ToolCalled)][:2] == [TEST_FILE, "discount.py"]
 
@@ -105,12 +105,12 @@ WRONG = (
     (block(TEST_FILE, TEST).removesuffix("```\n"), "is not closed"),
     (block("", TEST), "the path is empty"),
     (block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already"),
-    (block("../outside.py", TEST), "climbs with '..'"),
+    (block("../outside.py", TEST), "contains '..'"),
     (block("/etc/outside.py", TEST), "is outside the project"),
-    (block(".git/hooks/pre-commit", TEST), "lies in .git"),
-    (block(TEST_FILE, TEST + "\n# ... rest of the tests unchanged\n"), "stands for code that is left out"),
-    (block("tests/test_prices.py", "def broken(:\n"), "would no longer be Python"),
-    (block("tests/test_a.py", "# \x1b[2J\n"), "characters that no reader would see"),
+    (block(".git/hooks/pre-commit", TEST), "is in .git"),
+    (block(TEST_FILE, TEST + "\n# ... rest of the tests unchanged\n"), "is a placeholder for omitted code"),
+    (block("tests/test_prices.py", "def broken(:\n"), "would no longer be valid Python"),
+    (block("tests/test_a.py", "# \x1b[2J\n"), "contains invisible characters"),
 )
 """Answers, and what the model is told is wrong with each."""
 
@@ -140,7 +140,7 @@ def test_a_file_that_the_model_has_not_seen_is_given_to_it_before_it_is_replaced
     model = ScriptedModel([says(block("tests/test_prices.py", more)), says("No.")])
     project.run(item(), context=context(project, model))
     told = said_to(model.requests[1])
-    assert "tests/test_prices.py is there, and you have not seen it." in told
+    assert "tests/test_prices.py exists, but you have not seen it." in told
     assert "    assert total([1, 2]) == 3\n</data-" in told
 
 

@@ -13,7 +13,7 @@ from cdd_agent.events import Event, Notice, TurnEnded
 from cdd_agent.model.conversation import Turn, Usage
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work.state import Status
-from cdd_agent.workflows.execution.documents import ticket_folders
+from cdd_agent.workflows.execution.documents import TicketFiles
 from cdd_agent.workflows.execution.executor import Executor
 from tests.cdd_agent.workflows.execution.conftest import MakeWork, Work, plan
 from tests.fakes.approval import approves, users_folder
@@ -36,7 +36,7 @@ def answering(*turns: Turn | KeyboardInterrupt, name: str = OPUS) -> ScriptedMod
 
 def executor(work: Work, model: ScriptedModel, **limits: Ceiling) -> Executor:
     """An Executor of a new process with these limits."""
-    left_out = ticket_folders(work.project.repository, work.ticket)
+    left_out = TicketFiles(repository=work.project.repository, ticket=work.ticket).list_folders()
     context = work.project.context(model, max_attempts=1, left_out=left_out)
     clock = FakeClock()
     meter = Meter(model, clock=clock, ticket="sale", go_on="cdd exec sale", ceilings=Ceilings(**limits))
@@ -62,7 +62,7 @@ def test_a_limit_in_the_middle_of_a_step_leaves_it_at_its_checkpoint_and_a_highe
     low, high = Ceiling(tokens=1_000_000), Ceiling(tokens=2_500_000)
     error = refused(executor(made, answering(red(), green()), step=low))
     assert error.happened == "Step 1 of sale has used 1,000,000 tokens, and max_tokens_per_step is 1,000,000."
-    assert error.hint == "raise max_tokens_per_step in .cdd/config.yaml, then go on with: cdd exec sale"
+    assert error.hint == "raise max_tokens_per_step in .cdd/config.yaml, then continue with: cdd exec sale"
     assert (made.statuses, made.saved.current_step) == ({1: "in_progress"}, 1)
     assert (project.log, project.status) == (["plan: A sale", "test: Ten percent off"], "")
     assert made.saved.usage.tokens == made.saved.execution(1).usage.tokens == 1_000_000
@@ -149,7 +149,7 @@ def test_an_example_that_reaches_a_limit_of_its_settings_goes_on_once_it_is_rais
         composition = Composition(options, emit=seen.append, environment=users_folder(tmp_path))
         run_all(composition.executor(find(project, SLUG)))
 
-    with pytest.raises(BudgetSpent, match="Step 1 of minutes-lost has used 1 calls of the model, and max_calls_per_"):
+    with pytest.raises(BudgetSpent, match="Step 1 of minutes-lost has used 1 model calls, and max_calls_per_"):
         run(1)
     run(100)
     state = find(project, SLUG).state_path.read_text()

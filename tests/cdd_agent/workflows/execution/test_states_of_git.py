@@ -19,7 +19,7 @@ def test_a_lock_left_in_the_repository_is_told_before_anything_is_begun(
     lock.touch()
     before = project.git("for-each-ref")
     executor = one.executor(ScriptedModel([]))
-    with pytest.raises(GitUnable, match=r"index\.lock has been there"), executor.running():
+    with pytest.raises(GitUnable, match=r"index\.lock has existed"), executor.running():
         executor.run_all()
     assert lock.exists()
     assert not one.ticket.state_path.exists()

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.agent.budget import Budget
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.errors import CddError
 from cdd_agent.model.conversation import Model, Turn
-from cdd_agent.tdd.context import Policy
+from cdd_agent.tdd.context import Context
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
-from cdd_agent.workflows.green.request import Wanted, wanted_in
-from cdd_agent.workflows.green.run import Green, brief_for
+from cdd_agent.workflows.green.request import Wanted, resolve_in_project
+from cdd_agent.workflows.green.run import Green, adapt_policy, make_brief_for
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import QUICK, Project
@@ -71,28 +70,20 @@ class Shop:
         settings: GreenSettings = THREE,
         allow_dirty: bool = False,
         evidence_timeout_s: float = 0,
+        adapt: Callable[[Context], Context] = lambda context: context,
     ) -> Green:
-        """A run as a new process would make it."""
+        """A run as a new process would make it; ``adapt`` changes its context."""
         project = self.project
-        wanted = Wanted(targets=wanted_in(project.folder, tuple(targets)))
+        wanted = Wanted(targets=resolve_in_project(project.folder, tuple(targets)))
         context = project.context(model)
-        policy = Policy(
-            max_attempts=settings.max_iterations,
-            budget=Budget(max_turns=4, max_calls_total=10),
-            evidence_timeout_s=evidence_timeout_s,
-            gate_runs=() if settings.full_suite_on_completion else wanted.files,
-            targets_first=settings.run_specific_test_first,
-            tests_each_write=settings.run_after_each_file,
-            has_commands=False,
-            keeps_part=settings.continue_on_partial_success,
-        )
+        policy = replace(context.policy, evidence_timeout_s=evidence_timeout_s)
         context = replace(
             context,
-            policy=policy,
-            brief=brief_for(context.workspace, settings),
+            policy=adapt_policy(policy, settings, wanted),
+            brief=make_brief_for(context.workspace, settings),
             reports=project.folder / ".cdd" / "reports" / wanted.slug,
         )
-        return Green(wanted, context=context, clock=FakeClock(), allow_dirty=allow_dirty)
+        return Green(wanted, context=adapt(context), clock=FakeClock(), allow_dirty=allow_dirty)
 
     def saved(self, green: Green) -> RunState:
         """The state on disk."""

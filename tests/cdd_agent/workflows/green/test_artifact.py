@@ -19,7 +19,7 @@ from cdd_agent.workflows.green.artifact import (
     encode,
     encode_event,
     encode_line,
-    schema,
+    make_schema,
 )
 
 DETAILS = (
@@ -79,7 +79,7 @@ def test_what_is_written_is_read_back(name: str, message: str, outcome: str) -> 
             {"test_results": replace(RESULTS, test_details=(replace(DETAILS[0], kind="crash"), DETAILS[1]))},
             "is passed and",
         ),
-        ({"implementation_files": ChangedFiles(edited=("../x",))}, "is no path in the project"),
+        ({"implementation_files": ChangedFiles(edited=("../x",))}, "is not a path in the project"),
     ],
 )
 def test_an_artifact_that_contradicts_itself_is_neither_written_nor_read(wrong: dict[str, object], told: str) -> None:
@@ -100,8 +100,8 @@ def test_what_is_none_is_an_error_with_the_place(data: bytes) -> None:
 
 def test_the_schema_that_is_shipped_is_the_record_s_and_fits() -> None:
     shipped = Path(cdd_agent.workflows.green.__file__).with_name("artifact.schema.json")
-    assert shipped.read_bytes() == schema()
-    jsonschema.Draft202012Validator(json.loads(schema())).validate(json.loads(encode(ARTIFACT)))
+    assert shipped.read_bytes() == make_schema()
+    jsonschema.Draft202012Validator(json.loads(make_schema())).validate(json.loads(encode(ARTIFACT)))
 
 
 def test_only_green_is_no_error() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.events import Committed, Emit, Event
+from cdd_agent.tdd.context import Context
 from cdd_agent.work.state import Status
 from tests.cdd_agent.workflows.green.conftest import CART, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays
 from tests.cdd_agent.workflows.green.exercised.task import hands_in
@@ -56,8 +57,10 @@ def test_a_part_that_a_commit_hook_refuses_is_taken_back(shop: Shop) -> None:
 
 @pytest.mark.slow
 def test_a_part_is_landed_once_though_the_run_is_interrupted_right_after_its_commit(shop: Shop) -> None:
-    green = shop.green([TOTAL, NEGATIVE], model=plays(MENDS), settings=ONE)
-    green.context = replace(green.context, emit=_interrupting(green.context.emit))
+    def interrupting(context: Context) -> Context:
+        return replace(context, emit=_interrupting(context.emit))
+
+    green = shop.green([TOTAL, NEGATIVE], model=plays(MENDS), settings=ONE, adapt=interrupting)
     with pytest.raises(KeyboardInterrupt):
         green.run()
     assert shop.saved(green).status == Status.IN_PROGRESS

@@ -8,8 +8,9 @@ import yaml
 from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.model.conversation import Request, Text
-from cdd_agent.workflows.green.request import wanted_below
-from cdd_agent.workflows.green.run import brief_for
+from cdd_agent.tdd.context import Context
+from cdd_agent.workflows.green.request import resolve_targets
+from cdd_agent.workflows.green.run import make_brief_for
 from tests.cdd_agent.workflows.green.conftest import CART, MENDED, THREE, TOTAL, Shop
 from tests.fakes.approval import approves, users_folder
 from tests.fakes.model import ScriptedModel, says
@@ -29,7 +30,7 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
     options = Options(project=shop.project.folder, replay=tmp_path / "recording.yaml", ask=approves)
     composition = Composition(options, emit=shop.project.seen.append, environment=users_folder(tmp_path))
     vars(composition.adapters)["suite"] = shop.project.suite
-    artifact = composition.green(wanted_below(shop.project.folder, [TOTAL])).run()
+    artifact = composition.green(resolve_targets(shop.project.folder, [TOTAL])).run()
     assert artifact.outcome == "green", artifact.error
     assert (shop.project.folder / "cart.py").read_text() == MENDED
     assert shop.project.log[-1] == "fix: make test_total pass"
@@ -37,12 +38,12 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
 
 def test_the_model_gets_no_tools_but_the_tests_and_the_code_that_they_name_whole(shop: Shop) -> None:
     model = ScriptedModel([says("I cannot."), says(BLOCK)])
-    green = shop.green(model=model)
-    policy = replace(green.context.policy, edit_format="blocks")
-    green.context = replace(
-        green.context, policy=policy, brief=brief_for(green.context.workspace, THREE, edit_format="blocks")
-    )
-    artifact = green.run()
+
+    def in_blocks(context: Context) -> Context:
+        brief = make_brief_for(context.workspace, THREE, edit_format="blocks")
+        return replace(context, policy=replace(context.policy, edit_format="blocks"), brief=brief)
+
+    artifact = shop.green(model=model, adapt=in_blocks).run()
     assert (artifact.outcome, artifact.iterations) == ("green", 2)
     first = model.requests[0]
     assert first.tools == ()

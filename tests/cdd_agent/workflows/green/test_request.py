@@ -5,7 +5,14 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.workflows.green import request as requests
-from cdd_agent.workflows.green.request import Request, Wanted, require_failing, title_of, wanted_below, wanted_in
+from cdd_agent.workflows.green.request import (
+    GreenRequest,
+    Wanted,
+    make_title,
+    require_failing,
+    resolve_in_project,
+    resolve_targets,
+)
 from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
@@ -44,8 +51,8 @@ def test_the_run_has_the_same_name_for_the_same_tests_in_whatever_order() -> Non
 
 
 def test_the_commands_that_go_on_can_be_typed() -> None:
-    ways = Wanted(targets=("tests/test_a.py::t[a b]",)).ways
-    assert (ways.go_on, ways.anew) == (
+    ways = Wanted(targets=("tests/test_a.py::t[a b]",)).commands
+    assert (ways.resume, ways.restart) == (
         "cdd green 'tests/test_a.py::t[a b]'",
         "cdd green 'tests/test_a.py::t[a b]' --anew",
     )
@@ -54,9 +61,9 @@ def test_the_commands_that_go_on_can_be_typed() -> None:
 def test_paths_are_the_project_s_wherever_they_are_typed(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
-    assert wanted_in(tmp_path, ["tests/test_a.py::x", "./tests"]) == ("tests/test_a.py::x", "tests")
-    assert wanted_in(tmp_path, ["test_a.py"], here=tmp_path / "tests") == ("tests/test_a.py",)
-    assert wanted_in(tmp_path, [str(tmp_path / "tests" / "test_a.py")]) == ("tests/test_a.py",)
+    assert resolve_in_project(tmp_path, ["tests/test_a.py::x", "./tests"]) == ("tests/test_a.py::x", "tests")
+    assert resolve_in_project(tmp_path, ["test_a.py"], here=tmp_path / "tests") == ("tests/test_a.py",)
+    assert resolve_in_project(tmp_path, [str(tmp_path / "tests" / "test_a.py")]) == ("tests/test_a.py",)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ def test_what_is_no_test_of_the_project_is_refused(tmp_path: Path, targets: list
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").touch()
     with pytest.raises(UsageError, match=told):
-        wanted_in(tmp_path, targets)
+        resolve_in_project(tmp_path, targets)
 
 
 @pytest.fixture
@@ -104,33 +111,33 @@ def services(tmp_path: Path) -> Path:
 def test_where_the_root_has_no_framework_the_folder_nearest_to_the_tests_is_the_project(
     services: Path, monkeypatch: pytest.MonkeyPatch, *, typed: list[str], here: str, project: str, targets: tuple[str]
 ) -> None:
-    wanted = wanted_below(services, typed, here=services / here)
+    wanted = resolve_targets(services, typed, here=services / here)
     assert (wanted.project, wanted.targets) == (services / project, targets)
     monkeypatch.chdir(services)
-    assert wanted.ways.go_on == f"cdd --project {project} green {' '.join(targets)}"
+    assert wanted.commands.resume == f"cdd --project {project} green {' '.join(targets)}"
 
 
 def test_a_root_with_a_framework_is_the_project_of_all_its_tests(services: Path) -> None:
     lay(services, {"pytest.ini": ""})
-    wanted = wanted_below(services, ["services/a/cart_test.go"])
+    wanted = resolve_targets(services, ["services/a/cart_test.go"])
     assert (wanted.project, wanted.targets) == (None, ("services/a/cart_test.go",))
 
 
 def test_tests_of_two_projects_are_refused_with_both_named(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(services)
     with pytest.raises(UsageError) as caught:
-        wanted_below(services, ["services/a/cart_test.go", "services/b/tests"])
+        resolve_targets(services, ["services/a/cart_test.go", "services/b/tests"])
     assert "services/a/cart_test.go to services/a and services/b/tests to services/b" in caught.value.happened
     assert caught.value.hint.endswith("cdd --project services/a green TEST...")
     with pytest.raises(UsageError, match=r"README.md to .*, which has no framework of its own"):
-        wanted_below(services, ["README.md", "services/b/tests"])
+        resolve_targets(services, ["README.md", "services/b/tests"])
 
 
 def test_a_name_that_is_nearly_right_is_named(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_cart.py").touch()
     with pytest.raises(UsageError) as caught:
-        wanted_in(tmp_path, ["tests/test_crat.py"])
+        resolve_in_project(tmp_path, ["tests/test_crat.py"])
     assert caught.value.hint == "did you mean tests/test_cart.py?"
 
 
@@ -161,29 +168,29 @@ def test_the_hint_leaves_out_what_does_not_fail() -> None:
 
 
 def test_missing_code_is_a_feature_and_wrong_code_a_bug() -> None:
-    assert Wanted(targets=("t.py",)).settled(SEEN, now="n", head="h").kind == "bug"
-    settled = Wanted(targets=("t.py", "u.py")).settled(SEEN, now="n", head="h")
+    assert Wanted(targets=("t.py",)).make_request(SEEN, now="n", head="h").kind == "bug"
+    settled = Wanted(targets=("t.py", "u.py")).make_request(SEEN, now="n", head="h")
     assert (settled.kind, settled.failing, settled.test_files) == ("feature", ("u.py", "t.py::a"), ("u.py", "t.py"))
-    assert Wanted(targets=("t.py",), kind="feature").settled(SEEN, now="n", head="h").kind == "feature"
+    assert Wanted(targets=("t.py",), kind="feature").make_request(SEEN, now="n", head="h").kind == "feature"
 
 
 def test_a_commit_is_called_by_what_it_makes_pass_unless_a_title_is_given() -> None:
-    assert title_of(["tests/t.py::C::test_x[1]"]) == "make test_x[1] pass"
-    assert title_of(["t.py::a", "t.py::b"]) == "make 2 tests of t.py pass"
-    assert title_of(["t.py::a", "u.py::b"]) == "make 2 tests pass"
-    assert Wanted(targets=("t.py",), title="a\nb").settled(SEEN, now="n", head="h").title == "a b"
+    assert make_title(["tests/t.py::C::test_x[1]"]) == "make test_x[1] pass"
+    assert make_title(["t.py::a", "t.py::b"]) == "make 2 tests of t.py pass"
+    assert make_title(["t.py::a", "u.py::b"]) == "make 2 tests pass"
+    assert Wanted(targets=("t.py",), title="a\nb").make_request(SEEN, now="n", head="h").title == "a b"
 
 
 def test_a_request_is_kept_beside_the_run_and_a_damaged_one_is_none(tmp_path: Path) -> None:
     wanted = Wanted(targets=("t.py",), spec_id="S-1", request_id="R-1")
-    run = wanted.run_of(tmp_path)
-    assert requests.kept(run) is None
-    settled = wanted.settled(SEEN, now="n", head="h")
-    requests.keep(run, settled)
-    assert requests.kept(run) == settled
+    run = wanted.find_run(tmp_path)
+    assert requests.load(run) is None
+    settled = wanted.make_request(SEEN, now="n", head="h")
+    requests.save(run, settled)
+    assert requests.load(run) == settled
     assert (settled.spec_id, settled.request_id) == ("S-1", "R-1")
     (run.folder / "request.json").write_text("{")
-    assert requests.kept(run) is None
+    assert requests.load(run) is None
 
 
 @pytest.mark.parametrize(
@@ -199,7 +206,7 @@ def test_a_request_is_kept_beside_the_run_and_a_damaged_one_is_none(tmp_path: Pa
 def test_a_folder_stands_for_the_files_in_it_that_hold_what_fails(
     targets: tuple[str, ...], tests: tuple[str, ...]
 ) -> None:
-    request = Request(
+    request = GreenRequest(
         targets=targets,
         title="t",
         kind="bug",
@@ -207,7 +214,7 @@ def test_a_folder_stands_for_the_files_in_it_that_hold_what_fails(
         request_id="r",
         failing=("src/a_test.py::x", "src/a_test.py::y", "src/b/c_test.py"),
     )
-    assert request.item("green-src").tests == tests
+    assert request.make_item("green-src").tests == tests
     assert request.targets == targets
 
 

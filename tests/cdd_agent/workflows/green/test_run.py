@@ -121,15 +121,17 @@ def test_a_run_that_stops_before_its_iterations_are_used_up_says_why(shop: Shop)
     settings = replace(THREE, max_iterations=20)
     artifact = shop.green(model=plays(FALLS_SHORT, FALLS_SHORT, FALLS_SHORT), settings=settings).run()
     assert artifact.iterations == 3
-    assert str(artifact.error).startswith("GREEN was refused 3 times, the last 3 in the same way; the last reasons: ")
+    assert str(artifact.error).startswith(
+        "GREEN was refused 3 times (the last 3 with the same failures); the last reasons: "
+    )
 
 
 @pytest.mark.slow
 def test_nothing_begins_while_a_rollback_waits_to_be_finished(shop: Shop) -> None:
     shop.project.git("update-ref", ROLLBACK, "HEAD")
-    with pytest.raises(UsageError, match="a rollback of cdd's own is in progress") as error:
+    with pytest.raises(UsageError, match="a rollback by cdd is in progress") as error:
         shop.green(model=plays(MENDS)).run()
-    assert error.value.hint == "end it first: cdd tdd status, which goes the rest of its way"
+    assert error.value.hint == "end it first: cdd tdd status, which completes it"
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from cdd_agent.workflows.green.run import MOST_RELATED_CHARACTERS, code_of
+from cdd_agent.workflows.green.run import MAX_RELATED_CHARACTERS, find_related_code
 from cdd_agent.workspace.files import Workspace
 from tests.cdd_agent.testrun.frameworks.test_detection import lay
 
 
 def code(root: Path, *tests: str) -> tuple[str, ...]:
-    return code_of(tests, workspace=Workspace(root), is_test=lambda name: "test" in name)
+    return find_related_code(tests, workspace=Workspace(root), is_test=lambda name: "test" in name)
 
 
 def test_code_is_what_the_tests_name_most_often_first(tmp_path: Path) -> None:
@@ -38,6 +38,6 @@ def test_code_in_another_language_is_known_by_its_name_too(tmp_path: Path) -> No
 
 def test_what_could_not_come_back_in_an_answer_is_left_out(tmp_path: Path) -> None:
     lay(tmp_path, {"test_a.py": "import large, escape, plain", "plain.py": "a = 1\n", "escape.py": "a = '\x1b'\n"})
-    lay(tmp_path, {"large.py": "#" * (MOST_RELATED_CHARACTERS + 1)})
+    lay(tmp_path, {"large.py": "#" * (MAX_RELATED_CHARACTERS + 1)})
     (tmp_path / "latin.py").write_bytes(b"a = '\xe9'\n")
     assert code(tmp_path, "test_a.py") == ("plain.py",)

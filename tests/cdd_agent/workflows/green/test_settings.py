@@ -8,6 +8,7 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.config.settings import GreenSettings
 from cdd_agent.events import Notice, SuiteStarted
+from cdd_agent.tdd.context import Context
 from cdd_agent.workflows.green.request import Wanted
 from pytest_tdd_agent.report import SuiteReport
 from tests.cdd_agent.workflows.green.conftest import CART, CARTS, MENDED, NEGATIVE, THREE, TOTAL, MakeShop, Shop, plays
@@ -42,7 +43,7 @@ def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
     context = project.green(Wanted(targets=(TOTAL,))).context
     policy = context.policy
     assert (policy.max_attempts, policy.budget.max_calls_total) == (7, 4)
-    assert (policy.keeps_part, policy.tests_each_write, policy.targets_first) == (False, False, False)
+    assert (policy.keeps_partial, policy.tests_after_write, policy.targets_first) == (False, False, False)
     assert policy.gate_runs == ("tests/test_cart.py",)
     assert getattr(context.suite, "timeout_s", None) == 33
 
@@ -51,9 +52,12 @@ def test_the_settings_of_a_project_reach_the_run(shop: Shop) -> None:
 def test_test_timeout_s_ends_a_run_of_tests(make_real_shop: MakeShop) -> None:
     shop = make_real_shop(CARTS)
     slow = hands_in({"cart.py": f"import time\n\ntime.sleep(60)\n\n\n{MENDED}"}, known=KNOWN)
-    green = shop.green(model=plays(slow), settings=replace(THREE, max_iterations=1, run_after_each_file=False))
-    green.context = replace(green.context, suite=green.context.suite.within(10))
-    artifact = green.run()
+    settings = replace(THREE, max_iterations=1, run_after_each_file=False)
+
+    def with_timeout(context: Context) -> Context:
+        return replace(context, suite=context.suite.with_timeout(10))
+
+    artifact = shop.green(model=plays(slow), settings=settings, adapt=with_timeout).run()
     assert "did not end within 10 s" in str(artifact.error)
 
 
@@ -96,8 +100,8 @@ def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
         (GreenSettings(style="comprehensive"), "complete for the behavior", "careful colleague"),
         (GreenSettings(include_docstrings=True), "Give what you add docstrings", "Write no docstrings"),
         (GreenSettings(include_docstrings=False), "Write no docstrings", "Give what you add docstrings"),
-        (GreenSettings(include_type_hints=True), "Annotate what you add", "Write no type annotations"),
-        (GreenSettings(include_type_hints=False), "Write no type annotations", "Annotate what you add"),
+        (GreenSettings(include_type_hints=True), "Annotate new code", "Write no type annotations"),
+        (GreenSettings(include_type_hints=False), "Write no type annotations", "Annotate new code"),
     ],
 )
 def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
@@ -105,7 +109,7 @@ def test_style_docstrings_and_type_hints_are_what_the_model_is_asked_for(
 ) -> None:
     green = shop.green(model=plays(), settings=settings)
     item = Wanted(targets=(TOTAL,))
-    brief = green.context.brief(item.settled(_failing(shop), now="", head="").item(item.slug), "green")
+    brief = green.context.brief(item.make_request(_failing(shop), now="", head="").make_item(item.slug), "green")
     assert told in brief.rules
     assert untold not in brief.rules
 
@@ -124,7 +128,7 @@ def test_run_after_each_file(shop: Shop, *, tells: bool) -> None:
     model = plays(reads_and_writes, replace(MENDS, content=MENDS.content[-1:]))
     assert shop.green(model=model, settings=settings).run().error is None
     answers = str(model.requests[1].messages[-1])
-    assert ("The tests to pass, run now: 1 passed" in answers) == tells
+    assert ("Results of the tests to pass: 1 passed" in answers) == tells
 
 
 @pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])

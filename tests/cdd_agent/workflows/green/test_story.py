@@ -114,7 +114,7 @@ def test_with_json_the_last_line_is_the_artifact_and_work_that_fails_ends_with_1
     artifact = json.loads(done.stdout.splitlines()[-1])
     assert artifact["event"] == "GreenArtifact"
     assert (artifact["artifact"]["outcome"], artifact["artifact"]["iterations"]) == ("blocked", 1)
-    assert "error: GREEN was given up: test_is_wrong: A cart counts nothing." in done.stderr
+    assert "error: the agent gave up in GREEN: test_is_wrong: A cart counts nothing." in done.stderr
     assert git(shop, "status", "--porcelain") == ""
 
 

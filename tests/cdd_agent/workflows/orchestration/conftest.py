@@ -13,9 +13,9 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState
 from cdd_agent.workflows.orchestration import feature as recollection
-from cdd_agent.workflows.orchestration.agents import brief_for
+from cdd_agent.workflows.orchestration.agents import make_brief_for
 from cdd_agent.workflows.orchestration.feature import RESUME, Feature
-from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
+from cdd_agent.workflows.orchestration.orchestrator import Orchestrator, adapt_policy
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel, call, says
 from tests.fakes.project import Project
@@ -101,29 +101,20 @@ class Runs:
     def begin(self, model: Model, *, text: str = REQUEST, calls: int = 0, **options: bool) -> RunState:
         """Run a new feature."""
         root, repository = self.project.folder, self.project.repository
-        return self._run(recollection.to_begin(root, repository, text=text), model, calls=calls, **options)
+        return self._run(recollection.begin_feature(root, repository, text=text), model, calls=calls, **options)
 
     def resume(self, model: Model, *, calls: int = 0, **options: bool) -> RunState:
         """Go on with the one there is."""
         return self._run(
-            recollection.to_resume(self.project.folder, self.project.repository), model, calls=calls, **options
+            recollection.find_resumable(self.project.folder, self.project.repository), model, calls=calls, **options
         )
 
     def _run(self, feature: Feature, model: Model, *, calls: int, **options: bool) -> RunState:
-        made = self.project.context(model)
-        policy = replace(
-            made.policy,
-            most_alike=2,
-            is_strict=True,
-            keeps_landed=True,
-            one_test=True,
-            takes_covered=True,
-            commits_nothing=True,
-        )
+        context = self.project.context(model)
         context = replace(
-            made,
-            policy=policy,
-            brief=brief_for(made.repository, made.workspace),
+            context,
+            policy=adapt_policy(context.policy),
+            brief=make_brief_for(context.repository, context.workspace),
             reports=self.project.folder / ".cdd" / "reports" / SLUG,
         )
         clock, ceilings = FakeClock(), Ceilings(ticket=Ceiling(calls=calls))

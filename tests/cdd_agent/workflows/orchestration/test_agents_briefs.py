@@ -5,7 +5,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.tdd.context import Progress
 from cdd_agent.workflows.orchestration import agents, test_list
-from cdd_agent.workflows.orchestration.feature import new
+from cdd_agent.workflows.orchestration.feature import make_feature
 from cdd_agent.workflows.orchestration.test_list import Choice
 from tests.fakes.project import Project
 
@@ -14,25 +14,25 @@ CHOICE = Choice(description="subtracts two", test_file="tests/test_sum.py", impl
 
 
 def test_the_list_agent_knows_request_list_and_what_is_completed(project: Project) -> None:
-    feature = new(project.folder, "A calculator")
+    feature = make_feature(project.folder, "A calculator")
     project.write({"test-list.md": "- [ ] adds zero\n"})
     context = project.context(None)  # type: ignore[arg-type]
-    item = agents.plan_item(feature, 3, done={"adds two": False, "adds zero": True})
-    brief = agents.brief_for(context.repository, context.workspace)(item, "plan")
+    item = agents.make_plan_item(feature, 3, done={"adds two": False, "adds zero": True})
+    brief = agents.make_brief_for(context.repository, context.workspace)(item, "plan")
     assert (brief.agent, brief.work) == ("list", "tdd tdd-a-calculator cycle 3 plan")
-    assert "# The request\n\nA calculator" in brief.stated
-    assert "- adds two\n- adds zero (covered)\n" in brief.stated
-    assert brief.stated.endswith("# test-list.md\n\n- [ ] adds zero")
+    assert "# The request\n\nA calculator" in brief.requirements
+    assert "- adds two\n- adds zero (covered)\n" in brief.requirements
+    assert brief.requirements.endswith("# test-list.md\n\n- [ ] adds zero")
     assert "## This phase: PLAN" in brief.rules
     assert "## This phase" not in brief.role
     assert brief.judge is not None
 
 
 def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Project) -> None:
-    feature = new(project.folder, "A calculator")
+    feature = make_feature(project.folder, "A calculator")
     context = project.context(None)  # type: ignore[arg-type]
-    plan = agents.plan_item(feature, 3, done={"adds two": False})
-    item = agents.test_item(plan, CHOICE, feature=feature, entries=LIST)
+    plan = agents.make_plan_item(feature, 3, done={"adds two": False})
+    item = agents.make_test_item(plan, CHOICE, feature=feature, entries=LIST)
     assert (item.phases, item.tests, item.sources) == (
         ("red", "green", "refactor"),
         ("tests/test_sum.py",),
@@ -42,28 +42,30 @@ def test_the_others_know_their_test_and_that_the_rest_is_not_theirs(project: Pro
     assert item.progress == Progress(
         completed=("adds two",), pending=("**Subtracts** two.", "divides"), following="PLAN"
     )
-    brief_for = agents.brief_for(context.repository, context.workspace)
+    brief_for = agents.make_brief_for(context.repository, context.workspace)
     assert [brief_for(item, phase).agent for phase in item.phases] == ["tester", "implementer", "refactorer"]
     red = brief_for(item, "red")
-    assert (red.judge, red.settled) == (None, None)
-    assert "A calculator" in red.stated
-    assert "tests/test_sum.py" in red.stated
+    assert (red.judge, red.finalize_item) == (None, None)
+    assert "A calculator" in red.requirements
+    assert "tests/test_sum.py" in red.requirements
     assert "## This phase: RED" in red.rules
 
 
 def test_an_answer_settles_what_the_commit_of_plan_is_about(project: Project) -> None:
-    plan = agents.plan_item(new(project.folder, "Fix the sum"), 1, done={"adds two": False, "adds zero": True})
-    assert (plan.kind, plan.told, plan.sources) == ("bug", "Fix the sum", ("test-list.md",))
-    chosen = agents.settled_by(plan, CHOICE, entries=LIST)
+    plan = agents.make_plan_item(
+        make_feature(project.folder, "Fix the sum"), 1, done={"adds two": False, "adds zero": True}
+    )
+    assert (plan.kind, plan.plan_body, plan.sources) == ("bug", "Fix the sum", ("test-list.md",))
+    chosen = agents.finalize_plan_item(plan, CHOICE, entries=LIST)
     assert chosen.progress is not None
     assert (chosen.tests, chosen.progress.following) == (("tests/test_sum.py",), "RED")
-    over = agents.settled_by(plan, None, entries=LIST)
+    over = agents.finalize_plan_item(plan, None, entries=LIST)
     assert (over.title, over.tests) == ("complete, 4 of 4 tests", ())
     assert over.progress == Progress(completed=("adds two", "adds zero"), following="COMPLETE")
 
 
 def test_only_the_first_plan_tells_the_request(project: Project) -> None:
-    assert agents.plan_item(new(project.folder, "A sum"), 2, done={}).told == ""
+    assert agents.make_plan_item(make_feature(project.folder, "A sum"), 2, done={}).plan_body == ""
 
 
 def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) -> None:
@@ -72,8 +74,8 @@ def test_the_list_of_a_project_inside_a_repository_is_its_own(project: Project) 
     project.git("commit", "-qm", "lists")
     context = project.context(None)  # type: ignore[arg-type]
     inner = type(context.workspace)(project.folder / "inner")
-    assert [entry.text for entry in agents.committed_in(context.repository, inner)] == ["inner"]
-    assert [entry.text for entry in agents.listed_in(context.workspace)] == ["outer"]
+    assert [entry.text for entry in agents.read_committed_list(context.repository, inner)] == ["inner"]
+    assert [entry.text for entry in agents.read_list(context.workspace)] == ["outer"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "too long"])

@@ -8,7 +8,7 @@ from cdd_agent.errors import DocumentError, UsageError
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status
 from cdd_agent.workflows.orchestration import feature
-from cdd_agent.workflows.orchestration.feature import slug_of
+from cdd_agent.workflows.orchestration.feature import make_slug
 
 
 @pytest.mark.parametrize(
@@ -23,36 +23,36 @@ from cdd_agent.workflows.orchestration.feature import slug_of
     ],
 )
 def test_a_run_is_named_by_its_first_words(text: str, slug: str) -> None:
-    assert slug_of(text) == slug
+    assert make_slug(text) == slug
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "x" * 100_001])
 def test_nothing_and_too_much_are_no_request(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        feature.new(tmp_path, text)
+        feature.make_feature(tmp_path, text)
     assert ("a file of the project" in caught.value.hint) == bool(text.strip())
 
 
 def test_a_request_that_is_kept_is_found_again(tmp_path: Path) -> None:
-    assert feature.latest(tmp_path) is None
-    made = feature.new(tmp_path, "  A calculator\n")
-    assert feature.latest(tmp_path) is None, "nothing is written before it begins"
-    made.keep()
-    assert feature.latest(tmp_path) == made
+    assert feature.find_latest(tmp_path) is None
+    made = feature.make_feature(tmp_path, "  A calculator\n")
+    assert feature.find_latest(tmp_path) is None, "nothing is written before it begins"
+    made.save()
+    assert feature.find_latest(tmp_path) == made
     assert made.text == "A calculator"
 
 
 def test_another_run_waits_until_the_last_one_is_complete(tmp_path: Path) -> None:
-    first = feature.new(tmp_path, "A calculator")
-    first.keep()
+    first = feature.make_feature(tmp_path, "A calculator")
+    first.save()
     with pytest.raises(UsageError, match="tdd-a-calculator is not complete") as caught:
-        feature.new(tmp_path, "A clock")
+        feature.make_feature(tmp_path, "A clock")
     assert "cdd tdd resume" in caught.value.hint
-    assert feature.new(tmp_path, "A calculator ") == first, "the same command goes on"
+    assert feature.make_feature(tmp_path, "A calculator ") == first, "the same command goes on"
     done = RunState(ticket_slug=first.slug, started_at="2026-01-31T12:00:00Z", status=Status.COMPLETED)
     state_file.save(first.state_path, done)
-    assert feature.new(tmp_path, "A calculator").slug == "tdd-a-calculator-2"
-    assert feature.new(tmp_path, "A clock", taken={"tdd-a-clock"}).slug == "tdd-a-clock-2"
+    assert feature.make_feature(tmp_path, "A calculator").slug == "tdd-a-calculator-2"
+    assert feature.make_feature(tmp_path, "A clock", taken={"tdd-a-clock"}).slug == "tdd-a-clock-2"
 
 
 def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> None:
@@ -61,37 +61,37 @@ def test_the_run_that_was_asked_for_last_is_the_one_in_work(tmp_path: Path) -> N
         made.mkdir(parents=True)
         (made / "request.md").write_text(name)
         os.utime(made / "request.md", (number, number))
-    found = feature.latest(tmp_path)
+    found = feature.find_latest(tmp_path)
     assert found is not None
     assert found.slug == "tdd-b"
 
 
 def test_a_name_from_a_note_leads_nowhere_else(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        feature.at(tmp_path, "tdd-../../x", text="")
+        feature.locate_feature(tmp_path, "tdd-../../x", text="")
     with pytest.raises(UsageError):
-        feature.at(tmp_path, f"tdd-{'x' * 300}", text="")
-    assert feature.at(tmp_path, "tdd-x", text="t").folder == tmp_path / ".cdd" / "tdd" / "tdd-x"
+        feature.locate_feature(tmp_path, f"tdd-{'x' * 300}", text="")
+    assert feature.locate_feature(tmp_path, "tdd-x", text="t").folder == tmp_path / ".cdd" / "tdd" / "tdd-x"
 
 
 @pytest.mark.parametrize(("text", "is_fix"), [("Fix the total", True), ("Bug: it adds", True), ("A fixture", False)])
 def test_a_repair_is_asked_for_as_one(tmp_path: Path, text: str, *, is_fix: bool) -> None:
-    assert feature.new(tmp_path, text).is_fix == is_fix
+    assert feature.make_feature(tmp_path, text).is_fix == is_fix
 
 
 def test_of_a_damaged_state_it_says_that_the_notes_know_all(tmp_path: Path) -> None:
-    made = feature.new(tmp_path, "A calculator")
-    made.keep()
+    made = feature.make_feature(tmp_path, "A calculator")
+    made.save()
     made.state_path.write_text("{")
     with pytest.raises(DocumentError) as caught:
-        feature.new(tmp_path, "A clock")
+        feature.make_feature(tmp_path, "A clock")
     assert caught.value.hint.endswith("or delete it and go on from what the notes tell: cdd tdd resume")
 
 
 def test_giving_a_run_up_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
     root = tmp_path / "my project"
     root.mkdir()
-    feature.new(root, "A calculator").keep()
+    feature.make_feature(root, "A calculator").save()
     with pytest.raises(UsageError) as caught:
-        feature.new(root, "A clock")
+        feature.make_feature(root, "A clock")
     assert shlex.split(caught.value.hint)[-1] == str(root / ".cdd" / "tdd" / "tdd-a-calculator")

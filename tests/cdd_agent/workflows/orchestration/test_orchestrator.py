@@ -278,7 +278,7 @@ def test_changes_that_are_allowed_stay_out_of_every_commit(runs: Runs, project: 
 def test_a_repository_without_a_commit_is_told_what_to_do(runs: Runs, project: Project) -> None:
     project.git("update-ref", "-d", "HEAD")
     project.git("rm", "-q", "--cached", "-r", ".")
-    with pytest.raises(EnvironmentMissing, match="no commit yet"):
+    with pytest.raises(EnvironmentMissing, match="has no commits"):
         runs.begin(model(), allow_dirty=True)
 
 
@@ -291,7 +291,9 @@ def test_a_request_to_fix_makes_fixes(runs: Runs, project: Project) -> None:
 
 @pytest.mark.slow
 def test_a_list_agent_that_gives_up_stops_the_run_with_its_reason(runs: Runs, project: Project) -> None:
-    with pytest.raises(GateClosed, match=r"is paused in cycle 1: PLAN was given up: test_is_wrong: ten percent of"):
+    with pytest.raises(
+        GateClosed, match=r"is paused in cycle 1: the agent gave up in PLAN: test_is_wrong: ten percent of"
+    ):
         runs.begin(model(gives_up()), is_attended=True)
     assert project.log == []
     assert runs.notes()[0]["phase"] == "PLAN"

@@ -7,8 +7,8 @@ from cdd_agent.events import Notice
 from cdd_agent.model.conversation import Turn
 from cdd_agent.work import state_file
 from cdd_agent.work.state import RunState, Status, StepKey, pending_steps, start_step
-from cdd_agent.workflows.orchestration.feature import new
-from cdd_agent.workflows.orchestration.orchestrator import taken_up
+from cdd_agent.workflows.orchestration.feature import make_feature
+from cdd_agent.workflows.orchestration.orchestrator import find_state
 from tests.cdd_agent.workflows.orchestration.conftest import (
     REQUEST,
     SLUG,
@@ -30,8 +30,8 @@ def model(*turns: Turn | KeyboardInterrupt) -> ScriptedModel:
 
 
 def test_a_run_of_which_nothing_is_there_begins(project: Project) -> None:
-    feature = new(project.folder, REQUEST)
-    state = taken_up(feature, context=project.context(model()), now="2026-01-31T12:00:00Z")
+    feature = make_feature(project.folder, REQUEST)
+    state = find_state(feature, context=project.context(model()), now="2026-01-31T12:00:00Z")
     assert (state.ticket_slug, state.status, dict(state.step_executions)) == (SLUG, Status.IN_PROGRESS, {})
 
 
@@ -84,11 +84,11 @@ def test_before_anything_has_landed_a_commit_that_mends_what_was_in_the_way_is_n
 
 
 def test_a_cycle_of_which_nothing_is_kept_begins_where_head_is_now(project: Project) -> None:
-    feature, context = new(project.folder, REQUEST), project.context(model())
-    feature.keep()
+    feature, context = make_feature(project.folder, REQUEST), project.context(model())
+    feature.save()
     key = StepKey(number=1, title="the next test", text_sha256="")
     fresh = RunState(ticket_slug=SLUG, started_at=NOW, step_executions=pending_steps((key,)))
-    state_file.save(feature.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.head()))
-    assert list(taken_up(feature, context=context, now=NOW).step_executions) == [1]
+    state_file.save(feature.state_path, start_step(fresh, key, now=NOW, base_commit=context.repository.read_head()))
+    assert list(find_state(feature, context=context, now=NOW).step_executions) == [1]
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
-    assert list(taken_up(feature, context=context, now=NOW).step_executions) == []
+    assert list(find_state(feature, context=context, now=NOW).step_executions) == []

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.workflows.orchestration.test_list import Entry, find, open_ones, parse, same
+from cdd_agent.workflows.orchestration.test_list import ListEntry, find_entry, list_open, normalize, parse
 
 LIST = """\
 # Calculator
@@ -46,17 +46,17 @@ def test_a_fence_ends_with_one_of_its_own_kind() -> None:
 
 @pytest.mark.parametrize("other", ["Adds  two numbers.", "**adds** two `numbers`", "adds two numbers (covered)"])
 def test_how_a_description_is_decorated_tells_nothing(other: str) -> None:
-    assert same(other) == same("adds two numbers")
-    assert same("adds three numbers") != same("adds two numbers")
+    assert normalize(other) == normalize("adds two numbers")
+    assert normalize("adds three numbers") != normalize("adds two numbers")
 
 
 def test_of_two_entries_of_one_description_the_open_one_is_found() -> None:
-    done = Entry(text="adds", line=1, is_done=True)
-    still = Entry(text="Adds.", line=2, is_done=False)
-    assert find((done, still), "adds") == still
-    assert find((done,), "adds") == done
-    assert find((done,), "subtracts") is None
-    assert open_ones((done, still)) == ("Adds.",)
+    done = ListEntry(text="adds", line=1, is_done=True)
+    still = ListEntry(text="Adds.", line=2, is_done=False)
+    assert find_entry((done, still), "adds") == still
+    assert find_entry((done,), "adds") == done
+    assert find_entry((done,), "subtracts") is None
+    assert list_open((done, still)) == ("Adds.",)
 
 
 @given(st.text())

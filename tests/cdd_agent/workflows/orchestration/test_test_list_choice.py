@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from cdd_agent.errors import UsageError
 from cdd_agent.workflows.orchestration.test_list import (
     Choice,
-    Known,
-    Unreadable,
+    ListFacts,
+    UnreadableAnswer,
+    find_objections,
+    format_answer,
     is_test_file,
-    objections,
     parse,
-    read,
-    written,
+    read_answer,
 )
 
 CHOICE = Choice(description="adds two numbers", test_file="tests/test_sum.py", impl_file="sum.py")
-ANSWER = written(CHOICE)
+ANSWER = format_answer(CHOICE)
 LIST = "- [x] adds nothing\n- [ ] adds two numbers\n- [ ] adds three\n"
 
 
@@ -32,14 +32,14 @@ def relative(path: str) -> str:
 def codes(
     words: str, *, now: str = LIST, before: str = LIST, completed: tuple[str, ...] = ("adds nothing",), tests: str = ""
 ) -> list[str]:
-    known = Known(
+    known = ListFacts(
         before=parse(before),
         now=parse(now),
         completed=completed,
-        relative=relative,
-        content=lambda path: tests if path == "tests/test_sum.py" and tests else None,
+        resolve_path=relative,
+        read_text=lambda path: tests if path == "tests/test_sum.py" and tests else None,
     )
-    return [reason.code for reason in objections(words, known)]
+    return [reason.code for reason in find_objections(words, known)]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def codes(
     ],
 )
 def test_the_last_answer_counts_whatever_stands_round_it(words: str) -> None:
-    assert read(words) == CHOICE
+    assert read_answer(words) == CHOICE
 
 
 def test_all_done_is_an_answer_too() -> None:
-    assert read('{"currentTest": null}') is None
-    assert read(written(None)) is None
+    assert read_answer('{"currentTest": null}') is None
+    assert read_answer(format_answer(None)) is None
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_all_done_is_an_answer_too() -> None:
     ],
 )
 def test_what_says_neither_is_refused_with_the_form_that_is_asked_for(words: str) -> None:
-    with pytest.raises(Unreadable):
-        read(words)
+    with pytest.raises(UnreadableAnswer):
+        read_answer(words)
     assert codes(words) == ["no_answer"]
 
 
 @given(st.text(), st.text(min_size=1), st.text())
 def test_an_answer_that_is_written_is_read_again(before: str, name: str, after: str) -> None:
     choice = Choice(description="adds", test_file=name.strip(), impl_file="a.py")
-    assert read(before.replace("{", "") + written(choice) + after.replace("{", "")) == choice
+    assert read_answer(before.replace("{", "") + format_answer(choice) + after.replace("{", "")) == choice
 
 
 def test_an_open_test_of_the_list_stands() -> None:

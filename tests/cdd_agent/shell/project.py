@@ -1,7 +1,7 @@
 """A project that commands are judged for: what lies in it is told, and nothing of it is on any disk."""
 
 from cdd_agent.shell.analysis import Judgment, judge
-from cdd_agent.shell.words import Ground, Kind
+from cdd_agent.shell.words import Kind, Project
 
 ROOT = "/home/ann/shop"
 LIES_THERE: dict[str, Kind] = {
@@ -20,4 +20,4 @@ def look(place: str) -> Kind:
 
 def judged(line: str) -> Judgment:
     """What ``line`` would do in that project."""
-    return judge(line, Ground(root=ROOT, look=look))
+    return judge(line, Project(root=ROOT, look=look))

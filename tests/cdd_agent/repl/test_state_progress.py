@@ -4,8 +4,8 @@ import pytest
 
 from cdd_agent import events
 from cdd_agent.events import Event
-from cdd_agent.repl.progress import Standing, percent
-from cdd_agent.repl.status_line import Place
+from cdd_agent.repl.state import ProgressTracker, compute_context_percent
+from cdd_agent.repl.terminal import PromptStatus
 
 
 def turn(model: str = "claude-opus-5-5", *, tokens: int = 100_000, cost_usd: float | None = 0.5) -> Event:
@@ -21,11 +21,11 @@ def turn(model: str = "claude-opus-5-5", *, tokens: int = 100_000, cost_usd: flo
     )
 
 
-def after(*happened: Event, agent: str = "exec") -> Place:
-    standing = Standing(model="claude-opus-5-5")
+def after(*happened: Event, agent: str = "exec") -> PromptStatus:
+    standing = ProgressTracker(model="claude-opus-5-5")
     for event in happened:
         standing.write(event)
-    return standing.fill(Place(agent=agent))
+    return standing.fill(PromptStatus(agent=agent))
 
 
 RED = events.AttemptStarted(phase="red", number=1, limit=3)
@@ -56,7 +56,7 @@ def test_the_context_is_that_of_the_last_turn() -> None:
     compacted = events.Compacted(agent="socrates", before_tokens=1, after_characters=1)
     assert after(turn(), compacted).context_percent is None
     assert after(turn(model="unknown")).context_percent is None
-    assert percent("claude-opus-5-5", tokens=10_000_000) == 100
+    assert compute_context_percent("claude-opus-5-5", tokens=10_000_000) == 100
 
 
 @pytest.mark.parametrize(

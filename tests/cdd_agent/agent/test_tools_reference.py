@@ -4,43 +4,42 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.agent.budget import Budget
-from cdd_agent.agent.tools.files import file_tools, search_tools
-from cdd_agent.agent.tools.shell import shell_tool
-from cdd_agent.agent.tools.signals import completion_tool, run_tests_tool
+from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
+from cdd_agent.agent.run_tools import make_bash_tool, make_completion_tool, make_run_tests_tool
 from cdd_agent.errors import GateClosed
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.tickets import ticket as tickets
-from cdd_agent.workflows.conversation.desk import Desk
+from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
 from cdd_agent.workspace.files import Workspace
 from tests.fakes.model import ScriptedModel, says
 
-REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "tools.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "tools.md"
 
 
 def of_conversations(workspace: Workspace) -> list[ToolSpec]:
     """The tools that Socrates and the Planner have of their own, as a model is offered them."""
     ticket = tickets.create(workspace.root, "sale", title="A sale", type="feature")
     model = ScriptedModel([says("For whom?"), says("No.")])
-    desk = Desk(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
-    Socrates(ticket, desk=desk).open(somebody_answers=True)
+    dialog = Dialog(workspace=workspace, model=model, budget=Budget(), emit=lambda _: None)
+    Socrates(ticket, dialog=dialog).open(somebody_answers=True)
     ticket.spec_path.write_text("title: A sale\ndescription: d\nacceptance_criteria:\n- THE SYSTEM SHALL sell\n")
     with pytest.raises(GateClosed):
-        Planner(ticket, desk=desk, max_drafts=1).draft()
+        Planner(ticket, dialog=dialog, max_drafts=1).draft()
     return [tool for request in model.requests for tool in request.tools if tool.name not in ("Read", "Glob", "Grep")]
 
 
 def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     tools = [
-        *file_tools(workspace, lambda _: None),
-        *search_tools(workspace),
-        shell_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,))),
-        run_tests_tool(lambda _: ""),
-        completion_tool(),
+        *make_file_tools(workspace, lambda _: None),
+        *make_search_tools(workspace),
+        make_bash_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,))),
+        make_run_tests_tool(lambda _: ""),
+        make_completion_tool(),
     ]
     offered = []
     for tool in (*(tool.spec for tool in tools), *of_conversations(workspace)):

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.run_tools import make_bash_tool
 from cdd_agent.agent.tool import Tool
-from cdd_agent.agent.tools.shell import shell_tool
 from cdd_agent.config.trust import Approvals
 from cdd_agent.sandbox.port import Access
 from cdd_agent.sandbox.supervised import PlainSandbox
@@ -11,7 +11,7 @@ from cdd_agent.shell.permission import Permission
 
 
 def bash(folder: Path) -> Tool:
-    return shell_tool(PlainSandbox(), folder, access=Access(read_write=(folder,)))
+    return make_bash_tool(PlainSandbox(), folder, access=Access(read_write=(folder,)))
 
 
 def test_a_command_runs_in_the_project_and_shows_its_output(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_what_is_refused_is_not_run_and_the_model_is_told_why(tmp_path: Path) ->
         level="none",
         approvals=Approvals(tmp_path, environment={"XDG_STATE_HOME": "/nowhere"}),
         ask=None,
-        tell=lambda text: None,
+        report=lambda text: None,
     )
-    tool = shell_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)), permission=nobody)
+    tool = make_bash_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,)), permission=nobody)
     (tmp_path / "a.py").write_text("x = 1\n")
     refused = tool.run({"command": "touch begun; rm a.py"})
     assert refused.is_error
     assert refused.text.startswith(
-        "Refused, and nothing of the command was run: `rm a.py`: what it names would be removed"
+        "Refused; no part of the command ran: `rm a.py`: the files it names would be removed"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
     assert tool.run({"command": "echo hello"}).text == "exit status 0\nhello"

@@ -7,15 +7,14 @@ from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import append_line
 from cdd_agent.git.repository import ROLLBACK, CommitId
 from cdd_agent.history import records
-from cdd_agent.history.records import Receipt, RunFiles
-from cdd_agent.history.rollback import settle
+from cdd_agent.history.records import RollbackRecord, RunFiles
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.history.made_runs import SLUG, Run, back, refused, said, work_tree
 
 
-def receipt_of(run: Run, **changes: object) -> Receipt:
+def record_of(run: Run, **changes: object) -> RollbackRecord:
     head = run.commits["refactor 2"]
-    made = Receipt(
+    made = RollbackRecord(
         number=1,
         ticket=SLUG,
         branch="main",
@@ -28,16 +27,16 @@ def receipt_of(run: Run, **changes: object) -> Receipt:
     return msgspec.structs.replace(made, **changes)
 
 
-def test_a_receipt_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) -> None:
+def test_a_record_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run) -> None:
     blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"ignored").strip()
     tree = run.repository.git("rev-parse", "HEAD^{tree}").strip()
     refs = {f"refs/cdd/checkpoints/{SLUG}/{name}": each for name, each in (("ignored", blob), ("running", tree))}
-    receipt = receipt_of(run, refs=refs)
+    record = record_of(run, refs=refs)
     before = RunFiles(state={f"{SLUG}/a": b"\0\xff"}, reports={f"{SLUG}/deep/b.json": b""})
-    stored = records.store(run.repository, receipt, before=before, after={f"{SLUG}/c": b"x"})
-    assert records.read(run.repository, stored.commit).receipt == receipt
+    stored = records.store(run.repository, record, before=before, after={f"{SLUG}/c": b"x"})
+    assert records.read(run.repository, stored.commit).record == record
     whens = ("before/state", "before/reports", "after/state")
-    found = [records.files_of(stored.commit, run.repository, when=when) for when in whens]
+    found = [records.read_stored_files(stored.commit, run.repository, folder=when) for when in whens]
     assert found == [before.state, before.reports, {f"{SLUG}/c": b"x"}]
     kept = run.repository.git("rev-list", "--objects", stored.commit)
     assert blob in kept
@@ -56,30 +55,30 @@ def test_a_receipt_is_read_as_it_was_stored_with_the_files_of_the_runs(run: Run)
     ],
 )
 def test_what_a_stranger_may_have_put_there_is_refused(changes: dict[str, object], run: Run) -> None:
-    told = msgspec.json.encode({**msgspec.to_builtins(receipt_of(run, restored=())), **changes})
+    told = msgspec.json.encode({**msgspec.to_builtins(record_of(run, restored=())), **changes})
     made = run.repository.git("commit-tree", "HEAD^{tree}", "-F", "-", stdin=told).strip()
     before = work_tree(run.root)
-    with pytest.raises(UsageError, match="holds no rollback that this program can read"):
+    with pytest.raises(UsageError, match="cannot read a rollback record"):
         records.read(run.repository, CommitId(made))
     run.repository.git("update-ref", ROLLBACK, made)
     with pytest.raises(UsageError):
-        settle(run.site)
+        run.rollbacks.finish_interrupted()
     assert work_tree(run.root) == before
-    assert run.repository.head() == run.commits["refactor 2"]
+    assert run.repository.read_head() == run.commits["refactor 2"]
 
 
 @pytest.mark.parametrize("name", [f"{SLUG}/../../../up", "tdd-/x", "other/x", f"{SLUG}"])
 def test_no_file_is_written_outside_the_folder_of_a_run(name: str, run: Run) -> None:
     files = RunFiles(state={}, reports={})
-    stored = records.store(run.repository, receipt_of(run), before=files, after={})
+    stored = records.store(run.repository, record_of(run), before=files, after={})
     blob = run.repository.git("hash-object", "-w", "--stdin", stdin=b"x").strip()
     tree = run.repository.git("mktree", "-z", stdin=f"100644 blob {blob}\t{name.rpartition('/')[2]}\0".encode()).strip()
     for part in (*reversed(name.split("/")[:-1]), "state", "after"):
         tree = _inside(run, tree, name=part)
     message = run.repository.git("log", "-1", "--format=%B", stored.commit).encode()
     made = run.repository.git("commit-tree", tree, "-F", "-", stdin=message).strip()
-    with pytest.raises(UsageError, match="no file of a run"):
-        records.files_of(CommitId(made), run.repository, when="after/state")
+    with pytest.raises(UsageError, match="not in a run's folder"):
+        records.read_stored_files(CommitId(made), run.repository, folder="after/state")
 
 
 def _inside(run: Run, tree: str, *, name: str) -> str:
@@ -92,7 +91,7 @@ def test_what_else_lies_beside_the_runs_is_neither_kept_nor_touched(run: Run) ->
     strange = run.root / ".cdd" / "tdd" / "tdd-Mine" / "x"
     strange.parent.mkdir()
     strange.write_text("mine")
-    assert "tdd-Mine/x" not in records.read_runs(run.site.runs, run.site.reports).state
+    assert "tdd-Mine/x" not in records.read_runs(run.rollbacks.runs, run.rollbacks.reports).state
     back(run, run.commits["red 1"])
     assert strange.read_text() == "mine"
 
@@ -104,11 +103,11 @@ def test_a_note_with_a_strange_name_leads_nowhere(run: Run) -> None:
     assert "'tdd-../../up'" in refused(run, run.commits["red 1"]).happened
 
 
-def test_the_newest_receipt_is_the_one_with_the_greatest_number(run: Run) -> None:
-    assert records.newest(run.repository) is None
+def test_the_newest_record_is_the_one_with_the_greatest_number(run: Run) -> None:
+    assert records.load_newest(run.repository) is None
     for name in ("green 2", "red 2", "plan 2"):
         back(run, run.commits[name])
-    newest = records.newest(run.repository)
+    newest = records.load_newest(run.repository)
     assert newest is not None
-    assert newest.receipt.target == run.commits["plan 2"]
+    assert newest.record.target == run.commits["plan 2"]
     assert records.next_number(run.repository) == 4

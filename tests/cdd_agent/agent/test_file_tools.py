@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from cdd_agent.agent.file_tools import make_file_tools
 from cdd_agent.agent.tool import Tool, ToolOutput
-from cdd_agent.agent.tools.files import file_tools
 from cdd_agent.model.conversation import JSON
 from cdd_agent.workspace.files import Workspace
 
@@ -18,7 +18,7 @@ class Files:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in file_tools(Workspace(root), anywhere)}
+        self.tools: dict[str, Tool] = {tool.spec.name: tool for tool in make_file_tools(Workspace(root), anywhere)}
 
     def call(self, name: str, **fields: JSON) -> ToolOutput:
         return self.tools[name].run(fields)
@@ -52,12 +52,12 @@ def test_a_file_is_shown_with_line_numbers(files: Files) -> None:
 def test_a_part_of_a_file_is_shown_with_how_to_read_on(files: Files) -> None:
     (files.root / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 3001)))
     assert files.read("long.txt", offset=3, limit=2).text == (
-        "     3\tline 3\n     4\tline 4\n(2996 more lines; read on with offset 5)"
+        "     3\tline 3\n     4\tline 4\n(2996 more lines; continue with offset 5)"
     )
-    assert files.read("long.txt", limit=9999).text.endswith("(1000 more lines; read on with offset 2001)")
+    assert files.read("long.txt", limit=9999).text.endswith("(1000 more lines; continue with offset 2001)")
     output = files.read("long.txt", offset=3001)
     assert output.is_error
-    assert "has 3000 lines" in output.text
+    assert "has only 3000 lines" in output.text
 
 
 def test_what_numbered_lines_cannot_show_is_told(files: Files) -> None:
@@ -74,7 +74,7 @@ def test_what_numbered_lines_cannot_show_is_told(files: Files) -> None:
 
 def test_a_very_long_line_is_cut(files: Files) -> None:
     (files.root / "wide.txt").write_text("x" * 5000 + "\n")
-    assert files.read("wide.txt").text.endswith("x [... 3000 characters more]")
+    assert files.read("wide.txt").text.endswith("x [... 3000 more characters]")
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", ".git/config", "src/none.py", "src"])
@@ -113,7 +113,7 @@ def test_what_an_agent_wrote_it_knows(files: Files) -> None:
 
 def test_an_edit_shows_the_place_as_it_reads_now(files: Files) -> None:
     assert files.edit("src/table.py", "return 1", "return 2").text == (
-        "Edited src/table.py at line 2. It reads now:\n     1\tdef row():\n     2\t    return 2"
+        "Edited src/table.py at line 2. The lines are now:\n     1\tdef row():\n     2\t    return 2"
     )
 
 
@@ -128,7 +128,7 @@ def test_a_loose_edit_or_one_of_many_places_needs_a_file_that_was_read(files: Fi
     assert "you have not read it" in files.edit("a.txt", "one\none\n", "two\n").text
     files.read("a.txt")
     output = files.edit("a.txt", "one\none\n", "two\n")
-    assert "looking past white space at the ends of lines" in output.text
+    assert "ignoring white space at the ends of lines" in output.text
     assert (files.root / "a.txt").read_text() == "two\n"
 
 
@@ -160,7 +160,7 @@ def test_a_miss_in_a_file_of_another_encoding_can_be_sent(files: Files) -> None:
 def test_python_that_could_be_parsed_stays_so(files: Files) -> None:
     output = files.edit("src/table.py", "return 1", "return (1")
     assert output.is_error
-    assert "would no longer be Python" in output.text
+    assert "would no longer be valid Python" in output.text
     assert "line 2: '(' was never closed" in output.text
     files.read("src/table.py")
     assert files.write("src/table.py", "def row(:\n").is_error
@@ -184,7 +184,7 @@ def test_where_this_agent_may_not_write_it_is_told_why(tmp_path: Path) -> None:
     def sources_only(path: str) -> str | None:
         return "tests are locked in GREEN." if path.startswith("tests/") else None
 
-    _, write, edit = file_tools(Workspace(tmp_path), sources_only)
+    _, write, edit = make_file_tools(Workspace(tmp_path), sources_only)
     for output in (
         write.run({"file_path": "tests/new.py", "content": ""}),
         write.run({"file_path": str(tmp_path / "tests/new.py"), "content": ""}),
@@ -223,9 +223,9 @@ def test_an_edit_beside_a_key_keeps_it_and_shows_it_masked(files: Files) -> None
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("KEY = '[masked: AWS key]'", "KEY = ''", "old_string holds [masked: AWS key]"),
-        ("x = 1", "x = '[masked: AWS key]'", "new_string holds [masked: AWS key]"),
-        ("masked: AWS", "x", "reaches into a text that is masked"),
+        ("KEY = '[masked: AWS key]'", "KEY = ''", "old_string contains [masked: AWS key]"),
+        ("x = 1", "x = '[masked: AWS key]'", "new_string contains [masked: AWS key]"),
+        ("masked: AWS", "x", "overlaps a masked text"),
         (KEY, "x", "not in the file"),
         (KEY[:5], "x", "not in the file"),
         ("z", KEY, "not in the file"),
@@ -251,7 +251,7 @@ def test_a_mask_is_not_written_as_if_it_were_the_file(files: Files) -> None:
     for path in ("a.py", "b.py"):
         output = files.write(path, "KEY = '[masked: AWS key]'\nx = 1\n")
         assert output.is_error
-        assert "leave those lines out" in output.text
+        assert "edit the lines around it" in output.text
     assert (files.root / "a.py").read_text() == f"KEY = '{KEY}'\n"
     assert not (files.root / "b.py").exists()
 
@@ -275,7 +275,7 @@ def test_a_file_larger_than_what_is_read_at_once_is_paged_through(files: Files) 
         offset += len(rows)
         if "more lines" not in output.text:
             break
-        assert f"read on with offset {offset})" in output.text
+        assert f"continue with offset {offset})" in output.text
     assert seen == [f"{number:05}" for number in range(1, 4001)]
     output = files.edit("large.txt", "00001", "x")
     assert output.is_error
@@ -291,7 +291,7 @@ def test_a_file_too_large_even_for_pages_is_refused(files: Files) -> None:
 
 
 def test_pytest_configuration_is_locked_in_any_spelling(tmp_path: Path) -> None:
-    _, write, _ = file_tools(Workspace(tmp_path), lambda path: "locked." if path.endswith("conftest.py") else None)
+    _, write, _ = make_file_tools(Workspace(tmp_path), lambda path: "locked." if path.endswith("conftest.py") else None)
     assert write.run({"file_path": "src/ConfTest.py", "content": ""}).is_error
     assert not write.run({"file_path": "src/Conf.py", "content": ""}).is_error
 

@@ -1,12 +1,12 @@
 """"""
 
+from cdd_agent.agent.run_tools import Completion, make_completion_tool
 from cdd_agent.agent.tool import read_input
-from cdd_agent.agent.tools.signals import Completion, completion_tool
 from cdd_agent.model.conversation import JSON
 
 
 def test_handing_in_ends_the_run_and_names_the_files() -> None:
-    tool = completion_tool()
+    tool = make_completion_tool()
     fields: dict[str, JSON] = {"implementation_files": ["src/a.py", "src/b.py"], "summary": "added both"}
     output = tool.run(fields)
     assert output.ends_run
@@ -19,6 +19,6 @@ def test_handing_in_ends_the_run_and_names_the_files() -> None:
 
 
 def test_handing_in_without_files_is_refused_and_does_not_end_the_run() -> None:
-    output = completion_tool().run({})
+    output = make_completion_tool().run({})
     assert output.is_error
     assert not output.ends_run

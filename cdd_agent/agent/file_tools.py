@@ -1,0 +1,352 @@
+"""The tools Read, Write, Edit, Glob and Grep.
+
+Texts shaped like keys are masked first, so no answer or error shows one. An edit changes the masked text; the keys are
+restored before the file is written.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+
+from cdd_agent.agent.budget import run_within
+from cdd_agent.agent.editing import (
+    Edited,
+    KnownFiles,
+    MayWrite,
+    replace,
+    require_fit,
+    require_no_mask,
+    require_python,
+    require_whole,
+    require_writable,
+    restore_keys,
+    split_lines,
+    strip_ending,
+)
+from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
+from cdd_agent.errors import UsageError
+from cdd_agent.untrusted.keys import MASK, mask
+from cdd_agent.untrusted.text import find_controls, format_counts_by_line, format_line, require_visible
+from cdd_agent.workspace.files import PAGED_CAP_BYTES, SIZE_CAP_BYTES, Workspace, decode, encode
+from cdd_agent.workspace.search import Hits, glob, grep
+
+LINES_PER_READ = 2000
+SHOWN_LINE_LENGTH = 2000
+CONTEXT_LINES = 3
+EDIT_LIMIT_S = 10.0
+"""Time limit for finding the text of one edit."""
+
+FilePath = Annotated[str, msgspec.Meta(min_length=1, description="path relative to the project folder")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadInput:
+    """The input of Read."""
+
+    file_path: FilePath
+    offset: Annotated[int, msgspec.Meta(ge=1, description="first line, counted from 1")] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1, description="number of lines, at most 2000")] = LINES_PER_READ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteInput:
+    """The input of Write."""
+
+    file_path: FilePath
+    content: Annotated[str, msgspec.Meta(description="the complete new content of the file")]
+
+
+OldString = Annotated[
+    str, msgspec.Meta(description="text copied from the file, without line numbers; must occur exactly once")
+]
+NewString = Annotated[str, msgspec.Meta(description="the text that replaces it")]
+ReplaceAll = Annotated[bool, msgspec.Meta(description="replace every occurrence of old_string")]
+
+
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A further replacement in the input of Edit."""
+
+    old_string: OldString
+    new_string: NewString
+    replace_all: ReplaceAll = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditInput:
+    """The input of Edit."""
+
+    file_path: FilePath
+    old_string: OldString
+    new_string: NewString
+    replace_all: ReplaceAll = False
+    edits: Annotated[
+        tuple[Replacement, ...],
+        msgspec.Meta(description="further replacements in this file, made after the first; all are made, or none"),
+    ] = ()
+
+
+def make_file_tools(workspace: Workspace, may_write: MayWrite) -> tuple[Tool, Tool, Tool]:
+    """Return Read, Write and Edit for one agent; they share the record of the files it has read."""
+    files = _Files(workspace, may_write)
+    return (
+        define_tool(
+            "Read",
+            "Read a text file. Each line is preceded by its number and a tab.",
+            inputs=ReadInput,
+            run=files.read,
+            subject=lambda inputs: inputs.file_path,
+        ),
+        define_tool(
+            "Write",
+            "Create a file, or overwrite a file that you have read. Folders are created. Prefer Edit for changes.",
+            inputs=WriteInput,
+            run=files.write,
+            subject=lambda inputs: inputs.file_path,
+        ),
+        define_tool(
+            "Edit",
+            "Replace one or several passages of a file. Everything else stays unchanged, byte for byte.",
+            inputs=EditInput,
+            run=files.edit,
+            subject=lambda inputs: inputs.file_path,
+        ),
+    )
+
+
+class _Files:
+    def __init__(self, workspace: Workspace, may_write: MayWrite) -> None:
+        self._workspace = workspace
+        self._may_write = may_write
+        self._known = KnownFiles()
+
+    def read(self, inputs: ReadInput) -> ToolOutput:
+        data = self._workspace.read(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
+        masked = mask(decode(data))
+        lines = split_lines(masked.text)
+        if lines and inputs.offset > len(lines):
+            raise UsageError(
+                f"{inputs.file_path} has only {len(lines)} lines; offset {inputs.offset} is behind its end.",
+                hint="use a smaller offset",
+            )
+        self._known.note(self._workspace.resolve(inputs.file_path), data)
+        rows = _limit_page(
+            _number_lines(lines, first=inputs.offset, last=inputs.offset - 1 + min(inputs.limit, LINES_PER_READ))
+        )
+        shown = "\n".join(rows) or "(the file is empty)"
+        last = inputs.offset - 1 + len(rows)
+        masks = sum(len(MASK.findall(row)) for row in rows) if masked.count else 0
+        remarks = _format_remarks(data, last=last, total=len(lines), masked=masks)
+        unseen = _format_unseen_remarks(lines[inputs.offset - 1 : last], first=inputs.offset)
+        return ToolOutput(text="\n".join([shown, *unseen, *remarks]), exact=True)
+
+    def write(self, inputs: WriteInput) -> ToolOutput:
+        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
+        data = inputs.content.encode()
+        count = _count_lines(inputs.content)
+        if self._workspace.exists(name):
+            self._require_read(name)
+            before = self._workspace.read(name)
+            self._require_current(name, before)
+            require_fit(name, text=inputs.content, before=before)
+            done = f"Overwrote {name}: {count}, {_count_lines(decode(before))} before."
+        else:
+            require_fit(name, text=inputs.content, before=None)
+            done = f"Created {name}: {count}."
+        self._workspace.write(name, data)
+        self._known.note(name, data)
+        return ToolOutput(text=done)
+
+    def edit(self, inputs: EditInput) -> ToolOutput:
+        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
+        before = self._workspace.read(name)
+        first = Replacement(old_string=inputs.old_string, new_string=inputs.new_string, replace_all=inputs.replace_all)
+        changes = (first, *inputs.edits)
+        old = decode(before)
+        masked = mask(old)
+        for change in changes:
+            for where, text in (("old_string", change.old_string), ("new_string", change.new_string)):
+                require_no_mask(text, before=old, where=where)
+            require_whole(change.new_string, before=masked.text, name=name)
+        steps = run_within(
+            EDIT_LIMIT_S,
+            lambda: _apply_changes(masked.text, changes),
+            hint="use a shorter old_string with a line that occurs only once",
+        )
+        is_known = self._known.is_current(name, before)
+        # An exact and unique match needs no knowledge of the rest of the file; other matches do.
+        if any(edited.ignored or len(edited.lines) > 1 for edited in steps):
+            self._require_current(name, before)
+        text = steps[-1].text
+        require_visible(text, before=masked.text)
+        after = encode(restore_keys(masked, text))
+        if after == before:
+            raise UsageError("The edit changes nothing.", hint="change new_string, or make no edit")
+        require_python(name, before=before, after=after)
+        self._workspace.write(name, after)
+        if is_known:
+            self._known.note(name, after)
+        return ToolOutput(text=_format_edit(name, steps, new=changes[-1].new_string), exact=True)
+
+    def _require_read(self, name: str) -> None:
+        if name not in self._known:
+            raise UsageError(f"{name} exists, but you have not read it.", hint="Read it first, then try again")
+
+    def _require_current(self, name: str, data: bytes) -> None:
+        self._require_read(name)
+        if not self._known.is_current(name, data):
+            raise UsageError(f"{name} has changed since you read it.", hint="Read it again, then try again")
+
+
+def _count_lines(text: str) -> str:
+    count = len(split_lines(text))
+    return "1 line" if count == 1 else f"{count} lines"
+
+
+def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
+    rows = []
+    for number, line in enumerate(lines[first - 1 : last], start=first):
+        text = strip_ending(line)
+        cut = f"{text[:SHOWN_LINE_LENGTH]} [... {len(text) - SHOWN_LINE_LENGTH} more characters]"
+        rows.append(f"{number:>6}\t{text if len(text) <= SHOWN_LINE_LENGTH else cut}")
+    return rows
+
+
+def _limit_page(rows: list[str]) -> list[str]:
+    ends = accumulate(len(row) + 1 for row in rows)
+    return rows[: max(1, sum(end <= SIZE_CAP_BYTES for end in ends))]
+
+
+def _format_remarks(data: bytes, *, last: int, total: int, masked: int) -> list[str]:
+    remarks = []
+    if masked:
+        texts = "1 text" if masked == 1 else f"{masked} texts"
+        remarks.append(f"({texts} shaped like a key, masked as [masked: ...]; Edit keeps them, but cannot match them)")
+    if last < total:
+        remarks.append(f"({total - last} more lines; continue with offset {last + 1})")
+    if b"\r\n" in data:
+        remarks.append("(lines end with CRLF; Edit keeps that)")
+    if any("\udc80" <= letter <= "\udcff" for letter in decode(data)):
+        remarks.append("(bytes that are not UTF-8 are shown as \\xNN; Edit keeps them, but cannot match them)")
+    if data and not data.endswith(b"\n") and last == total:
+        remarks.append("(no newline at the end of the file)")
+    return remarks
+
+
+def _format_unseen_remarks(lines: list[str], *, first: int) -> list[str]:
+    remarks = []
+    unseen = format_counts_by_line(dict(enumerate(lines, start=first)))
+    if unseen:
+        remarks.append(f"(invisible characters in the lines above: {unseen})")
+    if any(find_controls(line) for line in lines):
+        remarks.append("(control characters are shown as <U+001B>; Edit keeps them, but cannot match them)")
+    return remarks
+
+
+def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[Edited, ...]:
+    """Return the text after each change; raise ``UsageError`` for the first change that is not possible."""
+    steps: list[Edited] = []
+    for number, change in enumerate(changes, start=1):
+        try:
+            edited = replace(text, change.old_string, new=change.new_string, replace_all=change.replace_all)
+        except UsageError as error:
+            if len(changes) == 1:
+                raise
+            happened = f"Edit {number} of {len(changes)} is not possible, so no edit was made: {error.happened}"
+            raise UsageError(happened, hint=error.hint) from error
+        steps.append(edited)
+        text = edited.text
+    return tuple(steps)
+
+
+def _format_edit(name: str, steps: tuple[Edited, ...], *, new: str) -> str:
+    """Report every change, and show the lines around the last one."""
+    changes = []
+    for edited in steps:
+        count = len(edited.lines)
+        where = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
+        changes.append(where + (f", ignoring {edited.ignored}" if edited.ignored else ""))
+    last_edit = steps[-1]
+    lines = split_lines(last_edit.text)
+    first = max(1, last_edit.lines[0] - CONTEXT_LINES)
+    last = min(len(lines), last_edit.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
+    shown = "\n".join(_number_lines(lines, first=first, last=last))
+    return f"Edited {name} {'; then '.join(changes)}. The lines are now:\n{shown}"
+
+
+PATHS_CAP = 500
+LIMIT_S = 20.0
+"""Time limit for one search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobInput:
+    """The input of Glob."""
+
+    pattern: Annotated[
+        str, msgspec.Meta(description="such as src/**/*.py; a pattern without a slash matches in any folder")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepInput:
+    """The input of Grep."""
+
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, description="a Python regular expression, matched against each line")
+    ]
+    glob: Annotated[str, msgspec.Meta(description="search only files that match this pattern, such as *.py")] = "**"
+
+
+def make_search_tools(workspace: Workspace, *, limit_s: float = LIMIT_S) -> tuple[Tool, Tool]:
+    """Return Glob and Grep over the files of ``workspace``; a search longer than ``limit_s`` is an error."""
+
+    def run_glob(inputs: GlobInput) -> ToolOutput:
+        paths = run_within(limit_s, lambda: glob(workspace, inputs.pattern), hint="use a narrower pattern")
+        return ToolOutput(text=_format_paths(paths, inputs.pattern))
+
+    def run_grep(inputs: GrepInput) -> ToolOutput:
+        hint = "use a simpler expression, without nested repetition, or search fewer files with glob"
+        hits = run_within(limit_s, lambda: grep(workspace, inputs.pattern, files=inputs.glob), hint=hint)
+        return ToolOutput(text=_format_hits(hits))
+
+    return (
+        define_tool(
+            "Glob",
+            "List the project's files whose path matches a pattern.",
+            inputs=GlobInput,
+            run=run_glob,
+            subject=lambda inputs: inputs.pattern,
+        ),
+        define_tool(
+            "Grep",
+            "Find the lines in the project's files that match a regular expression.",
+            inputs=GrepInput,
+            run=run_grep,
+            subject=lambda inputs: inputs.pattern if inputs.glob == "**" else f"{inputs.pattern} in {inputs.glob}",
+        ),
+    )
+
+
+def _format_paths(paths: tuple[str, ...], pattern: str) -> str:
+    if not paths:
+        return f"No file matches {pattern}."
+    more = [f"... and {len(paths) - PATHS_CAP} more; use a narrower pattern"] if len(paths) > PATHS_CAP else []
+    return "\n".join([*map(_format_path, paths[:PATHS_CAP]), *more])
+
+
+def _format_hits(hits: Hits) -> str:
+    """Format the hits as ``path:line: text``, and count the omitted ones."""
+    rows = [f"{_format_path(hit.path)}:{hit.line}: {hit.text}" for hit in hits.shown] or ["No line matches."]
+    if hits.total > len(hits.shown):
+        rows.append(f"... and {hits.total - len(hits.shown)} more; use a narrower pattern or glob")
+    if hits.unread:
+        rows.append(f"(files not searched because they are binary, too large, secret or unreadable: {hits.unread})")
+    if hits.masked:
+        rows.append(f"(texts shaped like keys, masked in these files: {hits.masked})")
+    return "\n".join(rows)
+
+
+def _format_path(path: str) -> str:
+    return path if path.isprintable() else format_line(path)

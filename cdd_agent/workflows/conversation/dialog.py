@@ -1,0 +1,223 @@
+"""The parts that the conversations with Socrates and the Planner share.
+
+A ``Dialog`` starts, resumes and shortens conversations and runs the model. The functions below it are pure: they find
+the questions that the model asked the developer, and interpret the answers.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from cdd_agent.agent.budget import Budget
+from cdd_agent.agent.compaction import compact, needs_compaction
+from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
+from cdd_agent.agent.loop import AgentRun, run_agent
+from cdd_agent.agent.quoting import Marks, format_conventions
+from cdd_agent.agent.sessions import SavedConversation, Transcript, remove_thoughts
+from cdd_agent.agent.tool import Tool, read_input
+from cdd_agent.errors import BudgetSpent, UsageError
+from cdd_agent.events import Emit
+from cdd_agent.model.conversation import (
+    AssistantMessage,
+    Conversation,
+    Message,
+    Model,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    draw_token,
+)
+from cdd_agent.workspace.files import Workspace
+from cdd_agent.workspace.memory import NO_MEMORY, Memory
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialog:
+    """A readable project and a model to talk with."""
+
+    workspace: Workspace
+    model: Model
+    budget: Budget
+    """The limits of one answer."""
+    emit: Emit
+    objection: Callable[[], str | None] | None = None
+    """Asks the developer for an objection to the change just shown. None saves every change without asking."""
+    memory: Memory = NO_MEMORY
+    """The project's conventions, which start every conversation."""
+    transcript: Transcript | None = None
+    """Records conversations for later sessions."""
+    compact_at_percent: int = 0
+    """The share of the model's context at which a summary replaces the conversation. 0 never does."""
+
+    def start(self, agent: str, *, ticket: str) -> Conversation:
+        """Start a conversation."""
+        return self._create(agent, ticket=ticket, token=draw_token())
+
+    def restart(self, agent: str, *, ticket: str) -> Conversation:
+        """Start a conversation that also replaces the earlier one in the transcript."""
+        return self._replace(agent, ticket=ticket, token=draw_token())
+
+    def resume_session(self, talk: SavedConversation) -> Conversation:
+        """Continue a conversation of an earlier session."""
+        return self._replace(talk.agent, ticket=talk.ticket, token=talk.token, messages=talk.messages)
+
+    def summarize(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """Return a conversation that starts with the conventions and the model's summary of ``conversation``."""
+        summary = compact(conversation, model=self.model, emit=self.emit, agent=agent)
+        return self._replace(agent, ticket=ticket, token=summary.token, messages=summary.messages)
+
+    def summarize_if_long(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """Return ``conversation``, or its summary if it fills too much of the model's context."""
+        is_long = needs_compaction(conversation.tokens, self.model.name, percent=self.compact_at_percent)
+        return self.summarize(conversation, agent, ticket=ticket) if is_long else conversation
+
+    def drop_thoughts(self, conversation: Conversation, agent: str, *, ticket: str) -> Conversation:
+        """Return ``conversation`` without thinking blocks, which only the model that wrote them accepts."""
+        messages = remove_thoughts(conversation.messages)
+        return self._replace(agent, ticket=ticket, token=conversation.token, messages=messages)
+
+    def ask(self, conversation: Conversation, *tools: Tool, agent: str) -> AgentRun:
+        """Let the model answer with the reading tools and ``tools``. Raises ``BudgetSpent`` without an answer."""
+        read, _write, _edit = make_file_tools(self.workspace, lambda _path: "This conversation cannot change files.")
+        available = (read, *make_search_tools(self.workspace), *tools)
+        run = run_agent(conversation, available, model=self.model, budget=self.budget, emit=self.emit, agent=agent)
+        if run.end in {"out_of_turns", "out_of_tokens", "stuck"}:
+            more = ", or raise max_turns in .cdd/config.yaml" if run.end == "out_of_turns" else ""
+            reason = "; its last tool calls all failed" if run.end == "stuck" else ""
+            raise BudgetSpent(
+                f"{agent} used {run.turns} turns and {run.calls} tool calls without answering{reason}.",
+                hint=f"rephrase your request{more}",
+            )
+        return run
+
+    def _create(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
+        role = (PROMPTS / f"{agent}.md").read_text(encoding="utf-8").strip()
+        marks = Marks(token)
+        keep = None
+        if self.transcript is not None:
+            keep = self.transcript.make_recorder(
+                agent, ticket=ticket, model=lambda: self.model.name, token=token, is_begun=bool(messages)
+            )
+        return Conversation(
+            f"{role}\n\n{marks.rule}\n\nWork: {agent} {ticket}",  # a recording finds its turns by the last line
+            token=token,
+            preface=format_conventions(self.memory, marks=marks),
+            keep=keep,
+            messages=messages,
+        )
+
+    def _replace(self, agent: str, *, ticket: str, token: str, messages: tuple[Message, ...] = ()) -> Conversation:
+        """Create a conversation whose messages replace those in the transcript."""
+        conversation = self._create(agent, ticket=ticket, token=token, messages=messages)
+        if self.transcript is not None:
+            self.transcript.copy_conversation(conversation, agent, ticket=ticket, model=self.model.name)
+        return conversation
+
+
+ASK_TOOL = "AskDeveloper"
+"""The name of the tool with which the model asks the developer."""
+
+_POSTPONING = frozenset({"later", "skip", "don't know", "dont know", "no idea"})
+"""Answers that leave a question open, in any case, with or without a full stop."""
+
+_NUMBER = re.compile(r"\(?(?P<number>\d{1,2})[.)]?")
+_PARAGRAPHS = re.compile(r"\n[ \t]*\n")
+_ASKING = re.compile(r"\?(?=[\s*_)\"'\u201d]|$)")
+_EMPHASIS = re.compile(r"\*\*|__|^\s*(?:[-*+#]+|\d+[.)])\s+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The input of the asking tool."""
+
+    question: Annotated[str, Meta(description="One question about behavior that a user would notice, ending in ?")]
+    options: Annotated[
+        tuple[str, ...],
+        Meta(description="The likely answers, each complete in a few words; [] if none is likelier", max_length=5),
+    ] = ()
+
+
+def normalize(question: Question) -> Question:
+    """Put the question and its options on one line each, and drop repeated options.
+
+    Raises ``UsageError`` if it cannot be answered: it is empty, or an option is a number, as option numbers are.
+    """
+    words = " ".join(question.question.split())
+    options = tuple(dict.fromkeys(line for option in question.options if (line := " ".join(option.split()))))
+    if not words:
+        raise UsageError("The question is empty.", hint="ask one question")
+    for option in options:
+        if _NUMBER.fullmatch(option):
+            raise UsageError(
+                f"The option {option} looks like an option number.", hint=f"add the unit, such as `{option} lines`"
+            )
+    return replace(question, question=words, options=options)
+
+
+def find_pending(messages: Sequence[Message]) -> Question | None:
+    """Return the question of the last turn that the developer has not answered yet."""
+    match messages:
+        case [*_, AssistantMessage() as turn, UserMessage(content=results)]:
+            accepted = {block.tool_use_id for block in results if isinstance(block, ToolResult) and not block.is_error}
+            return next((question for call, question in _read_calls(turn) if call.id in accepted), None)
+    return None
+
+
+def resolve_answer(question: Question, words: str) -> str:
+    """Return the option whose number ``words`` is, else ``words``."""
+    number = _NUMBER.fullmatch(words.strip())
+    if number and 1 <= int(number["number"]) <= len(question.options):
+        return question.options[int(number["number"]) - 1]
+    return words
+
+
+def is_postponed(words: str, *, options: Sequence[str] = ()) -> bool:
+    """Return whether ``words`` leave the question open. The words of one of its ``options`` answer it.
+
+    >>> is_postponed("Later."), is_postponed("later than noon"), is_postponed("skip", options=["Skip", "Stop"])
+    (True, False, False)
+    """
+    bare, *others = (text.strip().rstrip(".!").lower() for text in (words, *options))
+    return bare in _POSTPONING and bare not in others
+
+
+def find_questions(messages: Iterable[Message]) -> tuple[str, ...]:
+    """Return every question asked with the tool, and those in the text that ended the last turn."""
+    turns = [message for message in messages if isinstance(message, AssistantMessage)]
+    questions = [question.question for turn in turns for _, question in _read_calls(turn)]
+    last = turns[-1].content if turns else ()
+    if not any(isinstance(block, ToolCall) for block in last):
+        questions += extract_questions("\n\n".join(block.text for block in last if isinstance(block, Text)))
+    return tuple(dict.fromkeys(questions))
+
+
+def extract_questions(text: str) -> list[str]:
+    """Return the paragraphs that contain a question, each on one line, without emphasis.
+
+    >>> extract_questions("It is empty.\\n\\n**What then?** An error, or nothing?")
+    ['What then? An error, or nothing?']
+    """
+    return [
+        " ".join(_EMPHASIS.sub("", paragraph).split())
+        for paragraph in _PARAGRAPHS.split(text)
+        if _ASKING.search(paragraph)
+    ]
+
+
+def _read_calls(turn: AssistantMessage) -> list[tuple[ToolCall, Question]]:
+    """Return the valid calls of the asking tool in ``turn``."""
+    calls = []
+    for block in turn.content:
+        if isinstance(block, ToolCall) and block.name == ASK_TOOL:
+            try:
+                calls.append((block, normalize(read_input(block.input, Question))))
+            except UsageError:
+                continue
+    return calls
