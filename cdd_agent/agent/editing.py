@@ -320,7 +320,7 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
     if not splices:
         ignored, splices = _find_relaxed(body, change)
     if not splices:
-        raise _make_not_found_error(body, change)
+        raise _make_missing_error(body, change)
     if len(splices) > 1 and (ignored or not replace_all):
         raise _make_ambiguous_error(body, splices, ignored=ignored)
     if len(body) + sum(len(splice.replacement) - splice.end + splice.start for splice in splices) > MAX_CHARACTERS:
@@ -513,7 +513,7 @@ def _make_ambiguous_error(body: str, splices: list[_Splice], *, ignored: str | N
     )
 
 
-def _make_not_found_error(body: str, change: _Change) -> UsageError:
+def _make_missing_error(body: str, change: _Change) -> UsageError:
     happened = "old_string is not in the file. Nothing was changed."
     at = body.find(change.new) if change.new.strip() else -1
     if at >= 0:

@@ -1,6 +1,6 @@
 """The command ``cdd`` with its global options, and the boundary where errors become messages and exit codes.
 
-``cdd schema``: the form of what the program writes for other programs, as JSON Schema.
+``cdd schema`` is here too. It prints the JSON Schemas of cdd's output files.
 """
 
 import os
@@ -29,21 +29,21 @@ SCHEMAS = {
     "report": ("pytest_tdd_agent", "report.schema.json"),
     "green-artifact": ("cdd_agent.workflows.green", "artifact.schema.json"),
 }
-"""Name -> the package and the file in it."""
+"""Name -> package, and file in it."""
 
 
 @click.command(short_help="Print a JSON Schema: report, green-artifact.")
 @click.argument("name", default="")
 def schema(name: str) -> None:
-    """Print the JSON Schema of the document NAME.
+    """Print the JSON Schema NAME.
 
-    report: what `pytest --tdd-agent` writes; a line of its stream is #/$defs/event there. green-artifact: what `cdd
-    green --out` writes.
+    report: the output of `pytest --tdd-agent`; #/$defs/event describes a line of its stream. green-artifact: the output
+    of `cdd green --out`.
     """
     from importlib.resources import files
 
     if name not in SCHEMAS:
-        happened = f"There is no schema {name!r}." if name else "Which schema? None was named."
+        happened = f"Unknown schema {name!r}." if name else "Which schema? None was named."
         import difflib
 
         near = difflib.get_close_matches(name, SCHEMAS, n=1)
@@ -54,22 +54,22 @@ def schema(name: str) -> None:
 
 
 class Commands(click.Group):
-    """A group that lists its commands in the order of the work, and names the nearest for one it does not know."""
+    """A group that lists its commands in the order of the work, and suggests the nearest one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands in the order in which they were added."""
+        """Return the commands in the order in which they were added."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` name; raises ``UsageError`` with the nearest one."""
+        """Return the command that ``args`` name. Raises ``UsageError`` with the nearest one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             import difflib
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f"did you mean: cdd {near[0]}" if near else "cdd --help lists the commands"
-            raise UsageError(f"There is no command {args[0]!r}.", hint=hint)
+            raise UsageError(f"Unknown command {args[0]!r}.", hint=hint)
         return super().resolve_command(ctx, args)
 
 
@@ -83,25 +83,27 @@ model, no tests), 70 internal error, 130 interrupted."""
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EXIT_CODES,
 )
-@click.option("--project", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of the project.")
-@click.option("--model", metavar="ID", help="Model to ask; any id the API knows.")
-@click.option("--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play recorded turns back: no network.")
-@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep the model's turns in FILE.")
+@click.option("--project", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The project's folder.")
+@click.option("--model", metavar="ID", help="The model; any id that the API accepts.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Play the model's turns from FILE, offline."
+)
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Record the model's turns in FILE.")
 @click.option(
     "--sandbox",
     type=click.Choice(["auto", "docker", "bwrap", "landlock", "none"]),
     metavar="LEVEL",
-    help="What shuts tests and commands in: docker, bwrap, landlock or none; auto takes the first there is.",
+    help="Sandbox for tests and commands: docker, bwrap, landlock or none; auto uses the first available one.",
 )
-@click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default, never a destructive one.")
-@click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")
-@click.option("--no-color", is_flag=True, help="No colors; the variable NO_COLOR says the same.")
+@click.option("--yes", is_flag=True, help="Never ask; take the safe default, which destroys nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")
+@click.option("--no-color", is_flag=True, help="Disable colors, like the variable NO_COLOR.")
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
 def cdd(context: click.Context, /, **given: Any) -> None:
     """Turn a ticket into tested commits.
 
-    Without a command: the chat prompt in this project. `cdd demo` shows everything from a recording, without a key.
+    Without a command, cdd opens the chat prompt in this project. `cdd demo` plays an example without an API key.
     """
     from cdd_agent.config.options import Options
 
@@ -126,13 +128,12 @@ def cdd(context: click.Context, /, **given: Any) -> None:
 
 
 def _require_current_folder() -> None:
-    """Raise ``EnvironmentMissing`` where the program was started in a folder that has been removed since."""
     try:
         os.getcwd()
     except OSError as error:
         raise EnvironmentMissing(
-            f"The current folder cannot be found, it may have been removed: {error.strerror}.",
-            hint="go to one that is there: cd; or enter it anew if it was made again: cd .",
+            f"The current folder does not exist: {error.strerror}. It may have been removed.",
+            hint="go to another folder: cd; or enter it again if it was recreated: cd .",
         ) from error
 
 
@@ -145,20 +146,20 @@ for command in (
 
 
 def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
-    """Run the command line and return its exit code; what went wrong is on standard error.
+    """Run the command line and return its exit code. Errors go to standard error.
 
-    Without ``key`` it is taken out of the environment.
+    Without ``key``, the API key is taken out of the environment.
     """
-    _listen()
+    _handle_signals()
     try:
         return _carry_out(arguments, key=secret.take_key() if key is None else key)
     except CddError as error:
-        return _told(error.happened, hint=error.hint, code=error.exit_code)
+        return _report(error.happened, hint=error.hint, code=error.exit_code)
     except click.ClickException as error:
-        return _told(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
+        return _report(error.format_message(), hint=_usage(error), code=ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        hint = "what was saved stays, and the same command goes on from there"
-        return _told("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
+        hint = "your work is saved; run the same command again to continue"
+        return _report("Stopped.", hint=hint, code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
         drop_output()
         return 128 + signal.SIGPIPE
@@ -169,19 +170,18 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
         if outside is None:
             raise
         drop_output()
-        return _told(outside.happened, hint=outside.hint, code=outside.exit_code)
+        return _report(outside.happened, hint=outside.hint, code=outside.exit_code)
 
 
 _SECOND_WITHIN_S = 2.0
 _SHOW_CURSOR = b"\x1b[?25h\r\n"
-"""What a display that was cut off has hidden."""
 
 
 class _Interruption:
-    """Ctrl-C: the first unwinds the turn, the step or the command; a second one soon after ends the process at once.
+    """Handles Ctrl-C: the first one unwinds the current work, a second one soon after ends the process at once.
 
-    That is no worse than a kill: files are replaced whole, and a step that was cut off goes back to its checkpoint
-    when it is gone on with.
+    Ending at once is as safe as ``kill -9``: files are replaced atomically, and an interrupted step restarts from its
+    checkpoint.
     """
 
     def __init__(self) -> None:
@@ -199,22 +199,20 @@ class _Interruption:
         raise KeyboardInterrupt
 
 
-def _listen() -> None:
-    """From now on end in order when told to; what the caller had ignored, as ``nohup`` does, stays ignored."""
+def _handle_signals() -> None:
+    # Signals that the caller ignores stay ignored, such as SIGHUP under nohup.
     for number, answer in ((signal.SIGINT, _Interruption()), (signal.SIGTERM, _end), (signal.SIGHUP, _end)):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, answer)
 
 
 def _end(number: int, _frame: object) -> None:
-    """Unwind as for Ctrl-C when the process is told to end: children are ended, files are back at the checkpoint."""
     if number == signal.SIGHUP:
         drop_output(hung_up=True)
     raise SystemExit(128 + number)
 
 
 def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:
-    """What the command says its exit code is, once all it printed is written."""
     try:
         with cdd.make_context("cdd", list(arguments), obj=key) as context:
             cdd.invoke(context)
@@ -225,21 +223,19 @@ def _carry_out(arguments: Sequence[str], *, key: Secret | None) -> int:
     return int(ExitCode.DONE)
 
 
-def _told(happened: str, *, hint: str, code: int) -> int:
-    """Say what happened and what to do; the exit code."""
+def _report(happened: str, *, hint: str, code: int) -> int:
     from cdd_agent.repl.screen import Screen
 
-    for tell in (sys.stdout.flush, partial(Screen(sys.stderr).error, happened, hint=hint)):
+    for write in (sys.stdout.flush, partial(Screen(sys.stderr).error, happened, hint=hint)):
         try:
-            tell()
-        except OSError:  # the exit code says it all the same
+            write()
+        except OSError:  # the exit code still reports the error
             drop_output()
     return int(code)
 
 
 def _usage(error: click.ClickException) -> str:
-    """How the command is typed that was typed wrongly."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or context.parent is None:
         return "cdd --help lists the commands and options"
-    return f"{context.get_usage().removeprefix('Usage: ')}; {context.command_path} --help tells more"
+    return f"{context.get_usage().removeprefix('Usage: ')}; {context.command_path} --help shows more"

@@ -22,7 +22,7 @@ from cdd_agent.config import settings
 from cdd_agent.config.trust import Approvals
 from cdd_agent.errors import ExitCode
 from cdd_agent.repl.terminal import ECHO, PromptStatus, ReadLine
-from cdd_agent.tickets.ticket import Ticket, all_tickets
+from cdd_agent.tickets.ticket import Ticket, list_tickets
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _show_welcome(root: Path, *, somebody_answers: bool, color: bool | None) -> 
 
     from cdd_agent.workspace.memory import read_memory
 
-    count = len(all_tickets(root))
+    count = len(list_tickets(root))
     tickets = "1 ticket" if count == 1 else f"{count} tickets" if count else "no tickets yet"
     first = "/status shows the progress" if count else "/new SLUG creates one"
     lines = [f"{root}: {tickets}; {first}, /help lists all commands.", read_memory(root).summary]
@@ -166,7 +166,7 @@ class _Startup:
     def project(self) -> "Composition":
         from cdd_agent.compose import Composition
 
-        return Composition(self.invocation.asking, emit=self._emit)
+        return Composition(self.invocation.interactive_options, emit=self._emit)
 
     def _allows(self, offer: "Offer") -> bool:
         # The adapters, which are slow to load, are needed only to ask or to report a declined offer.

@@ -1,4 +1,4 @@
-"""The examples: each a project with a ticket, played in a new folder from spec to commits."""
+"""``cdd demo``: play an example, which is a project with a ticket, from spec to commits in a new folder."""
 
 import os
 import shlex
@@ -14,7 +14,6 @@ from rich.text import Text
 import cdd_agent
 from cdd_agent.cli.invocation import Invocation
 from cdd_agent.compose import Composition
-from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.events import Notice
 from cdd_agent.git.commits import commit_paths
@@ -27,17 +26,17 @@ from cdd_agent.work.state import RunState, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """``demo.yaml`` of an example."""
+    """The content of ``demo.yaml`` of an example."""
 
     title: str
     ticket: str
     answers: tuple[str, ...]
-    """What the developer answers to Socrates, in order."""
+    """The developer's answers to Socrates, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoExample:
-    """A project, a ticket in it, and what is said about it."""
+    """An example: a project, a recording, and a script."""
 
     name: str
     folder: Path
@@ -45,45 +44,50 @@ class DemoExample:
 
     @property
     def recording(self) -> Path:
-        """The turns of the model."""
+        """The recorded turns of the model."""
         return self.folder / "recording.yaml"
 
 
 def find_examples() -> tuple[DemoExample, ...]:
-    """The examples by name: inside an installed package, beside the package in a checkout."""
+    """Return the examples by name, from the installed package or from a checkout."""
     package = Path(cdd_agent.__file__).parent
     for home in (package / "examples", package.parent / "tickets.example"):
         if home.is_dir():
             return tuple(
-                DemoExample(name=path.parent.name, folder=path.parent, script=_script(path))
+                DemoExample(
+                    name=path.parent.name,
+                    folder=path.parent,
+                    script=msgspec.yaml.decode(path.read_bytes(), type=Script),
+                )
                 for path in sorted(home.glob("*/demo.yaml"))
             )
     raise EnvironmentMissing("The examples are not installed.", hint="reinstall cdd-agent, or run from a checkout")
 
 
 def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -> None:
-    """Carry the example's ticket from spec to commits in ``folder``, with the developer's part from its script."""
-    made = _copied(example.folder / "project", folder)
-    options = replace(invocation.options, project=made, ask=_made_here)
+    """Carry the example's ticket from spec to commits in ``folder``. The script answers for the developer."""
+    project = _create_project(example.folder / "project", folder)
+    # The user need not approve this project: cdd created it, and hooks in it come from the user's git templates.
+    options = replace(invocation.options, project=project, ask=lambda offer, changed: True)
     if options.replay is None and options.model is None:
         options = replace(options, replay=example.recording)
     invocation = replace(invocation, options=options)
     script = example.script
-    with invocation.ticket(script.ticket) as (composition, ticket):
+    with invocation.open_ticket(script.ticket) as (composition, ticket):
         composition.adapters.emit(Notice(text=f"{script.title}, in {composition.adapters.root}"))
-        _heading(invocation, "spec: Socrates questions the ticket")
+        _show_heading(invocation, "spec: Socrates questions the ticket")
         _converse(composition, ticket, answers=script.answers)
-        _heading(invocation, "plan: the Planner writes the steps")
+        _show_heading(invocation, "plan: the Planner writes the steps")
         planner = composition.planner(ticket)
         plan = planner.draft()
         if not invocation.as_json:
             show_plan(plan, screen=invocation.screen, criteria=planner.criteria, created=planner.find_new_files(plan))
-        _heading(invocation, "exec: the Executor carries them out, test first")
+        _show_heading(invocation, "exec: the Executor carries them out, test first")
         executor = composition.executor(ticket)
         with executor.running():
             executor.run_all()
     if not invocation.as_json:
-        _summary(invocation.screen, executor.state, repository=composition.adapters.repository)
+        _show_summary(invocation.screen, executor.state, repository=composition.adapters.repository)
     if executor.state.status != Status.COMPLETED:
         raise GateClosed(
             "The demo did not complete its ticket.",
@@ -91,10 +95,10 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
         )
 
 
-def _copied(source: Path, keep: Path | None) -> Path:
-    """A new git repository with the files of ``source`` in one commit."""
+def _create_project(source: Path, keep: Path | None) -> Path:
+    """Copy ``source`` into a new git repository with one commit."""
     if keep is not None and keep.exists():
-        raise UsageError(f"{keep} exists already.", hint="name a folder that does not exist yet")
+        raise UsageError(f"{keep} already exists.", hint="name a folder that does not exist yet")
     project = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="cdd-demo-")) / "project"
     shutil.copytree(source, project, ignore=shutil.ignore_patterns("__pycache__"))
     repository = Repository.create(project)
@@ -104,18 +108,7 @@ def _copied(source: Path, keep: Path | None) -> Path:
     return repository.root
 
 
-def _made_here(_offer: Offer, _changed: bool) -> bool:
-    """Yes: the program made the project itself, and a hook in it comes from the user's own git templates."""
-    return True
-
-
-def _script(path: Path) -> Script:
-    """The script at ``path``."""
-    return msgspec.yaml.decode(path.read_bytes(), type=Script)
-
-
 def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, ...]) -> None:
-    """Let Socrates ask and the script answer until the spec is complete."""
     socrates = composition.socrates(ticket)
     socrates.open(somebody_answers=True)
     for answer in answers:
@@ -123,24 +116,22 @@ def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, .
         socrates.hear(answer)
 
 
-def _heading(invocation: Invocation, text: str) -> None:
-    """Set off a part of the demo."""
+def _show_heading(invocation: Invocation, text: str) -> None:
     if not invocation.as_json:
         invocation.screen.gap()
         invocation.screen.line(f" {text} ", style="bold reverse", indent=0)
 
 
-def _summary(screen: Screen, state: RunState, *, repository: Repository) -> None:
-    """The steps, the commits, what was refused, and where the project lies."""
+def _show_summary(screen: Screen, state: RunState, *, repository: Repository) -> None:
     screen.gap()
-    screen.line(" what came of it ", style="bold reverse", indent=0)
+    screen.line(" result ", style="bold reverse", indent=0)
     show_steps(state, screen=screen)
     screen.gap()
-    screen.line("Commits, oldest first, each with a note that holds its evidence:", style="bold")
+    screen.line("Commits, oldest first. The note of each holds its evidence:", style="bold")
     for line in repository.git("log", "--reverse", "--format=%h %s").splitlines():
         screen.line(line, indent=2, hang=8)
     screen.gap()
-    screen.line("Attempts that a gate refused, and why:", style="bold")
+    screen.line("Attempts that a gate refused:", style="bold")
     for number, step in state.step_executions.items():
         for attempt in step.attempts:
             if attempt.verdict == "closed":
@@ -148,7 +139,7 @@ def _summary(screen: Screen, state: RunState, *, repository: Repository) -> None
                 for reason in attempt.reasons:
                     screen.line(format_reason(reason), indent=4, hang=2)
     screen.gap()
-    screen.line(f"The project lies in {repository.root}", style="bold")
+    screen.line(f"The project is in {repository.root}. Try:", style="bold")
     python = shlex.quote(sys.executable)
     commands = ("git log --stat", "git notes --ref=tdd-handoffs show HEAD")
     for command in (*commands, f"{python} -m pytest -q", f"{python} -m cdd_agent"):

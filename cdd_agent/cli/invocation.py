@@ -1,4 +1,4 @@
-"""One invocation of the program: what was said about every command, and where its events go."""
+"""One invocation of cdd: its global options, its screen, and the sink of its events."""
 
 import io
 import os
@@ -23,11 +23,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Named(Protocol):
-    """What a journal is kept of."""
+    """Something that has a journal."""
 
     @property
     def slug(self) -> str:
-        """Its name."""
+        """The name of the journal."""
         ...
 
 
@@ -36,34 +36,33 @@ Found = TypeVar("Found", bound=Named)
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """The global options, the screen and the sink of events, each made when it is first asked for."""
+    """The global options, the screen and the sink. The last two are created at the first use."""
 
     options: "Options"
     assume_yes: bool
-    """Nobody is to be asked."""
+    """Never ask the user."""
     as_json: bool
-    """One event a line on standard output, everything else on standard error."""
+    """Print one event per line on standard output, and everything else on standard error."""
     color: bool | None
-    """None: as the terminal and ``NO_COLOR`` say."""
+    """With None, the terminal and ``NO_COLOR`` decide."""
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person can be talked with."""
+        """Whether cdd can talk with the user."""
         return sys.stdin.isatty() and sys.stdout.isatty() and not (self.assume_yes or self.as_json)
 
     @cached_property
     def screen(self) -> "Screen":
-        """Where a person reads."""
+        """The screen of the user."""
         from cdd_agent.repl.screen import Screen
 
         return Screen(sys.stderr if self.as_json else sys.stdout, color=self.color, animated=not self.as_json)
 
     @cached_property
     def sink(self) -> "Emit":
-        """Where events go: to the screen, or as JSON to standard output.
+        """Prints events on the screen, or as JSON on standard output.
 
-        JSON is UTF-8 wherever it is read. A reader who goes away ends the run with ``BrokenPipeError``, once: what is
-        told on the way out is dropped.
+        If the reader of the output has gone, it raises ``BrokenPipeError`` once. Later output is dropped.
         """
         from cdd_agent.repl.render import Renderer
 
@@ -81,7 +80,7 @@ class Invocation:
         return tell
 
     def with_options(self, given: dict[str, Any]) -> "Invocation":
-        """The invocation with what was said after the command as well as before it."""
+        """Return the invocation with the options that stand after the command."""
         return replace(
             self,
             options=replace(self.options, allow_dirty=given.get("allow_dirty", False)),
@@ -90,8 +89,8 @@ class Invocation:
         )
 
     @property
-    def asking(self) -> "Options":
-        """The options, with whom to ask where somebody is there and the options do not say whom."""
+    def interactive_options(self) -> "Options":
+        """The options, with functions that ask the user if there is one."""
         if not self.is_interactive:
             return self.options
         if self.options.ask is not None:
@@ -108,26 +107,26 @@ class Invocation:
             choose=lambda question, choices: ask_choice(question, choices, screen=self.screen),
         )
 
-    def project(self) -> "Composition":
-        """The project, its events going to the output."""
+    def open_project(self) -> "Composition":
+        """Return the project. Its events go to the output."""
         from cdd_agent.compose import Composition
 
-        return Composition(self.asking, emit=self.sink)
+        return Composition(self.interactive_options, emit=self.sink)
 
-    def ticket(self, slug: str) -> AbstractContextManager[tuple["Composition", "Ticket"]]:
-        """The project and one of its tickets, the events going to the output and to the ticket's journal.
+    def open_ticket(self, slug: str) -> AbstractContextManager[tuple["Composition", "Ticket"]]:
+        """Return the project and a ticket. The events also go to the ticket's journal.
 
-        Raises ``UsageError``, and makes no journal, if there is no such ticket.
+        Raises ``UsageError``, and creates no journal, for an unknown ticket.
         """
         from cdd_agent.tickets.ticket import find
 
-        return self.journaled(lambda project: find(project.adapters.root, slug))
+        return self.open_journal(lambda project: find(project.adapters.root, slug))
 
     @contextmanager
-    def journaled(self, find: Callable[["Composition"], Found]) -> Iterator[tuple["Composition", Found]]:
-        """The project and what ``find`` finds in it, the events going to the output and to the journal of that.
+    def open_journal(self, find: Callable[["Composition"], Found]) -> Iterator[tuple["Composition", Found]]:
+        """Yield the project and the result of ``find``. The events also go to the journal of that result.
 
-        Makes no journal if ``find`` raises.
+        No journal is created if ``find`` raises.
         """
         from cdd_agent.compose import Composition
         from cdd_agent.journal import Journal, journal_path
@@ -139,7 +138,7 @@ class Invocation:
             for sink in sinks:
                 sink(event)
 
-        composition = Composition(self.asking, emit=emit)
+        composition = Composition(self.interactive_options, emit=emit)
         found = find(composition)
         path = journal_path(composition.adapters.root, found.slug)
         with Journal(path, clock=composition.adapters.clock, report=self.sink) as journal, self.screen.working(WAITING):
@@ -148,12 +147,9 @@ class Invocation:
 
 
 def drop_output(*, hung_up: bool = False) -> None:
-    """Let go of an output that nobody reads any more: what is still printed on the way out goes nowhere.
-
-    ``hung_up``: the terminal has gone, and each terminal is let go of.
-    """
+    """Redirect standard streams without a reader to the null device; with ``hung_up``, those on a terminal too."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, RuntimeError):  # RuntimeError: a signal cut into a write of the same stream
+        with suppress(OSError, ValueError, RuntimeError):  # RuntimeError: a signal interrupted a write
             lost = hung_up and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
             try:
                 stream.flush()
@@ -166,13 +162,14 @@ def drop_output(*, hung_up: bool = False) -> None:
 
 
 def headless(command: Command) -> Command:
-    """Lets ``--yes`` and ``--json`` stand after the command as well as before it."""
-    with_json = click.option("--json", "as_json", is_flag=True, help="One event a line on standard output.")(command)
-    return click.option("--yes", is_flag=True, help="Nobody to ask: take the safe default.")(with_json)
+    """Accept ``--yes`` and ``--json`` after the command too."""
+    with_json = click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")(
+        command
+    )
+    return click.option("--yes", is_flag=True, help="Never ask; take the safe default.")(with_json)
 
 
 def _print_json(event: "Event") -> None:
-    """Write one event as a line of JSON."""
     from cdd_agent.events import encode
 
     sys.stdout.write(encode(event).decode("utf-8") + "\n")

@@ -1,11 +1,4 @@
-"""``cdd tdd``: a feature, one listed test a cycle, PLAN, RED, GREEN and REFACTOR each with an agent of its own.
-
-``cdd spec``, ``cdd plan``, ``cdd exec``: the agents without a prompt, or the prompt opened in one of them.
-
-``cdd green``: code for tests that fail already, and the artifact of what was made.
-
-``cdd demo``: an example carried from spec to commits by a recording.
-"""
+"""The commands that run agents: ``cdd spec``, ``plan``, ``exec``, ``green``, ``tdd`` and ``demo``."""
 
 import dataclasses
 import sys
@@ -32,19 +25,19 @@ if TYPE_CHECKING:
     from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 
 
-@click.command(short_help="Socrates questions a ticket until its spec is complete.")
+@click.command(short_help="Socrates asks questions until the spec is complete.")
 @click.argument("slug")
 @headless
 @click.pass_obj
 def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
-    """Socrates questions the ticket SLUG until its spec.yaml is complete."""
+    """Socrates asks questions about the ticket SLUG until its spec.yaml is complete."""
     from cdd_agent.events import Notice
 
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
-        _open(invocation, f"/spec {slug}")
+        _open_prompt(invocation, f"/spec {slug}")
         return
-    with _alone_on(invocation, slug) as (project, ticket):
+    with _hold_ticket(invocation, slug) as (project, ticket):
         socrates = project.socrates(ticket)
         if socrates.missing:
             socrates.open(somebody_answers=False)
@@ -57,7 +50,7 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
         project.adapters.emit(Notice(text=f"The spec is complete. Next: cdd plan {slug}"))
 
 
-@click.command(short_help="The Planner writes the plan of a complete spec.")
+@click.command(short_help="The Planner writes a plan from the complete spec.")
 @click.argument("slug")
 @headless
 @click.pass_obj
@@ -67,9 +60,9 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
 
     invocation = invocation.with_options(given)
     if invocation.is_interactive:
-        _open(invocation, f"/plan {slug}")
+        _open_prompt(invocation, f"/plan {slug}")
         return
-    with _alone_on(invocation, slug) as (project, ticket):
+    with _hold_ticket(invocation, slug) as (project, ticket):
         planner = project.planner(ticket)
         drafted = planner.draft()
         if not invocation.as_json:
@@ -81,21 +74,21 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
         project.adapters.emit(Notice(text=f"The plan is saved. Next: cdd exec {slug}"))
 
 
-@click.command(name="exec", short_help="The Executor carries the plan out, test first.")
+@click.command(name="exec", short_help="The Executor carries out the plan, test first.")
 @click.argument("slug")
 @click.option("--step", type=int, metavar="N", help="Run only step N.")
-@click.option("--retry", type=int, metavar="N", help="Try the failed or skipped step N again, then go on.")
-@click.option("--skip", type=int, metavar="N", help="Leave step N out, then go on.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes as they are, out of every commit.")
+@click.option("--retry", type=int, metavar="N", help="Run the failed or skipped step N again, then continue.")
+@click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
+@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
 @click.pass_obj
 def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
-    """The Executor carries the plan of the ticket SLUG out, test first, from where it stopped."""
+    """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
     invocation = invocation.with_options(given)
     if invocation.is_interactive and not any(given[name] is not None for name in ("step", "retry", "skip")):
-        _open(invocation, f"/exec {slug}")
+        _open_prompt(invocation, f"/exec {slug}")
         return
-    with invocation.ticket(slug) as (project, ticket):
+    with invocation.open_ticket(slug) as (project, ticket):
         executor = project.executor(ticket)
         _carry_out(executor, given)
     if not invocation.as_json:
@@ -106,24 +99,22 @@ def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
     _require_completed(executor.state)
 
 
-def _open(invocation: Invocation, said: str) -> None:
-    """The prompt, with what is said first in it."""
+def _open_prompt(invocation: Invocation, line: str) -> None:
     from cdd_agent.cli.chat import chat
 
-    chat(invocation, first=said)
+    chat(invocation, first=line)
 
 
 @contextmanager
-def _alone_on(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
-    """The project and a ticket of it that nobody else writes while the block runs."""
+def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Composition", "Ticket"]]:
+    """Yield the project and the ticket, locked against other cdd processes."""
     from cdd_agent.work.state_file import lock_ticket
 
-    with invocation.ticket(slug) as (project, ticket), lock_ticket(project.adapters.root, ticket.folder):
+    with invocation.open_ticket(slug) as (project, ticket), lock_ticket(project.adapters.root, ticket.folder):
         yield project, ticket
 
 
 def _carry_out(executor: "Executor", given: dict[str, Any]) -> None:
-    """Run what the options name: one step, or all that are left."""
     for name in ("step", "retry", "skip"):
         if given[name] is not None:
             executor.step(given[name])
@@ -139,7 +130,6 @@ def _carry_out(executor: "Executor", given: dict[str, Any]) -> None:
 
 
 def _require_completed(state: "RunState") -> None:
-    """Raise ``GateClosed`` naming the first step that failed."""
     from cdd_agent.work.state import Status
 
     for number in state.numbers(Status.FAILED):
@@ -149,31 +139,31 @@ def _require_completed(state: "RunState") -> None:
         )
 
 
-@click.command(short_help="Write the code for tests that fail already.")
+@click.command(short_help="Write the code for tests that already fail.")
 @click.argument("tests", nargs=-1, metavar="TEST...")
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the artifact there."
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the artifact to FILE."
 )
-@click.option("--title", metavar="TEXT", help="What the commit is called; made from the tests if not given.")
+@click.option("--title", metavar="TEXT", help="The subject of the commit; the default comes from the tests.")
 @click.option(
-    "--kind", type=click.Choice(["feature", "bug"]), help="feat: or fix:; told from the failures if not given."
+    "--kind", type=click.Choice(["feature", "bug"]), help="feat: or fix:; the default depends on the failures."
 )
-@click.option("--spec-id", metavar="ID", help="Of the artifact; the run's name if not given.")
-@click.option("--request-id", metavar="ID", help="Of the artifact; made if not given.")
-@click.option("--anew", is_flag=True, help="Take back what an interrupted run has done, and begin again.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes as they are, out of every commit.")
+@click.option("--spec-id", metavar="ID", help="spec_id of the artifact; default: the run's name.")
+@click.option("--request-id", metavar="ID", help="request_id of the artifact; default: a new one.")
+@click.option("--anew", is_flag=True, help="Undo an interrupted run and start again.")
+@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
 @click.pass_obj
 def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> None:
-    """Write the code that makes each TEST pass, a file or node id that fails now; tests are locked.
+    """Write the code that makes each TEST pass: a file or node id that fails now. The tests are locked.
 
-    The same command goes on with a run that was interrupted.
+    The same command continues an interrupted run.
     """
     from cdd_agent.workflows.green.request import resolve_targets
 
     invocation = invocation.with_options(given)
     out: Path | None = given["out"]
-    _require_place(out)
+    _require_folder(out)
 
     def find(project: "Composition") -> "Wanted":
         return replace(
@@ -184,20 +174,19 @@ def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> No
             request_id=given["request_id"] or "",
         )
 
-    with invocation.journaled(find) as (project, wanted):
+    with invocation.open_journal(find) as (project, wanted):
         artifact = project.green(wanted).run(anew=given["anew"])
-    _hand_over(artifact, out=out, invocation=invocation)
+    _deliver(artifact, out=out, invocation=invocation)
     artifact.require_green(wanted.commands.resume)
 
 
-def _require_place(out: Path | None) -> None:
-    """Raise ``UsageError`` before the work begins if its artifact could not be written."""
+def _require_folder(out: Path | None) -> None:
     if out is not None and not out.absolute().parent.is_dir():
-        raise UsageError(f"There is no folder {out.parent} for {out.name}.", hint=f"make it: mkdir -p {out.parent}")
+        raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
 
 
-def _hand_over(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
-    """Show the artifact, as JSON to a program, in words to a person; then, as that may fail, write it down."""
+def _deliver(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
+    # Shown first, because writing the file can fail.
     from cdd_agent.repl.workflow_actions import show_artifact
     from cdd_agent.storage import write_atomic
     from cdd_agent.workflows.green.artifact import encode, encode_event
@@ -213,69 +202,69 @@ def _hand_over(artifact: "GreenArtifact", *, out: Path | None, invocation: Invoc
 
 
 Find = Callable[["Composition"], "Feature"]
-"""Says which feature is meant."""
+"""Returns the feature to work on."""
 
 
-@click.group(short_help="A feature, one listed test a cycle: PLAN, RED, GREEN, REFACTOR.")
+@click.group(short_help="Build a feature in cycles of PLAN, RED, GREEN and REFACTOR.")
 def tdd() -> None:
-    """Build a feature test by test: an agent for each phase, a gate after it, a commit and a note for each."""
+    """Build a feature test by test. Each phase has its own agent, gate, commit and note."""
 
 
-@tdd.command(short_help="Begin a feature.")
+@tdd.command(short_help="Start a feature.")
 @click.argument("text", nargs=-1, required=True)
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes as they are, out of every commit.")
+@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
 @click.pass_obj
 def run(invocation: Invocation, /, text: tuple[str, ...], **given: Any) -> None:
-    """Build the feature that TEXT asks for."""
+    """Build the feature that TEXT describes."""
     from cdd_agent.workflows.orchestration.feature import begin_feature
 
     def find(project: "Composition") -> "Feature":
         return begin_feature(project.adapters.root, project.adapters.repository, text=" ".join(text))
 
-    with orchestrator(invocation.with_options(given), find) as made:
-        made.run()
+    with open_orchestrator(invocation.with_options(given), find) as created:
+        created.run()
 
 
-@tdd.command(short_help="Go on with a feature.")
-@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes as they are, out of every commit.")
+@tdd.command(short_help="Continue a feature.")
+@click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
 @click.pass_obj
 def resume(invocation: Invocation, /, **given: Any) -> None:
-    """Go on from the phase after the last one that landed, whatever ended the run."""
+    """Continue with the next phase, however the run ended."""
     from cdd_agent.workflows.orchestration.feature import find_resumable
 
     def find(project: "Composition") -> "Feature":
         return find_resumable(project.adapters.root, project.adapters.repository)
 
-    with orchestrator(invocation.with_options(given), find) as made:
-        made.run()
+    with open_orchestrator(invocation.with_options(given), find) as created:
+        created.run()
 
 
-@tdd.command(short_help="Show where the run stands.")
+@tdd.command(short_help="Show the progress of the run.")
 @headless
 @click.pass_obj
 def status(invocation: Invocation, /, **given: Any) -> None:
-    """Show where the run stands that the newest handoff note on this branch tells of, and what to type next."""
+    """Show the progress of the run with the newest handoff note on this branch, and what to type next."""
     from cdd_agent.repl import workflow_actions
 
     invocation = invocation.with_options(given)
-    stands, damages = workflow_actions.find_run_status(workflow_actions.finish_pending_rollback(_rollbacks(invocation)))
+    state, damages = workflow_actions.find_run_status(workflow_actions.finish_pending_rollback(_rollbacks(invocation)))
     if invocation.as_json:
-        invocation.sink(stands)
+        invocation.sink(state)
     else:
-        workflow_actions.show_run_status(stands, screen=invocation.screen)
+        workflow_actions.show_run_status(state, screen=invocation.screen)
     workflow_actions.show_damages(damages, screen=invocation.screen)
 
 
-@tdd.command(short_help="Show what the phases handed over, newest first.")
+@tdd.command(short_help="List the phases of the run, newest first.")
 @click.option(
-    "-n", "number", type=click.IntRange(0), default=20, metavar="N", help="How many; 0: all. 20 if not given."
+    "-n", "number", type=click.IntRange(0), default=20, metavar="N", help="How many; 0 lists all. The default is 20."
 )
 @headless
 @click.pass_obj
 def history(invocation: Invocation, /, number: int, **given: Any) -> None:
-    """Show the handoff notes on the commits that HEAD comes from, newest first."""
+    """List the handoff notes in the history of HEAD, newest first."""
     from cdd_agent.repl import workflow_actions
 
     invocation = invocation.with_options(given)
@@ -292,23 +281,23 @@ def history(invocation: Invocation, /, number: int, **given: Any) -> None:
 
 @tdd.command(short_help="Go back to a commit of the run, or undo that.")
 @click.argument("commit", required=False)
-@click.option("--undo", is_flag=True, help="Bring back what the last rollback took away.")
+@click.option("--undo", is_flag=True, help="Undo the last rollback.")
 @headless
 @click.pass_obj
 def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **given: Any) -> None:
-    """Go back to COMMIT, one of those that `cdd tdd history` shows: branch, files and index.
+    """Go back to COMMIT: branch, files and index. `cdd tdd history` lists the commits.
 
-    What it means is shown and asked about first. All that goes is kept, and so are your own uncommitted changes and
-    files; if they are in the plan, nothing is done. `cdd tdd resume` then goes on with the phase after COMMIT's.
+    cdd shows the effects and asks first. It saves everything that is removed, and keeps your uncommitted changes and
+    files. If they are in the way, it does nothing. `cdd tdd resume` then continues with the phase after COMMIT.
     """
     from cdd_agent.repl import workflow_actions
     from cdd_agent.tdd.recovery import alone
 
     invocation = invocation.with_options(given)
     if (commit is None) is not undo:
-        happened = "Which commit? None was named." if commit is None else "A commit and --undo do not go together."
+        happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
         raise UsageError(
-            happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history shows them"
+            happened, hint="cdd tdd rollback COMMIT, or cdd tdd rollback --undo; cdd tdd history lists them"
         )
     rollbacks = _rollbacks(invocation)
     with alone(rollbacks.repository):
@@ -318,7 +307,7 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
             invocation.sink(plan.as_event())
         else:
             workflow_actions.show_rollback(plan, screen=invocation.screen)
-        if not _may_go(invocation):
+        if not _may_roll_back(invocation):
             invocation.screen.line("Nothing was changed.", indent=0)
             return
         rollbacks.apply(plan)
@@ -326,13 +315,13 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
         workflow_actions.report_rollback(plan, screen=invocation.screen)
 
 
-@tdd.command("repair-notes", short_help="Say what is wrong with the handoff notes, or mend it.")
-@click.option("--apply", "applies", is_flag=True, help="Mend what can be mended; the notes as they were are kept.")
-@click.option("--merge", "fetched", metavar="REF", help="First take in the notes that were fetched into REF.")
+@tdd.command("repair-notes", short_help="Check the handoff notes, or repair them.")
+@click.option("--apply", "applies", is_flag=True, help="Repair the notes; the old ones are saved.")
+@click.option("--merge", "fetched", metavar="REF", help="First merge the notes fetched into REF.")
 @headless
 @click.pass_obj
 def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | None, **given: Any) -> None:
-    """Say what is wrong with the handoff notes and what would be done about it; with --apply, do it."""
+    """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
     from cdd_agent.clock import SystemClock
     from cdd_agent.events import NoteDamaged, NoteRepaired, NotesRepaired
     from cdd_agent.git import notes_repair
@@ -364,36 +353,35 @@ def _rollbacks(invocation: Invocation) -> "Rollbacks":
     return Rollbacks.of_project(find_root(invocation.options), emit=invocation.sink)
 
 
-def _may_go(invocation: Invocation) -> bool:
-    """Whether the rollback that was shown is applied; raises ``UsageError`` where nobody can say so."""
+def _may_roll_back(invocation: Invocation) -> bool:
     if invocation.assume_yes:
         return True
     if not invocation.is_interactive:
-        raise UsageError("Nobody is there to say yes, and nothing was changed.", hint="the same command with --yes")
+        raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="the same command with --yes")
     from cdd_agent.repl.question import ask_to_roll_back
 
     return ask_to_roll_back(screen=invocation.screen)
 
 
 @contextmanager
-def orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
-    """The orchestrator on the feature that ``find`` names, the events going to the output and to its journal."""
+def open_orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
+    """Yield the orchestrator of the feature that ``find`` returns. The events also go to its journal."""
 
     _rollbacks(invocation).finish_interrupted()
-    with invocation.journaled(find) as (project, feature):
+    with invocation.open_journal(find) as (project, feature):
         yield project.orchestrator(feature)
 
 
-@click.command(short_help="Run an example from its recording, without a key.")
+@click.command(short_help="Play an example from its recording, without an API key.")
 @click.argument("name", default="csv-export")
-@click.option("--list", "listed", is_flag=True, help="Name the examples.")
+@click.option("--list", "listed", is_flag=True, help="List the examples.")
 @click.option(
-    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Where to put the project; must not exist."
+    "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Create the project in DIR, which must not exist."
 )
 @headless
 @click.pass_obj
 def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | None, **given: Any) -> None:
-    """Run spec, plan and exec on the example NAME from its recording: real git, real tests, real gates, no key."""
+    """Run spec, plan and exec on the example NAME with recorded answers: real git, real tests, real gates, no key."""
     from cdd_agent.cli.demo import find_examples, play
 
     invocation = invocation.with_options(given)
@@ -408,5 +396,5 @@ def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | Non
 
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean: cdd demo {near[0]}" if near else f"cdd demo {' | '.join(known)}"
-        raise UsageError(f"There is no example {name!r}.", hint=hint)
+        raise UsageError(f"Unknown example {name!r}.", hint=hint)
     play(invocation, known[name], folder=keep)

@@ -201,7 +201,7 @@ def offer_hooks(repository: Repository) -> Offer | None:
     hooks = [] if folder is None else [path for name in COMMIT_HOOKS if _is_executable(path := folder / name)]
     # Newer versions of git also run hooks that the configuration names, without a file.
     named = [
-        f"{each.key} = {each.value}" for each in settings if each.is_of_the_repository and each.key.startswith("hook.")
+        f"{each.key} = {each.value}" for each in settings if each.is_from_repository and each.key.startswith("hook.")
     ]
     if not hooks and not named:
         return None
@@ -229,7 +229,7 @@ def _find_hook_folder(settings: Sequence[GitSetting], repository: Repository) ->
         return repository.location.common_dir / "hooks"
     folder = (repository.root / os.path.expanduser(configured[-1].value)).resolve()
     inside = any(folder.is_relative_to(own) for own in (repository.root.resolve(), repository.location.common_dir))
-    return folder if inside or configured[-1].is_of_the_repository else None
+    return folder if inside or configured[-1].is_from_repository else None
 
 
 def _is_executable(path: Path) -> bool:

@@ -1,8 +1,8 @@
-"""What a call of git is given so that nothing a repository brings along is run: settings, flags, environment. Pure.
+"""The settings, flags and variables that keep git from running a repository's programs. Pure.
 
-A repository's own configuration can name programs: for filters, drivers, hooks, signing, transports. They are another
-person's code, and git runs them in commands that only seem to read. What the user has in his own configuration stays,
-and so do the commit hooks where a caller asks for them.
+A repository's own configuration can name programs as filters, drivers, hooks, signing tools or transports. They are
+untrusted code, and git runs them even in commands that seem to only read. Settings from the user's own configuration
+stay in force, and so do commit hooks where a caller asks for them.
 """
 
 import os
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NOTES_REF = "refs/notes/tdd-handoffs"
-"""Where handoff notes lie: what git carries over to a commit that it makes in the place of another."""
+"""The ref of handoff notes, which git copies when it replaces a commit."""
 
 _ALWAYS = (
     ("core.fsmonitor", "false"),
     ("core.quotePath", "false"),
     ("core.pager", "cat"),
-    ("core.filesRefLockTimeout", "3000"),  # git waits 0.1 s for another writer; a busy machine needs more
+    ("core.filesRefLockTimeout", "3000"),  # the default of 0.1 s is too short on a busy machine
     ("core.packedRefsTimeout", "5000"),
     ("advice.addEmbeddedRepo", "false"),
     ("gc.auto", "0"),
@@ -37,19 +37,19 @@ _NO_HOOKS = (("core.hooksPath", os.devnull), ("protocol.allow", "never"))
 _UNSIGNED = (("commit.gpgSign", "false"), ("tag.gpgSign", "false"))
 
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
-_NOT_INSIDE = "--ignore-submodules=dirty"
-"""git looks at what changed inside a submodule by running git there, under that repository's configuration."""
+_SKIP_SUBMODULES = "--ignore-submodules=dirty"
+"""Otherwise git runs git inside each submodule, with the configuration of that repository."""
 
 _FLAGS: Mapping[str, tuple[str, ...]] = {
     "blame": ("--no-textconv",),
-    "diff": (*_NO_PROGRAMS, _NOT_INSIDE),
-    "diff-files": (*_NO_PROGRAMS, _NOT_INSIDE),
-    "diff-index": (*_NO_PROGRAMS, _NOT_INSIDE),
+    "diff": (*_NO_PROGRAMS, _SKIP_SUBMODULES),
+    "diff-files": (*_NO_PROGRAMS, _SKIP_SUBMODULES),
+    "diff-index": (*_NO_PROGRAMS, _SKIP_SUBMODULES),
     "diff-tree": _NO_PROGRAMS,
     "grep": ("--no-textconv",),
     "log": _NO_PROGRAMS,
     "show": _NO_PROGRAMS,
-    "status": (_NOT_INSIDE,),
+    "status": (_SKIP_SUBMODULES,),
 }
 
 _NAMES_A_PROGRAM = re.compile(
@@ -64,23 +64,23 @@ _NAMES_A_PROGRAM = re.compile(
 )
 _FILTER = re.compile(r"filter\.(?P<name>.*)\.(clean|smudge|process)", re.DOTALL)
 _HOOK = re.compile(r"hook\.(?P<name>.*)\.[^.]*", re.DOTALL)
-_INSTEAD: Mapping[str, str] = {
+_REPLACEMENTS: Mapping[str, str] = {
     "protocol.ext.allow": "never",
     "gpg.program": "gpg",
     "gpg.openpgp.program": "gpg",
     "gpg.x509.program": "gpgsm",
     "gpg.ssh.program": "ssh-keygen",
 }
-"""Key -> what git takes where nothing is set; no text stands for the rest."""
+"""Key -> git's default; for other keys it is empty."""
 
-_KEPT = frozenset(
+_PASSED = frozenset(
     {
         *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
         *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
         *("GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
     }
 )
-"""Who the user is, where his own configuration lies and how far a repository is looked for."""
+"""The user's identity and configuration files, and limits for finding a repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,82 +92,78 @@ class GitSetting:
     origin: str
     """``file:PATH`` for an entry of a file."""
     key: str
-    """Section and name in lower case, what is between them as it is written."""
+    """Section and name in lower case; a subsection keeps its case."""
     value: str
 
     @property
-    def is_of_the_repository(self) -> bool:
-        """Whether it came with the repository; the rest is the user's."""
+    def is_from_repository(self) -> bool:
+        """Whether it came with the repository; others are the user's."""
         return self.scope in ("local", "worktree")
 
 
 def parse_settings(text: str) -> tuple[GitSetting, ...]:
-    """The entries that ``git config --list -z --show-scope --show-origin`` prints."""
+    """Parse the output of ``git config --list -z --show-scope --show-origin``."""
     fields = text.split("\0")
-    found = []
+    settings = []
     for scope, origin, entry in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
         key, _, value = entry.partition("\n")
-        found.append(GitSetting(scope=scope, origin=origin, key=key, value=value))
-    return tuple(found)
+        settings.append(GitSetting(scope=scope, origin=origin, key=key, value=value))
+    return tuple(settings)
 
 
-def build_overrides(found: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
-    """Key and value of each setting that takes the place of a program named by the repository.
+def build_overrides(settings: Sequence[GitSetting]) -> tuple[tuple[str, str], ...]:
+    """Return keys and values that replace the programs named by the repository.
 
-    Where the user's own configuration has the key too, its values come back after it.
+    The user's own values of such a key are repeated after the override.
     """
-    own = [setting for setting in found if setting.scope in ("system", "global")]
-    made: list[tuple[str, str]] = []
-    for key in _programs_named(found):
-        made.append((key, "none" if key.startswith("submodule.") else _INSTEAD.get(key, "")))
-        made += [(setting.key, setting.value) for setting in own if setting.key == key]
-    made += [(f"filter.{name}.required", "false") for name in list_disabled_filters(found)]
-    return tuple(made)
+    own = [setting for setting in settings if setting.scope in ("system", "global")]
+    overrides: list[tuple[str, str]] = []
+    for key in _list_program_keys(settings):
+        overrides.append((key, "none" if key.startswith("submodule.") else _REPLACEMENTS.get(key, "")))
+        overrides += [(setting.key, setting.value) for setting in own if setting.key == key]
+    overrides += [(f"filter.{name}.required", "false") for name in list_disabled_filters(settings)]
+    return tuple(overrides)
 
 
-def build_hook_overrides(found: Iterable[GitSetting]) -> tuple[tuple[str, str], ...]:
-    """What turns off the hooks that newer versions of git take from any configuration."""
-    names = dict.fromkeys(match["name"] for setting in found if (match := _HOOK.fullmatch(setting.key)))
+def build_hook_overrides(settings: Iterable[GitSetting]) -> tuple[tuple[str, str], ...]:
+    """Return keys and values that disable hooks from the configuration, which newer versions of git support."""
+    names = dict.fromkeys(match["name"] for setting in settings if (match := _HOOK.fullmatch(setting.key)))
     return tuple((f"hook.{name}.enabled", "false") for name in names)
 
 
-def list_disabled_filters(found: Sequence[GitSetting]) -> tuple[str, ...]:
-    """Names of the filters that only the repository's own configuration defines."""
-    own = {_filter_of(setting.key) for setting in found if not setting.is_of_the_repository}
-    names = dict.fromkeys(_filter_of(key) for key in _programs_named(found))
+def list_disabled_filters(settings: Sequence[GitSetting]) -> tuple[str, ...]:
+    """Return the filters that only the repository's own configuration defines, and that are not run."""
+    own = {_parse_filter_name(setting.key) for setting in settings if not setting.is_from_repository}
+    names = dict.fromkeys(_parse_filter_name(key) for key in _list_program_keys(settings))
     return tuple(name for name in names if name is not None and name not in own)
 
 
-def list_active_filters(found: Sequence[GitSetting]) -> frozenset[str]:
-    """Names of the filters that are run: those of the user's own configuration."""
-    names = {_filter_of(setting.key) for setting in found} - {None, *list_disabled_filters(found)}
+def list_active_filters(settings: Sequence[GitSetting]) -> frozenset[str]:
+    """Return the filters that are run: those of the user's own configuration."""
+    names = {_parse_filter_name(setting.key) for setting in settings} - {None, *list_disabled_filters(settings)}
     return frozenset(name for name in names if name is not None)
 
 
-def build_settings(found: Sequence[GitSetting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
-    """All settings that a call is given, the later ones in force."""
-    made = (*_ALWAYS, *build_overrides(found), *(() if signs else _UNSIGNED))
-    return made if hooks else (*made, *_NO_HOOKS, *build_hook_overrides(found))
+def build_settings(settings: Sequence[GitSetting], *, hooks: bool, signs: bool) -> tuple[tuple[str, str], ...]:
+    """Return the keys and values that a call sets; the last value of a key counts."""
+    overrides = (*_ALWAYS, *build_overrides(settings), *(() if signs else _UNSIGNED))
+    return overrides if hooks else (*overrides, *_NO_HOOKS, *build_hook_overrides(settings))
 
 
 def build_command(arguments: Sequence[str]) -> list[str]:
-    """The command line of ``git ARGUMENTS``, with the flags that keep it from running drivers."""
+    """Return the command line of ``git ARGUMENTS``, with flags that keep git from running drivers."""
     verb, *rest = arguments
     return ["git", verb, *_FLAGS.get(verb, ()), *rest]
 
 
 def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str, str]], hooks: bool) -> dict[str, str]:
-    """The variables of a call: the user's without those that steer git, and the settings.
-
-    The settings are variables, as a name on the command line ends at its first ``=``. Hooks inherit what is set here,
-    so theirs holds only what git itself needs.
-    """
-    made = {
+    """Return the variables of a call: the user's, without those that control git, and the settings."""
+    variables = {
         name: value
         for name, value in given.items()
-        if name in _KEPT or not name.startswith(("GIT_", "ANTHROPIC_", "SSH_ASKPASS"))
+        if name in _PASSED or not name.startswith(("GIT_", "ANTHROPIC_", "SSH_ASKPASS"))
     }
-    made |= {
+    variables |= {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_EDITOR": "true",
@@ -175,26 +171,25 @@ def build_environment(given: Mapping[str, str], *, settings: Sequence[tuple[str,
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_CONFIG_COUNT": str(len(settings)),
     }
+    # Not `git -c`, where a key ends at its first `=`, so keys that contain one could not be overridden.
     for number, (key, value) in enumerate(settings):
-        made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    if not hooks:
-        made |= {
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    if not hooks:  # hooks inherit the variables, and their own calls of git must not be restricted
+        variables |= {
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_ALLOW_PROTOCOL": "none",
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_ASKPASS": "true",
         }
-    return made
+    return variables
 
 
-def _programs_named(found: Iterable[GitSetting]) -> tuple[str, ...]:
-    """Keys of the repository's own configuration that name a program, each once."""
-    theirs = (setting.key for setting in found if setting.is_of_the_repository)
-    return tuple(dict.fromkeys(key for key in theirs if _NAMES_A_PROGRAM.fullmatch(key)))
+def _list_program_keys(settings: Iterable[GitSetting]) -> tuple[str, ...]:
+    keys = (setting.key for setting in settings if setting.is_from_repository)
+    return tuple(dict.fromkeys(key for key in keys if _NAMES_A_PROGRAM.fullmatch(key)))
 
 
-def _filter_of(key: str) -> str | None:
-    """The name of the filter that ``key`` defines, if it does."""
+def _parse_filter_name(key: str) -> str | None:
     match = _FILTER.fullmatch(key)
     return None if match is None else match["name"]

@@ -131,8 +131,8 @@ class Repository:
     def find(cls, folder: Path) -> "Repository":
         """Return the repository whose work tree contains ``folder``.
 
-        Raises ``EnvironmentMissing`` with the reason: git is missing or too old, there is no repository, it is bare,
-        it belongs to another user, or its work tree is elsewhere.
+        Raises ``EnvironmentMissing`` with the reason: git is missing or too old, or the repository is missing, bare,
+        owned by another user or the repository of another work tree.
         """
         location = find_location(folder)
         repository = cls(location.root)

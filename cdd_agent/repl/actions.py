@@ -21,7 +21,7 @@ from cdd_agent.repl.render import format_cost, show_ticket, show_tickets
 from cdd_agent.repl.screen import show_checks
 from cdd_agent.repl.state import AGENT_COMMANDS, SessionState, agent_name, create_agent, report_dropped
 from cdd_agent.review import Review
-from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
+from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work import state_file
 from cdd_agent.work.state_file import lock_ticket
@@ -265,7 +265,7 @@ def show_status(session: SessionState, argument: str) -> None:
     if argument:
         show_ticket(find(session.agents.root, argument), screen=session.screen, typed=as_prompt_command)
     else:
-        show_tickets(all_tickets(session.agents.root), screen=session.screen, typed=as_prompt_command)
+        show_tickets(list_tickets(session.agents.root), screen=session.screen, typed=as_prompt_command)
 
 
 def create_ticket(session: SessionState, argument: str) -> None:

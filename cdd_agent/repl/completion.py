@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.repl.commands import COMMANDS, EXECUTOR_WORDS, TAKE_A_STEP, TDD_WORDS, SlashCommand, match_executor_word
 from cdd_agent.repl.terminal import PromptStatus
-from cdd_agent.tickets.ticket import all_tickets
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.text import clean
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def find_candidates(root: Path) -> Candidates:
         from cdd_agent.errors import CddError
         from cdd_agent.tickets import spec
 
-        for ticket in all_tickets(root):
+        for ticket in list_tickets(root):
             try:
                 title = spec.load(ticket.spec_path).title
             except (CddError, OSError):

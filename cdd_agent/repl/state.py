@@ -26,7 +26,7 @@ from cdd_agent.repl.render import format_cost
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.review import Review
-from cdd_agent.tickets.ticket import Ticket, all_tickets, find
+from cdd_agent.tickets.ticket import Ticket, find, list_tickets
 from cdd_agent.work.state import UsageTotals
 from cdd_agent.workflows.conversation.dialog import Dialog
 from cdd_agent.workflows.conversation.planner import Planner
@@ -206,7 +206,7 @@ class SessionState:
 
     def find_ticket(self, argument: str) -> Ticket:
         """Return the ticket that a command names, else the current one, else the only one of the project."""
-        tickets = all_tickets(self.agents.root)
+        tickets = list_tickets(self.agents.root)
         slug = argument or self.slug or (tickets[0].slug if len(tickets) == 1 else "")
         if not slug:
             known = ", ".join(ticket.slug for ticket in tickets)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from cdd_agent.sandbox.port import Access
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tickets.ticket import all_tickets
+from cdd_agent.tickets.ticket import list_tickets
 from cdd_agent.untrusted.paths import PRIVATE_FOLDERS, find_protected_paths, is_environment, list_forbidden_paths
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
 
@@ -159,7 +159,7 @@ def build_access(
     Inside ``root``, ``locked``, tickets, settings and the folders of git and cdd are read-only. If ``root`` is a folder
     in a git work tree, the rest of the tree can be read.
     """
-    tickets = tuple(sorted({ticket.folder.parent for ticket in all_tickets(root)}))
+    tickets = tuple(sorted({ticket.folder.parent for ticket in list_tickets(root)}))
     top = next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
     protected = find_protected_paths(root)
     environment = [path for path in _iterate_reads(interpreter, root) if path != root and path not in root.parents]

@@ -341,7 +341,7 @@ def _ask_tools(
     # Reading a pipe would make the tool wait forever.
     if any(_is_special(project / name) for name in _READ_BY_TOOLS):
         return
-    tools = get_table(get_table(read_toml(project / "pyproject.toml"), "tool"), "hatch") | read_toml(
+    tools = get_table(read_toml(project / "pyproject.toml"), "tool", "hatch") | read_toml(
         project / "hatch.toml"
     )
     poetry = "poetry" in get_table(read_toml(project / "pyproject.toml"), "tool")
@@ -381,10 +381,12 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def get_table(inside: Mapping[str, object], name: str) -> dict[str, object]:
-    """Return the table ``name`` inside another table, or an empty one."""
-    value = inside.get(name)
-    return value if isinstance(value, dict) else {}
+def get_table(inside: Mapping[str, object], *names: str) -> dict[str, object]:
+    """Return the table that the names lead to, or an empty one."""
+    found: object = inside
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _runs_code(settings: object) -> bool:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal, TypeAlias
 
 from cdd_agent.errors import Problem
@@ -44,7 +45,7 @@ _KIND_OF_TYPE: dict[str, Kind] = {
 _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 
 
-def kind_of_ticket(ticket_type: str) -> Kind:
+def choose_default_kind(ticket_type: str) -> Kind:
     """Return the default kind of the steps of a ticket: a doc ticket has docs steps, and so on."""
     return _KIND_OF_TYPE.get(ticket_type, "feature")
 
@@ -90,6 +91,10 @@ class Step:
         """Return the line of the key ``name``, or the line of the heading if the step does not have it."""
         return self.key_lines.get(name, self.line)
 
+    def problem(self, name: str, message: str, *, hint: str) -> Problem:
+        """Return a problem of the key ``name``, or of the heading. ``message`` follows the step's number."""
+        return Problem(line=self.line_of(name), message=f"step {self.number} {message}", hint=hint)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -115,145 +120,91 @@ def find_problems(plan: Plan, *, criteria: Sequence[str]) -> tuple[Problem, ...]
     """
     if not plan.steps:
         return (Problem(line=0, message="the plan has no steps", hint="write `### Step 1: what to do`"),)
-    found = [
-        *_duplicate_problems(plan),
-        *_dependency_problems(plan),
-        *_criteria_problems(plan, criteria),
-        *(problem for step in plan.steps for problem in _step_problems(step)),
+    problems = [
+        *_check_numbers(plan),
+        *_check_dependencies(plan),
+        *_check_criteria(plan, criteria),
+        *(problem for step in plan.steps for problem in _check_step(step)),
     ]
-    return tuple(sorted(found, key=lambda problem: problem.line))
+    return tuple(sorted(problems, key=lambda problem: problem.line))
 
 
 def find_warnings(plan: Plan) -> tuple[Problem, ...]:
     """Return every peculiarity that does not stop the plan, by line."""
-    found = [warning for step in plan.steps for warning in _step_warnings(step)]
+    warnings = [warning for step in plan.steps for warning in _check_peculiarities(step)]
     if len(plan.steps) > MANY_STEPS:
         message = f"the plan has {len(plan.steps)} steps, more than {MANY_STEPS}"
-        found.append(Problem(line=0, message=message, hint="split it into several tickets"))
-    return tuple(sorted(found, key=lambda warning: warning.line))
+        warnings.append(Problem(line=0, message=message, hint="split it into several tickets"))
+    return tuple(sorted(warnings, key=lambda warning: warning.line))
 
 
-def _step_warnings(step: Step) -> Iterable[Problem]:
+def _check_peculiarities(step: Step) -> Iterable[Problem]:
     size = step.size.lower()
     if step.size and size not in SIZES:
-        yield Problem(
-            line=step.line_of("size"),
-            message=f"step {step.number} has the unknown size '{step.size}'",
-            hint="known sizes are small, medium and large; yours is kept",
-        )
+        hint = "known sizes are small, medium and large; yours is kept"
+        yield step.problem("size", f"has the unknown size '{step.size}'", hint=hint)
     if size in LARGE:
-        yield Problem(
-            line=step.line_of("size"),
-            message=f"step {step.number} is {size}",
-            hint="split it: a step is one or a few failing tests, and the code that makes them pass",
-        )
+        hint = "split it: a step is one or a few failing tests, and the code that makes them pass"
+        yield step.problem("size", f"is {size}", hint=hint)
     if len(step.files) > MANY_FILES:
-        yield Problem(
-            line=step.line_of("files"),
-            message=f"step {step.number} names {len(step.files)} files, more than {MANY_FILES}",
-            hint="split it",
-        )
+        yield step.problem("files", f"names {len(step.files)} files, more than {MANY_FILES}", hint="split it")
     if not step.description:
-        yield Problem(
-            line=step.line,
-            message=f"step {step.number} has no description",
-            hint="describe the work below the keys",
-        )
+        yield step.problem("", "has no description", hint="describe the work below the keys")
 
 
-def _duplicate_problems(plan: Plan) -> Iterable[Problem]:
+def _check_numbers(plan: Plan) -> Iterable[Problem]:
     first: dict[int, Step] = {}
     for step in plan.steps:
         if first.setdefault(step.number, step) is not step:
-            yield Problem(
-                line=step.line,
-                message=f"step {step.number} exists twice, first in line {first[step.number].line}",
-                hint=f"give '{step.title}' another number, such as {max(s.number for s in plan.steps) + 1}",
-            )
+            hint = f"give '{step.title}' another number, such as {max(s.number for s in plan.steps) + 1}"
+            yield step.problem("", f"exists twice, first in line {first[step.number].line}", hint=hint)
 
 
-def _dependency_problems(plan: Plan) -> Iterable[Problem]:
+def _check_dependencies(plan: Plan) -> Iterable[Problem]:
     numbers = {step.number for step in plan.steps}
     known = ", ".join(str(number) for number in sorted(numbers))
     for step in plan.steps:
         for wanted in step.depends_on:
             if wanted not in numbers:
-                yield Problem(
-                    line=step.line_of("depends_on"),
-                    message=f"step {step.number} depends on step {wanted}, which does not exist",
-                    hint=f"the steps are {known}",
-                )
-    cycle = _find_cycle({step.number: tuple(n for n in step.depends_on if n in numbers) for step in plan.steps})
-    if cycle:
+                message = f"depends on step {wanted}, which does not exist"
+                yield step.problem("depends_on", message, hint=f"the steps are {known}")
+    try:
+        TopologicalSorter({step.number: step.depends_on for step in plan.steps}).prepare()
+    except CycleError as error:
+        cycle = error.args[1][::-1]  # each step depends on the next one
         first = next(step for step in plan.steps if step.number == cycle[0])
-        yield Problem(
-            line=first.line_of("depends_on"),
-            message=f"the steps wait for each other: {' -> '.join(str(number) for number in cycle)}",
-            hint="remove one of these dependencies",
-        )
+        message = f"the steps wait for each other: {' -> '.join(str(number) for number in cycle)}"
+        yield Problem(line=first.line_of("depends_on"), message=message, hint="remove one of these dependencies")
 
 
-def _find_cycle(depends: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return one cycle such as ``(1, 3, 1)``, where 1 depends on 3 and 3 on 1. Empty if there is none."""
-    waiting = dict(depends)
-    while free := [number for number, needs in waiting.items() if not any(need in waiting for need in needs)]:
-        for number in free:
-            del waiting[number]
-    if not waiting:
-        return ()
-    walk = [next(iter(waiting))]
-    while walk.count(walk[-1]) == 1:
-        walk.append(next(need for need in waiting[walk[-1]] if need in waiting))
-    return tuple(walk[walk.index(walk[-1]) :])
-
-
-def _criteria_problems(plan: Plan, criteria: Sequence[str]) -> Iterable[Problem]:
+def _check_criteria(plan: Plan, criteria: Sequence[str]) -> Iterable[Problem]:
     implemented = {criterion for step in plan.steps for criterion in step.criteria}
-    listed = ", ".join(criteria) or "none"
+    known = ", ".join(criteria) or "none"
     for step in plan.steps:
         if not step.criteria:
-            yield Problem(
-                line=step.line,
-                message=f"step {step.number} names no acceptance criterion",
-                hint=f"write `- Criteria: {criteria[0] if criteria else 'AC-1'}`; the spec has {listed}",
-            )
+            hint = f"write `- Criteria: {criteria[0] if criteria else 'AC-1'}`; the spec has {known}"
+            yield step.problem("", "names no acceptance criterion", hint=hint)
         for criterion in step.criteria:
             if criterion not in criteria:
-                yield Problem(
-                    line=step.line_of("criteria"),
-                    message=f"step {step.number} names the criterion {criterion}, which the spec does not have",
-                    hint=f"the spec has {listed}",
-                )
+                message = f"names the criterion {criterion}, which the spec does not have"
+                yield step.problem("criteria", message, hint=f"the spec has {known}")
     for criterion in criteria:
         if criterion not in implemented:
-            yield Problem(
-                line=0,
-                message=f"no step implements the criterion {criterion}",
-                hint=f"add it to a step: `- Criteria: {criterion}`",
-            )
+            message = f"no step implements the criterion {criterion}"
+            yield Problem(line=0, message=message, hint=f"add it to a step: `- Criteria: {criterion}`")
 
 
-def _step_problems(step: Step) -> Iterable[Problem]:
+def _check_step(step: Step) -> Iterable[Problem]:
     if not step.title:
-        yield Problem(
-            line=step.line,
-            message=f"step {step.number} has no title",
-            hint=f"write `### Step {step.number}: what to do`",
-        )
+        yield step.problem("", "has no title", hint=f"write `### Step {step.number}: what to do`")
     if step.kind in TEST_FIRST and not step.tests:
-        yield Problem(
-            line=step.line_of("tests"),
-            message=f"step {step.number} is a {step.kind} step and names no tests",
-            hint="write `- Tests: tests/test_it.py::test_name`, or `- Kind: docs` if nothing can be tested",
-        )
+        hint = "write `- Tests: tests/test_it.py::test_name`, or `- Kind: docs` if nothing can be tested"
+        yield step.problem("tests", f"is a {step.kind} step and names no tests", hint=hint)
     for name, paths in (("files", step.files), ("tests", step.tests)):
         for path in paths:
             if is_outside(path.partition("::")[0]):
-                yield Problem(
-                    line=step.line_of(name),
-                    message=f"step {step.number} names {path}, which is outside the project",
-                    hint="write a path relative to the project folder, without `..`",
-                )
+                hint = "write a path relative to the project folder, without `..`"
+                yield step.problem(name, f"names {path}, which is outside the project", hint=hint)
 
 
 def is_outside(path: str) -> bool:

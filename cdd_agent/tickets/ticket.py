@@ -81,7 +81,7 @@ def find(project: Path, slug: str) -> Ticket:
             found = Ticket(slug=slug, folder=project / folder / slug)
             _refuse_links(project, found)
             return found
-    slugs = [ticket.slug for ticket in all_tickets(project)]
+    slugs = [ticket.slug for ticket in list_tickets(project)]
     near = difflib.get_close_matches(slug, slugs, n=1, cutoff=0.5)
     few = ", ".join(slugs[:MOST_NAMED]) + (" ..." if len(slugs) > MOST_NAMED else "")
     known = f"the nearest is '{near[0]}'" if near else f"the tickets are: {few}" if slugs else "there are none yet"
@@ -89,7 +89,7 @@ def find(project: Path, slug: str) -> Ticket:
     raise UsageError(f"There is no ticket '{slug}' in {project}; {known}.", hint=hint)
 
 
-def all_tickets(project: Path) -> tuple[Ticket, ...]:
+def list_tickets(project: Path) -> tuple[Ticket, ...]:
     """Return the tickets of ``project``, sorted by slug."""
     found: dict[str, Ticket] = {}
     for name in _FOLDERS:
@@ -113,7 +113,7 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
         near = difflib.get_close_matches(type, TYPES, n=1)
         meant = f"did you mean '{near[0]}'? " if near else ""
         raise UsageError(f"'{type}' is not a type of ticket.", hint=f"{meant}the types are {', '.join(TYPES)}")
-    taken = next((ticket for ticket in all_tickets(project) if ticket.slug == slug), None)
+    taken = next((ticket for ticket in list_tickets(project) if ticket.slug == slug), None)
     if taken:
         raise UsageError(f"The ticket '{slug}' exists already: {taken.folder}.", hint=f"continue with: cdd spec {slug}")
     if len(title) > MOST_TITLE_CHARACTERS:

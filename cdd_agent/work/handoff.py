@@ -6,7 +6,7 @@ is checked as strictly as cdd writes it.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -158,9 +158,3 @@ def is_newer(text: str) -> bool:
         return msgspec.json.decode(text, type=_HandoffVersion).v > VERSION
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
-
-
-def choose_latest(lines: Iterable[str]) -> Handoff | None:
-    """Return the handoff that counts: the last valid line by ``seq``, and one with evidence before a reconstructed one."""
-    handoffs = [handoff for line in lines if (handoff := decode_line(line)) is not None]
-    return max(reversed(handoffs), key=lambda each: (each.seq, not each.reconstructed), default=None)

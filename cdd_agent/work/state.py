@@ -1,9 +1,7 @@
 """The state of a run over the steps of a plan: frozen records, and pure transitions that return new ones.
 
-A transition that makes no sense from the state it is given raises ``UsageError``: nothing becomes completed by chance.
-The records have the keys of ``execution-state.json``, which ``state_file`` reads and writes.
-
-A run brought in line with a plan that was edited since: which execution belongs to which step.
+A transition that does not fit the present state raises ``UsageError``. The records have the keys of
+``execution-state.json``, which ``state_file`` reads and writes. ``reconcile`` adapts a run to an edited plan.
 """
 
 from collections import Counter
@@ -15,57 +13,57 @@ from typing import Literal, TypeAlias
 from cdd_agent.errors import UsageError
 
 SCHEMA = 1
-"""The number of the file's form; a file with a greater one is refused."""
+"""The version of the file format. Files with a greater version are refused."""
 
 Phase: TypeAlias = Literal["plan", "red", "green", "refactor"]
-"""The phases of a cycle; the tests judge all but ``plan``."""
+"""The phases of a cycle. All but ``plan`` are judged by tests."""
 
 
 class Status(StrEnum):
-    """How far a step, or a run, has come."""
+    """The status of a step or a run."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """Of a step only; never counts as completed for what depends on it."""
+    """For steps only. Does not count as completed for dependent steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKey:
-    """What a step of a plan is recognized by after the plan was edited."""
+    """The properties that identify a step after the plan was edited."""
 
     number: int
     title: str
     text_sha256: str
-    """Digest of what the step asks for."""
+    """The digest of the step's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTotals:
-    """What a run, or a step of it, has used so far."""
+    """The usage of a run or a step so far."""
 
     input_tokens: int = 0
-    """Without those read from or written to the cache."""
+    """Input tokens that were neither read from nor written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     calls: int = 0
-    """Of the model, those without an answer included."""
+    """Calls of the model, including those without an answer."""
     minutes: float = 0.0
     cost_usd: float | None = None
-    """None while nothing was used, and as soon as the price of any part is unknown."""
+    """None if nothing was used, or if the price of any part is unknown."""
     known_usd: float = 0.0
-    """Of the parts whose price is known: all of the cost, or the least of it."""
+    """The cost of the parts with a known price."""
 
     @property
     def tokens(self) -> int:
-        """All tokens, whatever they cost."""
+        """All tokens, including cached ones."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: "UsageTotals") -> "UsageTotals":
-        """Both together; an unknown cost of tokens stays unknown."""
+        """Add two totals. The cost is unknown if either is."""
         parts = [part for part in (self, other) if part.tokens or part.cost_usd is not None]
         known = [part.cost_usd for part in parts if part.cost_usd is not None]
         return UsageTotals(
@@ -82,68 +80,68 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One try at a phase, as the gate judged it."""
+    """One attempt at a phase, and the gate's verdict."""
 
     phase: Phase
     number: int
-    """1 for the first try at this phase."""
+    """1 for the first attempt at this phase."""
     verdict: Literal["open", "closed"]
     reasons: tuple[str, ...] = ()
     """Why the gate stayed closed."""
     report: str | None = None
-    """Path of the report it was judged by."""
+    """The path of the judged report."""
     checkpoint: str | None = None
-    """Ref of the work tree the attempt left."""
+    """The ref of the work tree after the attempt."""
     finding: str | None = None
-    """What RED came to, one of ``tdd.rules.red.RedVerdict``; PARTIAL: of a GREEN that is kept in part."""
+    """The verdict of RED, one of ``RedVerdict``, or PARTIAL for a partly saved GREEN."""
     answer: str | None = None
-    """The agent's last words, where they are what is judged."""
+    """The agent's last words, if they are judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExecution:
-    """What became of one step."""
+    """The execution of one step."""
 
     step_number: int
     title: str
     text_sha256: str
-    """Of the text the step was last started with."""
+    """The digest of the step's text when it was last started."""
     status: Status = Status.PENDING
     started_at: str | None = None
     completed_at: str | None = None
-    """When it ended, whichever way."""
+    """The time of its end, also if it failed."""
     error: str | None = None
-    """Why it failed or was skipped; kept through a retry until the step completes."""
+    """Why it failed or was skipped. Stays during a retry until the step completes."""
     files_created: tuple[str, ...] = ()
     files_modified: tuple[str, ...] = ()
     files_deleted: tuple[str, ...] = ()
     phase: Phase | None = None
-    """The phase in work, or the last one."""
+    """The current phase, or the last one."""
     attempts: tuple[AttemptRecord, ...] = ()
-    """Of the try in work; those of an earlier try are in the journal."""
+    """The attempts since the last retry. Earlier ones are in the journal."""
     commits: Mapping[str, str] = field(default_factory=dict)
     """Phase -> commit id."""
     review: str | None = None
-    """What the reviewer decided."""
+    """The reviewer's decision."""
     base_commit: str | None = None
     """HEAD when the step began."""
     checkpoint: str | None = None
-    """Ref the step rolls back to."""
+    """The ref that the step rolls back to."""
     baseline: str | None = None
-    """Path of the report taken before the phase in work."""
+    """The path of the report before the current phase."""
     usage: UsageTotals = UsageTotals()
-    """Of all tries, the earlier ones included."""
+    """The usage of all attempts, including those before a retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """A run over a plan, as much of it as resuming needs."""
+    """The state of a run, with everything needed to resume it."""
 
     schema: int = SCHEMA
     ticket_slug: str
     status: Status = Status.IN_PROGRESS
     current_step: int | None = None
-    """Number of the step in work; None between steps."""
+    """The number of the current step. None between steps."""
     started_at: str
     completed_at: str | None = None
     plan_sha256: str | None = None
@@ -152,29 +150,29 @@ class RunState:
     """HEAD when the run began."""
     branch: str | None = None
     sandbox: str | None = None
-    """What the tests are shut into."""
+    """The level of the tests' sandbox."""
     model: str | None = None
     usage: UsageTotals = UsageTotals()
     step_executions: Mapping[int, StepExecution] = field(default_factory=dict)
-    """Step number -> execution, in the order of the plan; never changed in place."""
+    """Step number -> execution, in the order of the plan."""
 
     def execution(self, number: int) -> StepExecution:
-        """What became of step ``number``; ``UsageError`` if the run has no such step."""
+        """Return the execution of step ``number``. Raises ``UsageError`` if there is none."""
         if number not in self.step_executions:
             known = ", ".join(str(known) for known in self.step_executions) or "no steps"
             raise UsageError(
                 f"The run has no step {number}; it has {known}.",
-                hint=f"see the steps with: cdd status {self.ticket_slug}",
+                hint=f"list the steps: cdd status {self.ticket_slug}",
             )
         return self.step_executions[number]
 
     def numbers(self, *statuses: Status) -> tuple[int, ...]:
-        """The steps in one of these statuses, in the order of the plan."""
+        """Return the steps in one of these statuses, in the order of the plan."""
         return tuple(number for number, step in self.step_executions.items() if step.status in statuses)
 
 
 def pending_steps(steps: Iterable[StepKey]) -> dict[int, StepExecution]:
-    """The executions a new run begins with."""
+    """Return the executions of a new run."""
     return {
         step.number: StepExecution(step_number=step.number, title=step.title, text_sha256=step.text_sha256)
         for step in steps
@@ -182,8 +180,8 @@ def pending_steps(steps: Iterable[StepKey]) -> dict[int, StepExecution]:
 
 
 def start_step(state: RunState, step: StepKey, *, now: str, base_commit: str | None = None) -> RunState:
-    """``step`` in progress, with the text it is started with; one already in progress goes on where it was."""
-    known = _in(state, step.number, Status.PENDING, Status.IN_PROGRESS, verb="started")
+    """Start ``step`` with its current text, or continue it."""
+    known = _require(state, step.number, Status.PENDING, Status.IN_PROGRESS, verb="started")
     known = replace(
         known,
         title=step.title,
@@ -200,19 +198,19 @@ def start_step(state: RunState, step: StepKey, *, now: str, base_commit: str | N
 def enter_phase(
     state: RunState, number: int, *, phase: Phase, checkpoint: str | None = None, baseline: str | None = None
 ) -> RunState:
-    """Step ``number`` in ``phase``, with what a resumed run needs to judge or undo it; None keeps a checkpoint."""
-    step = _in(state, number, Status.IN_PROGRESS, verb="taken into a phase")
+    """Start ``phase``. A resumed run needs checkpoint and baseline; without a checkpoint the present one stays."""
+    step = _require(state, number, Status.IN_PROGRESS, verb="moved to a phase")
     return _with(state, replace(step, phase=phase, checkpoint=checkpoint or step.checkpoint, baseline=baseline))
 
 
 def record_attempt(state: RunState, number: int, *, attempt: AttemptRecord) -> RunState:
-    """Step ``number`` with one more attempt."""
-    step = _in(state, number, Status.IN_PROGRESS, verb="attempted")
+    """Add an attempt to step ``number``."""
+    step = _require(state, number, Status.IN_PROGRESS, verb="attempted")
     return _with(state, replace(step, phase=attempt.phase, attempts=(*step.attempts, attempt)))
 
 
 def record_commit(state: RunState, number: int, *, phase: str, commit: str) -> RunState:
-    """Step ``number`` with the commit of ``phase``."""
+    """Add the commit of ``phase`` to step ``number``."""
     step = state.execution(number)
     return _with(state, replace(step, commits={**step.commits, phase: commit}))
 
@@ -225,61 +223,58 @@ def record_files(
     modified: Iterable[str] = (),
     deleted: Iterable[str] = (),
 ) -> RunState:
-    """Step ``number`` with the files it changed so far, in place of those recorded before."""
+    """Replace the changed files of step ``number``."""
     step = state.execution(number)
     changed = replace(step, files_created=tuple(created), files_modified=tuple(modified), files_deleted=tuple(deleted))
     return _with(state, changed)
 
 
 def record_usage(state: RunState, number: int | None, *, step: UsageTotals, ticket: UsageTotals) -> RunState:
-    """What all of it has used so far, and step ``number`` if one was run, in place of what was recorded before."""
-    counted = replace(state, usage=ticket)
-    return counted if number is None else _with(counted, replace(state.execution(number), usage=step))
+    """Replace the usage of the run and, if ``number`` is given, of the step."""
+    updated = replace(state, usage=ticket)
+    return updated if number is None else _with(updated, replace(state.execution(number), usage=step))
 
 
 def complete_step(state: RunState, number: int, *, now: str) -> RunState:
-    """Step ``number`` completed, which only a step in progress can be."""
-    step = _in(state, number, Status.IN_PROGRESS, verb="completed")
-    return _ended(state, replace(step, status=Status.COMPLETED, completed_at=now, error=None))
+    """Complete step ``number``, which must be in progress."""
+    step = _require(state, number, Status.IN_PROGRESS, verb="completed")
+    return _end(state, replace(step, status=Status.COMPLETED, completed_at=now, error=None))
 
 
 def fail_step(state: RunState, number: int, *, error: str, now: str) -> RunState:
-    """Step ``number`` failed because of ``error``."""
-    step = _in(state, number, Status.IN_PROGRESS, verb="failed")
-    return _ended(state, replace(step, status=Status.FAILED, completed_at=now, error=error))
+    """Mark step ``number`` as failed because of ``error``."""
+    step = _require(state, number, Status.IN_PROGRESS, verb="failed")
+    return _end(state, replace(step, status=Status.FAILED, completed_at=now, error=error))
 
 
 def skip_step(state: RunState, number: int, *, reason: str, now: str) -> RunState:
-    """Step ``number`` left out for ``reason``; what depends on it does not count it as completed."""
-    step = _in(state, number, Status.PENDING, Status.IN_PROGRESS, Status.FAILED, verb="skipped")
-    return _ended(state, replace(step, status=Status.SKIPPED, completed_at=now, error=reason))
+    """Skip step ``number`` for ``reason``."""
+    step = _require(state, number, Status.PENDING, Status.IN_PROGRESS, Status.FAILED, verb="skipped")
+    return _end(state, replace(step, status=Status.SKIPPED, completed_at=now, error=reason))
 
 
 def retry_step(state: RunState, number: int) -> RunState:
-    """Step ``number`` pending again, without the attempts, commits and files of the earlier try but with its error."""
+    """Reset step ``number`` to pending. Its error and usage stay."""
     step = state.execution(number)
     fresh = StepExecution(
         step_number=number, title=step.title, text_sha256=step.text_sha256, error=step.error, usage=step.usage
     )
-    return replace(_ended(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
+    return replace(_end(state, fresh), status=Status.IN_PROGRESS, completed_at=None)
 
 
 def review_step(state: RunState, number: int, *, decision: str) -> RunState:
-    """Step ``number`` with what a reviewer decided about it; only a completed one can be decided about."""
+    """Record the reviewer's decision about step ``number``, which must be completed."""
     step = state.execution(number)
     if step.status != Status.COMPLETED:
         raise UsageError(
             f"Step {number} is {step.status.replace('_', ' ')}; only a completed one can be reviewed.",
-            hint=f"see the steps with: cdd status {state.ticket_slug}",
+            hint=f"list the steps: cdd status {state.ticket_slug}",
         )
     return _with(state, replace(step, review=decision))
 
 
 def finish(state: RunState, *, now: str) -> RunState:
-    """The run with its final status: failed if a step failed, completed if none is left to do.
-
-    A run with steps still to do stays in progress, so that leaving it half-way never counts as its end.
-    """
+    """Set the final status: failed if a step failed, completed if all steps are done, else still in progress."""
     if state.numbers(Status.FAILED):
         return replace(state, status=Status.FAILED, current_step=None, completed_at=now)
     if state.numbers(Status.PENDING, Status.IN_PROGRESS):
@@ -287,14 +282,13 @@ def finish(state: RunState, *, now: str) -> RunState:
     return replace(state, status=Status.COMPLETED, current_step=None, completed_at=now)
 
 
-def _in(state: RunState, number: int, *allowed: Status, verb: str) -> StepExecution:
-    """Step ``number`` if its status is one of ``allowed``."""
+def _require(state: RunState, number: int, *allowed: Status, verb: str) -> StepExecution:
     step = state.execution(number)
     if step.status not in allowed:
         wanted = " or ".join(status.replace("_", " ") for status in allowed)
         raise UsageError(
             f"Step {number} is {step.status.replace('_', ' ')}; only a step that is {wanted} can be {verb}.",
-            hint=f"do it again from the start with: cdd exec {state.ticket_slug} --retry {number}",
+            hint=f"start the step again: cdd exec {state.ticket_slug} --retry {number}",
         )
     return step
 
@@ -303,8 +297,7 @@ def _with(state: RunState, step: StepExecution) -> RunState:
     return replace(state, step_executions={**state.step_executions, step.step_number: step})
 
 
-def _ended(state: RunState, step: StepExecution) -> RunState:
-    """The run with ``step`` and no longer at work on it."""
+def _end(state: RunState, step: StepExecution) -> RunState:
     current = None if state.current_step == step.step_number else state.current_step
     return replace(_with(state, step), current_step=current)
 
@@ -313,13 +306,12 @@ _Key = Callable[[StepKey | StepExecution], object]
 
 
 def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tuple[str, ...]]:
-    """The run over ``steps``, and a sentence for each thing a person should know.
+    """Adapt the run to the edited ``steps``. Return it with a notice for each difference.
 
-    Executions are matched by title, then by the digest of the text, then by number. New steps are pending, and
-    told, as are steps that are gone. A completed step whose text has changed is stale: it stays completed, with
-    the text it was done by, and is reported.
+    Executions are matched by title, then by the digest of the text, then by number. New steps become pending. A
+    completed step whose text has changed stays completed and is reported as stale.
     """
-    matches = _matches(tuple(state.step_executions.values()), steps)
+    matches = _match(tuple(state.step_executions.values()), steps)
     executions: dict[int, StepExecution] = {}
     notices: list[str] = []
     for step in steps:
@@ -329,16 +321,23 @@ def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tupl
             notices.append(f"step {step.number} '{step.title}' is new")
             continue
         if known.text_sha256 != step.text_sha256:
-            notices += _changed(known, step)
-        executions[step.number] = _renewed(known, step)
-    kept = {known.step_number: number for number, known in matches.items()}
-    notices += [_gone(known) for known in state.step_executions.values() if known.step_number not in kept]
-    current = None if state.current_step is None else kept.get(state.current_step)
+            if known.status == Status.COMPLETED:
+                notices.append(f"step {step.number} '{step.title}' is stale: its text changed after it was completed")
+            elif known.status == Status.IN_PROGRESS:
+                notices.append(f"step {step.number} '{step.title}' continues, but its text changed after it started")
+        # Work that has begun keeps the digest of the text it began with.
+        has_begun = known.status in (Status.COMPLETED, Status.IN_PROGRESS)
+        text = known.text_sha256 if has_begun else step.text_sha256
+        executions[step.number] = replace(known, step_number=step.number, title=step.title, text_sha256=text)
+    new_numbers = {known.step_number: number for number, known in matches.items()}
+    removed = (known for known in state.step_executions.values() if known.step_number not in new_numbers)
+    notices += [_describe_removed(known) for known in removed]
+    current = None if state.current_step is None else new_numbers.get(state.current_step)
     return replace(state, step_executions=executions, current_step=current), tuple(notices)
 
 
-def _matches(known: Sequence[StepExecution], steps: Sequence[StepKey]) -> dict[int, StepExecution]:
-    """Number of the new step -> its execution; a title or digest counts only where it is the only one on both sides."""
+def _match(known: Sequence[StepExecution], steps: Sequence[StepKey]) -> dict[int, StepExecution]:
+    """Return number of the new step -> execution. A key counts only if it is unique on both sides."""
     found: dict[int, StepExecution] = {}
     keys: tuple[_Key, ...] = (_title, lambda step: step.text_sha256, _number)
     for key in keys:
@@ -362,30 +361,9 @@ def _number(step: StepKey | StepExecution) -> object:
     return step.number if isinstance(step, StepKey) else step.step_number
 
 
-def _renewed(known: StepExecution, step: StepKey) -> StepExecution:
-    """The execution under the step's number; work that was begun keeps the digest of the text it was begun with."""
-    begun = known.status in (Status.COMPLETED, Status.IN_PROGRESS)
-    text = known.text_sha256 if begun else step.text_sha256
-    return replace(known, step_number=step.number, title=step.title, text_sha256=text)
-
-
-def _gone(known: StepExecution) -> str:
-    """What is said of a step that the plan no longer has."""
-    stays = {
-        Status.COMPLETED: "its commits stay",
-        Status.IN_PROGRESS: "its commits stay, and so do its changes to files",
-    }
-    if known.status in stays:
-        status, what = known.status.replace("_", " "), stays[known.status]
-        return f"step {known.step_number} '{known.title}' is {status} and no longer in the plan; {what}"
+def _describe_removed(known: StepExecution) -> str:
+    results = {Status.COMPLETED: "its commits stay", Status.IN_PROGRESS: "its commits and its changes to files stay"}
+    if known.status in results:
+        status, result = known.status.replace("_", " "), results[known.status]
+        return f"step {known.step_number} '{known.title}' is {status} and no longer in the plan; {result}"
     return f"step {known.step_number} '{known.title}' is no longer in the plan"
-
-
-def _changed(known: StepExecution, step: StepKey) -> list[str]:
-    match known.status:
-        case Status.COMPLETED:
-            return [f"step {step.number} '{step.title}' is stale: its text changed after it was completed"]
-        case Status.IN_PROGRESS:
-            return [f"step {step.number} '{step.title}' goes on, but its text changed after it was started"]
-        case _:
-            return []

@@ -79,9 +79,10 @@ START_OVER = "to start over: the commits stay"
 
 
 def load(path: Path, *, without: str = START_OVER) -> RunState | None:
-    """Load the state. Return None only if the file does not exist. ``without``: the effect of deleting it, for the hint.
+    """Load the state. Return None only if the file does not exist.
 
-    A damaged file is copied once, and the error names the copy and the previous state, if that can be read.
+    A damaged file is copied once. The error names the copy, and the previous state or the effect of deleting the file
+    (``without``).
     """
     data = _read(path)
     if data is None:

@@ -47,8 +47,8 @@ for opening in ("[", "{a: ", "- ", "? ", "&a [", "{? "):
     for beginning in ("", "- content: "):
         document = beginning + opening * 30_000
         for read in (
-            lambda: recording.parse(document, source="run.yaml"),
-            lambda: recording.parse(document, source="run.json", is_json=True),
+            lambda: recording.parse_recording(document, source="run.yaml"),
+            lambda: recording.parse_recording(document, source="run.json", is_json=True),
             lambda: spec.parse(document[:60_000], path="spec.yaml"),
             lambda: settings.parsed(document[:15_000].encode()),
         ):

@@ -38,7 +38,7 @@ from cdd_agent.repl.render import Renderer, format_reason, show_plan, show_steps
 from cdd_agent.repl.screen import Screen
 from cdd_agent.repl.terminal import PromptStatus
 from cdd_agent.tickets import plan_markdown
-from cdd_agent.tickets.ticket import all_tickets, create, find
+from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work.state import RunState, StepKey, fail_step, pending_steps, start_step
 from tests.fakes.demo import captured
@@ -275,7 +275,7 @@ def test_tickets_that_a_repository_brings_are_listed_as_text(kind: str, tmp_path
     spec = ticket.spec_path.read_text(encoding="utf-8").replace("title: A", f'title: "{escaped}"')
     ticket.spec_path.write_text(spec, encoding="utf-8")
     with captured() as (screen, shown):
-        show_tickets(all_tickets(tmp_path), screen=screen)
+        show_tickets(list_tickets(tmp_path), screen=screen)
         try:
             show_ticket(find(tmp_path, "a"), screen=screen)
         except UsageError as error:

@@ -34,7 +34,7 @@ def attempts_of(demo: Demo) -> list[tuple[str, dict[str, object]]]:
 def test_it_ends_well_and_says_where_the_project_lies(demo: Demo) -> None:
     assert demo.result.returncode == 0, demo.result.stdout + demo.result.stderr
     assert demo.result.stderr == ""
-    assert f"The project lies in {demo.folder}" in demo.result.stdout
+    assert f"The project is in {demo.folder}" in demo.result.stdout
 
 
 def test_a_replay_neither_loads_the_sdk_nor_opens_a_connection_nor_reads_a_profile(demo: Demo) -> None:

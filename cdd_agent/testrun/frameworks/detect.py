@@ -1,8 +1,8 @@
-"""Decides which folder is the project and which framework runs its tests. Reads files, runs nothing.
+"""Decides which folder is the project and which framework runs its tests, without running anything.
 
-The framework is what the user names, else what the project's files say. A plain repository is one project, from any
-of its folders: a folder that merely holds Python or tests is not a project; one with a manifest is, or one with a
-framework that no folder above it has.
+The user's settings name the framework, or else the project's files do. A repository is one project from any of its
+folders. A folder inside it is a project of its own if it has a manifest, or a framework that no folder above it has;
+Python files or tests alone are not enough.
 """
 
 import os
@@ -15,16 +15,16 @@ from pathlib import Path
 from cdd_agent.config import settings
 from cdd_agent.config.options import Choose
 from cdd_agent.errors import DocumentError, EnvironmentMissing, UsageError
-from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.catalog import COMMAND, FRAMEWORKS, JAVASCRIPT, NODE, UNITTEST
 from cdd_agent.testrun.frameworks.framework import Framework, FrameworkMatch
 from cdd_agent.testrun.frameworks.pytest_command import runs_pytest
-from cdd_agent.tickets.ticket import all_tickets
+from cdd_agent.testrun.interpreter import read_content
+from cdd_agent.tickets.ticket import list_tickets
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS
 
 PYTEST = "pytest"
 LOOKED_FOR = "a Python project (pyproject.toml, setup.py, pytest.ini, *.py ...)"
-"""What a project of pytest's contains, in words."""
+"""Description of a project that uses pytest."""
 
 _DEEPEST = 3
 _MOST_FOLDERS = 2_000
@@ -41,23 +41,23 @@ _ENVIRONMENTS = (".venv", "venv", "env")
 _PACKAGE_MANAGERS = frozenset({"npm", "pnpm", "yarn", "bun"})
 _SHELL = re.compile(r"[;&|<>$`*?(){}\n]")
 _TEST_FOLDERS = frozenset({"test", "tests", "testing", "testdata", "fixtures", "spec", "__tests__", "__fixtures__"})
-"""Folders in which what looks like a package belongs to the tests of the package around it."""
+"""Folders in which a package is test data of the package around it."""
 _CONFIGURES = ("pytest.ini", "tox.ini", "setup.cfg", "requirements.txt")
 _PACKAGES = ("setup.py", "Pipfile", "uv.lock", "poetry.lock", "pdm.lock")
 _PACKAGE = re.compile(rb"^\[(?:project|build-system|tool\.(?:poetry|pytest)\b[\w.]*)\]", re.MULTILINE)
 _NAMED = re.compile(rb"^(?:framework|test_command)\s*:", re.MULTILINE)
 _BY_FRAMEWORK = {each.name: each for each in FRAMEWORKS}
 _WITHOUT_MANIFEST = frozenset({PYTEST, *(each.name for each in FRAMEWORKS if each.is_fallback)})
-"""Frameworks that are found by less than a manifest."""
+"""Frameworks that are found without a manifest."""
 
 
 class NoFramework(EnvironmentMissing):
-    """Nothing in the project's folder says how its tests are run."""
+    """No file in the project's folder shows how to run its tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFramework:
-    """What runs the tests."""
+    """The framework that runs the tests."""
 
     framework: Framework | None
     """None: pytest."""
@@ -70,10 +70,9 @@ class ProjectFramework:
 
 
 def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose | None = None) -> ProjectFramework:
-    """Return what runs the tests of the project in ``root``; ``framework`` and ``command`` are the user's settings.
+    """Return the framework of the project in ``root``; ``framework`` and ``command`` are the user's settings.
 
-    Raises ``EnvironmentMissing`` if nothing is found, or several and nobody can be asked. The error lists what was
-    looked for, or what to write.
+    Raises ``EnvironmentMissing`` if there is none, or if there are several and nobody can be asked.
     """
     if command:
         return _detect_by_command(root, command, framework=framework)
@@ -85,13 +84,18 @@ def detect(root: Path, *, framework: str = "", command: str = "", choose: Choose
     if len(found) == 1:
         return found[0]
     if choose is None:
-        raise _explain_several(root, found)
+        shown = "; ".join(f"{each.name} ({each.finding.why})" for each in found)
+        names = " or ".join(f"framework: {each.name}" for each in found)
+        raise EnvironmentMissing(
+            f"{root} has several test frameworks, and nobody can be asked which one to use: {shown}.",
+            hint=f"add one of these lines to .cdd/config.yaml: {names}",
+        )
     answers = tuple(f"{each.name}: {each.finding.why}" for each in found)
     return found[choose("Several test frameworks are found here. Which one runs the tests?", answers)]
 
 
 def find_matches(root: Path) -> tuple[ProjectFramework, ...]:
-    """Return every framework that the files in ``root`` name, without those that another one replaces."""
+    """Return the frameworks that the files in ``root`` show, without those that another one replaces."""
     others = [ProjectFramework(framework=each, finding=found) for each in FRAMEWORKS if (found := each.find(root))]
     replaced = {each.framework.replaces for each in others if each.framework}
     others = [each for each in others if each.name not in replaced]
@@ -105,7 +109,7 @@ def find_matches(root: Path) -> tuple[ProjectFramework, ...]:
 
 
 def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
-    """Return why pytest runs a project's tests; a Python file is enough only where no other framework is found."""
+    """Return why pytest runs the tests, or None; a Python file is enough only without another framework."""
     for name in _CONFIGURED:
         if (root / name).is_file():
             return f"there is {name}"
@@ -113,7 +117,7 @@ def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
         if found := next(root.glob(pattern), None):
             return f"there is {found.relative_to(root).as_posix()}"
     for name in _MENTIONS:
-        if re.search(rb"\bpytest\b", _content_of(root / name)):
+        if re.search(rb"\bpytest\b", read_content(root / name)):
             return f"{name} names pytest"
     if is_alone and (alone := next(_find_python(root, (*_SOURCES, *_BELOW)), None)):
         return f"there is {alone.relative_to(root).as_posix()}"
@@ -121,51 +125,41 @@ def explain_pytest(root: Path, *, is_alone: bool) -> str | None:
 
 
 def is_loose(root: Path) -> bool:
-    """Return whether pytest is found only because of a Python file in some folder."""
+    """Return whether only a Python file in some folder shows that pytest is used."""
     found = [each.name for each in find_matches(root)]
     return found == [PYTEST] and explain_pytest(root, is_alone=False) is None and not any(_find_python(root, _SOURCES))
 
 
 def _find_python(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """Yield what makes this a Python project: manifests, environments, and sources by ``patterns``."""
+    """Yield the files of a Python project: manifests, environments, and sources by ``patterns``."""
     environments = (root / name / "pyvenv.cfg" for name in _ENVIRONMENTS)
     yield from (path for path in (*(root / name for name in _PROJECT), *environments) if path.is_file())
     sources = (path for pattern in patterns for path in root.glob(pattern))
     yield from (path for path in sources if IGNORED_FOLDERS.isdisjoint(path.relative_to(root).parts))
 
 
-def _content_of(path: Path) -> bytes:
-    try:
-        return read_ordinary(path, limit_bytes=4_000_000)
-    except OSError:
-        return b""
-
-
-def _framework_of(name: str) -> Framework | None:
-    """Return the framework of a name, None for pytest; raises ``UsageError`` for an unknown name."""
+def _get_framework(name: str) -> Framework | None:
     if name != PYTEST and name not in _BY_FRAMEWORK:
         names = ", ".join((PYTEST, *_BY_FRAMEWORK))
-        raise UsageError(f"framework: {name} is none that cdd knows.", hint=f"say one of {names}")
+        raise UsageError(f"framework: {name} is not a framework that cdd knows.", hint=f"set one of {names}")
     return _BY_FRAMEWORK.get(name)
 
 
 def _detect_by_name(root: Path, name: str) -> ProjectFramework:
-    framework, why = _framework_of(name), "the settings say so"
+    framework, why = _get_framework(name), "the settings say so"
     if framework is None:
         return ProjectFramework(framework=None, finding=FrameworkMatch(manifest=root, argv=(PYTEST,), why=why))
     finding = framework.find(root)
     if finding is None:
         raise EnvironmentMissing(
-            f"The settings say framework: {name}, and in {root} there is not what it is known by: "
-            f"{framework.discovery}.",
-            hint="correct framework in .cdd/config.yaml, or say there how the tests are run: test_command: COMMAND",
+            f"The settings say framework: {name}, but {root} does not contain {framework.discovery}.",
+            hint="correct framework in .cdd/config.yaml, or set test_command: COMMAND there",
         )
     return ProjectFramework(framework=framework, finding=replace(finding, why=f"{why}; {finding.why}"))
 
 
 def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFramework:
-    """Return what a command runs: by its words if no framework is named; an unknown one has only an exit status."""
-    is_shells = _SHELL.search(command) is not None
+    needs_shell = _SHELL.search(command) is not None
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -173,15 +167,15 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
     if not words:
         raise UsageError("test_command is empty.", hint="write the command that runs all tests")
     if framework:
-        known = _framework_of(framework)
-    elif is_shells:
+        known = _get_framework(framework)
+    elif needs_shell:
         known = COMMAND
     else:
         known = None if runs_pytest(root, words) else _find_named(words) or _detect_by_scripts(root, words)
     argv = tuple(words)
     if known is UNITTEST:
         argv = argv[:1]  # the interpreter: cdd's own program runs the tests
-    elif is_shells and known is not None:
+    elif needs_shell and known is not None:
         argv = ("sh", "-c", f'{command} "$@"' if known is not COMMAND else command, "sh")
     elif words[0] == "npm" and known is not COMMAND and "--" not in words:
         argv = (*argv, "--")  # npm keeps options before this for itself
@@ -191,46 +185,35 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
 
 
 def _find_named(words: list[str]) -> Framework | None:
-    """Return the framework that a command names."""
     if "node" in (os.path.basename(word) for word in words) and "--test" in words:
         return NODE
     return next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None)
 
 
 def _detect_by_scripts(root: Path, words: list[str]) -> Framework:
-    """Return what a package manager's script runs, if exactly one framework of JavaScript is found."""
+    # A package manager runs a script; if only one JavaScript framework is found, the script runs that one.
     found = [each for each in JAVASCRIPT if words[0] in _PACKAGE_MANAGERS and each.find(root)]
     return found[0] if len(found) == 1 else COMMAND
 
 
-def _explain_several(root: Path, found: tuple[ProjectFramework, ...]) -> EnvironmentMissing:
-    shown = "; ".join(f"{each.name} ({each.finding.why})" for each in found)
-    names = " or ".join(f"framework: {each.name}" for each in found)
-    return EnvironmentMissing(
-        f"Several test frameworks are found in {root}, and nobody is there to ask which one is meant: {shown}.",
-        hint=f"write one line into .cdd/config.yaml: {names}",
-    )
-
-
 def _explain_nothing(root: Path) -> NoFramework:
-    """Return the error that no framework was found: with the folders below that have one, or what was looked for."""
     below = list(_find_below(root))
     if below:
         shown = ", ".join(f"{folder.relative_to(root)} ({found[0].name})" for folder, found in below[:8])
         first = shlex.quote(os.path.relpath(below[0][0]))
         return NoFramework(
-            f"No test framework is found in {root} itself; there are some in its folders: {shown}.",
-            hint=f"go there, or say which is meant: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
+            f"{root} itself has no test framework, but folders in it do: {shown}.",
+            hint=f"go there, or name one: cdd --project {first}, or CDD_PROJECT_ROOT={first}",
         )
     discovery = "; ".join((LOOKED_FOR, *(f"{each.name}: {each.discovery}" for each in FRAMEWORKS)))
     return NoFramework(
-        f"No test framework is found in {root}. Looked for: {discovery}.",
-        hint="set one up, or say in .cdd/config.yaml how tests are run: test_command: COMMAND, or framework: NAME",
+        f"{root} has no test framework. cdd looked for {discovery}.",
+        hint="set one up, or set test_command: COMMAND or framework: NAME in .cdd/config.yaml",
     )
 
 
 def _find_below(root: Path) -> Iterator[tuple[Path, tuple[ProjectFramework, ...]]]:
-    """Yield the folders nearest to ``root`` with a framework of their own."""
+    """Yield the folders nearest below ``root`` that have a framework."""
     level, seen = [root], 0
     loose: list[tuple[Path, tuple[ProjectFramework, ...]]] = []
     for _ in range(_DEEPEST):
@@ -248,31 +231,30 @@ def _find_below(root: Path) -> Iterator[tuple[Path, tuple[ProjectFramework, ...]
 
 
 def _subfolders(folder: Path) -> Iterator[Path]:
-    """Yield the folders directly below, without what was fetched or built."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     yield from (folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS)
 
 
 def project_at(here: Path, *, top: Path) -> Path:
-    """Return the project of a person who works in ``here``, a folder at or below ``top``.
+    """Return the project for ``here``, a folder at or below ``top``.
 
-    It is the nearest folder upwards with tickets, a settings file or a framework of its own; else ``top``. A package
-    inside a project with tickets and a framework is a part of that project.
+    It is the nearest folder upwards with tickets, settings or its own framework, or else ``top``. A package inside a
+    project that has tickets and a framework belongs to that project.
     """
     upwards = tuple(_iterate_upwards(here, top))
     for number, folder in enumerate(upwards):
-        is_set_up = (folder / settings.CONFIG_FILE).is_file() or bool(all_tickets(folder))
+        is_set_up = (folder / settings.CONFIG_FILE).is_file() or bool(list_tickets(folder))
         if folder == top or is_set_up:
             return folder
         if _is_package(folder, top=top):
-            around = (each for each in upwards[number + 1 :] if all_tickets(each) and find_matches(each))
+            around = (each for each in upwards[number + 1 :] if list_tickets(each) and find_matches(each))
             return next(around, folder)
     return top
 
 
 def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
-    """Return folder at or below ``root`` -> the first of ``files``, relative to ``root``, that belongs to it."""
+    """Map each project at or below ``root`` to the first of ``files`` in it; ``files`` are relative to ``root``."""
     found: dict[Path, str] = {}
     for file in files:
         path = root / file
@@ -281,7 +263,7 @@ def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
 
 
 def has_framework(root: Path) -> bool:
-    """Return whether ``root`` itself has tests, or its settings, approved or not, say what runs them."""
+    """Return whether ``root`` has a framework, or settings (approved or not) that name one."""
     try:
         offer = settings.read_offer(root)
     except DocumentError:
@@ -290,7 +272,6 @@ def has_framework(root: Path) -> bool:
 
 
 def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
-    """Yield existing folders from ``here`` to ``top``; only ``top`` if ``here`` lies elsewhere."""
     if here.is_relative_to(top):
         yield from (folder for folder in (here, *here.parents) if folder.is_relative_to(top) and folder.is_dir())
     else:
@@ -298,7 +279,7 @@ def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
 
 
 def _is_package(folder: Path, *, top: Path) -> bool:
-    """Return whether a folder below ``top`` has a framework of its own."""
+    """Return whether a folder below ``top`` is a project of its own."""
     parts = folder.relative_to(top).parts
     if any(part.startswith(".") or part in IGNORED_FOLDERS | _TEST_FOLDERS for part in parts):
         return False
@@ -315,9 +296,9 @@ def _is_package(folder: Path, *, top: Path) -> bool:
 
 
 def _list_own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
-    """Return the frameworks of a folder itself: Python files in folders below may belong to packages there.
+    """Return the names of a folder's frameworks, without a pytest that only Python files in subfolders show.
 
-    At the top of a repository they belong to the top, unless there are such packages.
+    At the top of a repository such a pytest counts, unless subfolders are packages.
     """
     below = (each for each in _subfolders(folder) if each.name not in _TEST_FOLDERS)
     if is_loose(folder) and (not is_top or any(map(_has_manifest, below))):
@@ -326,19 +307,17 @@ def _list_own_names(folder: Path, *, is_top: bool = False) -> frozenset[str]:
 
 
 def _has_manifest(folder: Path) -> bool:
-    """Return whether more than Python files make a folder a package."""
     names = {found.name for found in find_matches(folder)}
     configures = any((folder / name).is_file() for name in _CONFIGURES)
     return not names <= _WITHOUT_MANIFEST or (PYTEST in names and (configures or _is_python_package(folder)))
 
 
 def _is_python_package(folder: Path) -> bool:
-    """Return whether a folder is a Python package, or a project with locked dependencies."""
     has_lock = any((folder / name).is_file() for name in _PACKAGES)
-    return has_lock or _PACKAGE.search(_content_of(folder / "pyproject.toml")) is not None
+    return has_lock or _PACKAGE.search(read_content(folder / "pyproject.toml")) is not None
 
 
 def _is_member(folder: Path, name: str, *, above: tuple[Path, ...]) -> bool:
-    """Return whether a build that begins further up also runs the folder's tests."""
+    """Return whether a build that begins above also runs the folder's tests."""
     begins_build = _BY_FRAMEWORK[name].begins_build
     return not begins_build(folder) and any(map(begins_build, above))

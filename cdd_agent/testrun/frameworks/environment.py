@@ -1,8 +1,8 @@
-"""Surroundings of the tests: toolchains on this machine, configuration, and packages that git ignores.
+"""Provides the environment of the tests: toolchains, configuration, and packages that git ignores.
 
-In a sandbox the home folder is different and the network is missing. So variables name the compilers and the fetched
-packages, caches go to a private folder, and of the user's home only folders without passwords are readable. What a
-build needs must have been fetched before.
+In a sandbox the home folder differs and there is no network. Variables therefore name the compilers and the fetched
+packages, caches go to a private folder, and only those folders of the user's home are readable that hold no passwords.
+Packages must have been fetched before.
 """
 
 import os
@@ -38,9 +38,6 @@ The user's settings name the mirrors; they may also hold passwords, so the sandb
 """
 
 
-# Toolchains
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """Files, variables and arguments that one command needs."""
@@ -51,12 +48,12 @@ class Tools:
     writes: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-    """What follows the command, before the framework's own arguments."""
+    """Arguments after the command, before those of the framework."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLocations:
-    """Where a command runs."""
+    """The folders in which a command runs and finds its tools."""
 
     root: Path
     program: Path
@@ -80,7 +77,7 @@ class ToolLocations:
 
 
 Requirements = Callable[[ToolLocations], Tools]
-"""Returns what the tools of a language need from this machine, apart from the program itself."""
+"""Returns the files, variables and arguments that the tools of a language need, besides the program itself."""
 
 
 def tools_for(
@@ -91,13 +88,13 @@ def tools_for(
     root: Path,
     environment: Mapping[str, str] = os.environ,
 ) -> Tools:
-    """Return what a command that begins with ``program`` needs to run in ``root``."""
+    """Return the tools for a command that begins with ``program`` and runs in ``root``."""
     found = shutil.which(program, path=environment.get("PATH", os.defpath))
     path = Path(os.path.abspath(root / (found or program)))
     own = requirements(ToolLocations(root=root, program=path, cache=cache, environment=environment))
     return Tools(
         path=path,
-        reads=tuple(each for each in (*_installation(path), *own.reads) if each.exists()),
+        reads=tuple(each for each in (*_find_installation(path), *own.reads) if each.exists()),
         writes=(cache, *own.writes),
         variables={"PYTHONDONTWRITEBYTECODE": "1", **own.variables},
         arguments=own.arguments,
@@ -105,22 +102,19 @@ def tools_for(
 
 
 def prepare(tools: Tools) -> None:
-    """Create the folders that are written to: a sandbox cannot mount what does not exist."""
+    """Create the writable folders, since a sandbox can mount only existing ones."""
     for folder in tools.writes:
         if folder.name not in MODULE_CACHES or folder.parent.is_dir():
             folder.mkdir(exist_ok=True, parents=True)
 
 
-def _installation(program: Path) -> tuple[Path, ...]:
-    """Return the folder that a program outside of the system's folders is installed in: by nvm, asdf or a link.
-
-    If that is the user's home or a folder in it such as ``.cargo``, only the program's own folder: the rest may hold
-    passwords.
-    """
+def _find_installation(program: Path) -> tuple[Path, ...]:
+    """Return the folder where a program outside of the system's folders is installed, for example by nvm or asdf."""
     real = program.resolve()
     prefix, home = real.parent.parent, Path.home()
     if prefix == Path("/") or prefix.is_relative_to("/usr"):
         return ()
+    # The home folder and folders in it such as .cargo can hold passwords.
     is_too_much = home in (prefix, prefix.parent) or prefix in home.parents
     return (real.parent,) if is_too_much else (prefix,)
 
@@ -147,7 +141,7 @@ def require_javascript(place: ToolLocations) -> Tools:
     """Return node and the installed packages."""
     node, modules = place.find("node"), find_modules(place.root)
     return Tools(
-        reads=(*(_installation(Path(node)) if node else ()), *modules),
+        reads=(*(_find_installation(Path(node)) if node else ()), *modules),
         writes=tuple(folder / name for folder in modules for name in MODULE_CACHES),
     )
 
@@ -155,14 +149,10 @@ def require_javascript(place: ToolLocations) -> Tools:
 def require_rust(place: ToolLocations) -> Tools:
     """Return cargo, rustup and the fetched crates."""
     cargo, rustup = place.folder("CARGO_HOME", default=".cargo"), place.folder("RUSTUP_HOME", default=".rustup")
+    variables = {"CARGO_HOME": str(cargo), "RUSTUP_HOME": str(rustup), "CARGO_TARGET_DIR": str(place.cache)}
     return Tools(
         reads=(*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup),
-        variables={
-            "CARGO_HOME": str(cargo),
-            "RUSTUP_HOME": str(rustup),
-            "CARGO_NET_OFFLINE": "true",
-            "CARGO_TARGET_DIR": str(place.cache),
-        },
+        variables={**variables, "CARGO_NET_OFFLINE": "true"},
     )
 
 
@@ -170,79 +160,62 @@ def require_go(place: ToolLocations) -> Tools:
     """Return the fetched modules."""
     path = place.folder("GOPATH", default="go")
     modules = Path(place.environment.get("GOMODCACHE") or path / "pkg" / "mod")
+    folders = {"GOPATH": str(path), "GOMODCACHE": str(modules), "GOCACHE": str(place.cache)}
+    flags = place.environment.get("GOFLAGS") or "-mod=mod"
+    variables = {**folders, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": flags}
+    return Tools(reads=(modules,), variables=variables)
+
+
+def _require_java(place: ToolLocations, home: Path) -> Tools:
+    java = place.environment.get("JAVA_HOME")
     return Tools(
-        reads=(modules,),
-        variables={
-            "GOPATH": str(path),
-            "GOMODCACHE": str(modules),
-            "GOCACHE": str(place.cache),
-            "GOPROXY": "off",
-            "GOTOOLCHAIN": "local",
-            "GOFLAGS": place.environment.get("GOFLAGS") or "-mod=mod",
-        },
+        reads=(home / "wrapper", *_JAVA_CONFIGURATION, *([Path(java)] if java else ())),
+        variables={"JAVA_HOME": java} if java else {},
     )
 
 
 def require_maven(place: ToolLocations) -> Tools:
     """Return Java and Maven's local repository."""
-    java = place.environment.get("JAVA_HOME")
     home = place.home / ".m2"
-    repository = home / "repository"
+    java, repository = _require_java(place, home), home / "repository"
     return Tools(
-        reads=(repository, home / "wrapper", *_JAVA_CONFIGURATION, *map(Path, filter(None, (java,)))),
-        variables={**({"JAVA_HOME": java} if java else {}), "MAVEN_USER_HOME": str(home)},
+        reads=(repository, *java.reads),
+        variables={**java.variables, "MAVEN_USER_HOME": str(home)},
         arguments=("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED),
     )
 
 
 def require_gradle(place: ToolLocations) -> Tools:
     """Return Java and Gradle's caches."""
-    java = place.environment.get("JAVA_HOME")
     home = place.folder("GRADLE_USER_HOME", default=".gradle")
-    return Tools(
-        reads=(home / "caches", home / "wrapper", *_JAVA_CONFIGURATION, *map(Path, filter(None, (java,)))),
-        variables={
-            **({"JAVA_HOME": java} if java else {}),
-            "GRADLE_USER_HOME": str(place.cache),
-            "GRADLE_RO_DEP_CACHE": str(home / "caches"),
-        },
-        arguments=("--offline",),
-    )
+    java, caches = _require_java(place, home), home / "caches"
+    folders = {"GRADLE_USER_HOME": str(place.cache), "GRADLE_RO_DEP_CACHE": str(caches)}
+    return Tools(reads=(caches, *java.reads), variables={**java.variables, **folders}, arguments=("--offline",))
 
 
 def require_dotnet(place: ToolLocations) -> Tools:
     """Return .NET and its fetched packages."""
     packages = place.folder("NUGET_PACKAGES", default=".nuget/packages")
     root = place.folder("DOTNET_ROOT", default=".dotnet")
-    return Tools(
-        reads=(packages, root),
-        variables={
-            **({"DOTNET_ROOT": str(root)} if root.is_dir() else {}),
-            "NUGET_PACKAGES": str(packages),
-            "DOTNET_CLI_HOME": str(place.cache),
-            "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
-            "DOTNET_NOLOGO": "1",
-        },
-    )
+    variables = {"NUGET_PACKAGES": str(packages), "DOTNET_CLI_HOME": str(place.cache)}
+    variables |= {"DOTNET_ROOT": str(root)} if root.is_dir() else {}
+    variables |= {"DOTNET_CLI_TELEMETRY_OPTOUT": "1", "DOTNET_NOLOGO": "1"}
+    return Tools(reads=(packages, root), variables=variables)
 
 
 def require_anything(place: ToolLocations) -> Tools:
-    """Return what all compiled languages need: nobody knows what a command runs."""
+    """Return the tools of all compiled languages, for a command that could run any of them."""
     rules = (require_rust, require_go, require_maven, require_gradle, require_dotnet)
-    all_of = [rule(place) for rule in rules]
-    variables: dict[str, str] = {}
-    for each in all_of:
-        variables |= each.variables
-    return Tools(reads=tuple(path for each in all_of for path in each.reads), variables=variables)
+    tools = [rule(place) for rule in rules]
+    variables = {name: value for each in tools for name, value in each.variables.items()}
+    return Tools(reads=tuple(path for each in tools for path in each.reads), variables=variables)
 
 
 def require_make(place: ToolLocations) -> Tools:
-    """Return what all languages need: a makefile may run anything."""
+    """Return the tools of all languages, since a makefile can run any of them."""
     javascript, others = require_javascript(place), require_anything(place)
     return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
 
-
-# Configuration of tests, and digests of all that GREEN may not change
 
 _LIMIT_BYTES = 8_000_000
 _MOST_FILES = 100_000
@@ -252,11 +225,15 @@ _PACKAGE_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
 _SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
 _VITE = re.compile(r"\btest\s*:")
 _SUREFIRE = re.compile(r"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
-_CARGO_KEYS = (("package", ("autotests", "autobenches", "build")), ("lib", ("test", "doctest", "harness")))
+_CARGO_KEYS = (
+    ("package", ("autotests", "autobenches", "build")),
+    ("lib", ("test", "doctest", "harness")),
+    ("profile", ("test", "dev")),
+)
 
 
-def parts(folder: Path) -> Mapping[str, str]:
-    """Return digests of the parts that configure tests, by keys such as ``package.json[tests]``."""
+def digest_parts(folder: Path) -> Mapping[str, str]:
+    """Return digests of the parts of files that configure tests, by keys such as ``package.json[tests]``."""
     found = {}
     for name in sorted(SHARED):
         try:
@@ -269,7 +246,7 @@ def parts(folder: Path) -> Mapping[str, str]:
     return found
 
 
-def _part_of_package(data: bytes) -> bytes:
+def _select_npm_part(data: bytes) -> bytes:
     """Return the frameworks' keys and the test scripts of a ``package.json``."""
     try:
         tables = msgspec.json.decode(data, type=dict[str, object])
@@ -282,7 +259,7 @@ def _part_of_package(data: bytes) -> bytes:
     return msgspec.json.encode(found, order="deterministic") if found else b""
 
 
-def _part_of_cargo(data: bytes) -> bytes:
+def _select_cargo_part(data: bytes) -> bytes:
     """Return the test targets, the harness and the build program of a ``Cargo.toml``."""
     try:
         tables = tomllib.loads(data.decode("utf-8"))
@@ -293,27 +270,24 @@ def _part_of_cargo(data: bytes) -> bytes:
         inner = tables.get(table)
         if isinstance(inner, dict):
             found |= {f"{table}.{key}": inner[key] for key in keys if key in inner}
-    profiles = tables.get("profile")
-    if isinstance(profiles, dict):
-        found |= {f"profile.{key}": value for key, value in profiles.items() if key in ("test", "dev")}
     return repr(sorted(found.items())).encode() if found else b""
 
 
-def _part_of_maven(data: bytes) -> bytes:
+def _select_maven_part(data: bytes) -> bytes:
     """Return the plugins of a ``pom.xml`` that run tests."""
     return "\n".join(_SUREFIRE.findall(data.decode("utf-8", "replace"))).encode()
 
 
-def _part_of_vite(data: bytes) -> bytes:
-    """Return all of vite's configuration if it mentions tests: it is a program and cannot be divided."""
+def _select_vite_part(data: bytes) -> bytes:
+    """Return all of vite's configuration if it mentions tests, since it is a program and cannot be divided."""
     return data if _VITE.search(data.decode("utf-8", "replace")) else b""
 
 
 _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "package.json": _part_of_package,
-    "Cargo.toml": _part_of_cargo,
-    "pom.xml": _part_of_maven,
-    **{f"vite.config.{ending}": _part_of_vite for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")},
+    "package.json": _select_npm_part,
+    "Cargo.toml": _select_cargo_part,
+    "pom.xml": _select_maven_part,
+    **{f"vite.config.{ending}": _select_vite_part for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")},
 }
 SHARED = frozenset(_PARTS)
 """Files with a part that configures the tests."""
@@ -333,7 +307,7 @@ def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
 
 
 def is_built(path: str, is_test: Callable[[str], bool]) -> bool:
-    """Return whether a file is in a folder that builds write to: a compiled test is not a source."""
+    """Return whether a file is in a folder of build output, where a compiled test is not a source."""
     folders = path.split("/")
     return any(_is_build_folder("/".join(folders[:end]), is_test) for end in range(1, len(folders)))
 
@@ -368,8 +342,6 @@ def _digest_file(path: Path) -> str:
         return digest(f"unreadable {error.errno}".encode())
 
 
-# Copies of a project, and caches
-
 _NOT_COPIED = frozenset({".git", ".cdd", "target", MODULES})
 _NOT_SEARCHED = frozenset({".git", ".cdd", "target", "build", "dist", MODULES})
 
@@ -380,7 +352,7 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     A project in a folder of a repository also uses the packages of the repository, as far as the copy contains the
     folders around it.
     """
-    top = top_of(root)
+    top = find_repository_top(root)
     inside = root.relative_to(top)
     copied = copy.parents[len(inside.parts) - 1] if inside.parts else copy
     between = (folder for folder in root.parents if folder.is_relative_to(top) and (folder / MODULES).is_dir())
@@ -388,30 +360,28 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     for folder in dict.fromkeys((*_find_holders(root), *between, *_find_holders(top))):
         modules, place = (folder / MODULES).resolve(), copied / folder.relative_to(top)
         if place.is_dir() and not os.path.lexists(place / MODULES):
-            _Workspace(top=top, copied=copied).link(modules, place / MODULES)
+            _CopiedRepository(top=top, copied=copied).link(modules, place / MODULES)
             linked.append(modules)
     return tuple(linked)
 
 
-def top_of(root: Path) -> Path:
+def find_repository_top(root: Path) -> Path:
     """Return the top of the project's repository; the project itself without one."""
     return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Workspace:
+class _CopiedRepository:
     """A repository and its copy."""
 
     top: Path
     copied: Path
 
     def link(self, modules: Path, place: Path) -> None:
-        """Link a folder of packages; entry by entry if some are links to packages of the repository itself.
-
-        One link to the folder would lead a test in the copy to the original of those.
-        """
+        """Link a folder of packages, or its entries if some of them are links to packages of the repository itself."""
         entries = [path for path in modules.iterdir() if path.name not in MODULE_CACHES]
         scoped = [inner for path in entries if _is_scope(path) for inner in path.iterdir()]
+        # A single link would lead a test in the copy to the original of such packages.
         if not any(map(self.find_copy, (*entries, *scoped))):
             place.symlink_to(modules)
             return
@@ -458,10 +428,7 @@ def copy_without(root: Path, copy: Path, *, left_out: frozenset[str]) -> None:
 
 
 def forget_own_crates(cache: Path, root: Path) -> None:
-    """Make cargo compile the project's own crates again.
-
-    Cargo goes by dates: a source with an old date would be judged by what was compiled before.
-    """
+    """Make cargo compile the project's own crates again, since it would not notice a change with an old date."""
     for manifest in (*root.glob("Cargo.toml"), *root.glob("*/Cargo.toml"), *root.glob("*/*/Cargo.toml")):
         try:
             package = tomllib.loads(read_ordinary(manifest, limit_bytes=1_000_000).decode()).get("package")
@@ -474,7 +441,7 @@ def forget_own_crates(cache: Path, root: Path) -> None:
 
 
 def show_word(word: str, root: Path) -> str:
-    """Return a word of a command as a person types it in ``root``."""
+    """Return a word of a command as the user would type it in ``root``."""
     path = Path(word)
     inside = path.relative_to(root) if path.is_absolute() and path.is_relative_to(root) else None
     return shlex.quote(word if inside is None else str(inside))

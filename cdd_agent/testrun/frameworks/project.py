@@ -1,6 +1,6 @@
-"""Makes the suite of a project: finds its framework, asks for approval where needed, and uses the sandbox.
+"""Creates the suite of a project from the user's settings and the project's files.
 
-Also reads ``tdd.properties``, a file of similar programs: the test command and the time limit in it.
+It also reads the test command and the time limit from ``tdd.properties``, a file of similar programs.
 """
 
 import re
@@ -30,7 +30,7 @@ _LINE = re.compile(r"\s*(?P<key>test\.command|bash\.timeout)\s*[=:]\s*(?P<value>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """The settings of the file that cdd uses."""
+    """The settings in ``tdd.properties`` that cdd uses."""
 
     command: str = ""
     """``test.command``."""
@@ -39,7 +39,7 @@ class Properties:
 
 
 def offer_properties(project: Path) -> Offer | None:
-    """Return the lines of the file that would take effect, if there are any."""
+    """Return the effective lines of the file as an offer, or None if there are none."""
     found = _lines(project)
     if not found:
         return None
@@ -48,7 +48,7 @@ def offer_properties(project: Path) -> Offer | None:
 
 
 def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Properties:
-    """Return the file's settings if the user approves exactly those lines.
+    """Return the file's settings if the user approves its effective lines.
 
     Raises ``DocumentError`` for a time limit that is not a number of seconds.
     """
@@ -62,13 +62,13 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
         elif value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000:
             timeout_s = float(value)
         else:
-            problem = Problem(line=number, message=f"{key} must be seconds, a number above 0, not {value[:20]!r}")
-            raise DocumentError(FILE, (problem,), hint="correct it, or say test_timeout_s in .cdd/config.yaml")
+            problem = Problem(line=number, message=f"{key} must be a positive number of seconds, not {value[:20]!r}")
+            raise DocumentError(FILE, (problem,), hint="correct it, or set test_timeout_s in .cdd/config.yaml")
     return Properties(command=command, timeout_s=timeout_s)
 
 
 def _lines(project: Path) -> list[tuple[int, str, str]]:
-    """Return number, key and value of the lines that count."""
+    """Return number, key and value of the effective lines."""
     try:
         text = read_ordinary(project / FILE, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -78,8 +78,8 @@ def _lines(project: Path) -> list[tuple[int, str, str]]:
 
 
 IN_PYTHON_ONLY = (
-    "GREEN is checked by its gate and by a second run in a clean copy; tests with a known result, a look at the code "
-    "and altered code are for projects tested by pytest only."
+    "cdd checks GREEN by its gate and by a second run in a clean copy. The checks with altered expectations, examples "
+    "and mutants need pytest."
 )
 
 CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
@@ -87,7 +87,7 @@ CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """Facts about a project before its tests are looked for."""
+    """The parts from which the suite of a project is made."""
 
     root: Path
     environment: Mapping[str, str]
@@ -95,13 +95,13 @@ class Circumstances:
     trust: Trust
     sandbox: Sandbox
     choose: Choose | None
-    """None: nobody can be asked."""
+    """Asks the user; None if nobody can be asked."""
     tell: Callable[[str], None]
     """Receives notices for the user."""
 
 
 def suite_of(wanted: Circumstances) -> Suite:
-    """Return the project's tests, by the user's settings, else by its files; runs no code of the repository."""
+    """Return the project's tests, without running code of the repository."""
     limits = wanted.settings
     properties = read_properties(wanted.root, allows=wanted.trust.allows)
     command = limits.test_command or ("" if limits.framework else properties.command)
@@ -118,13 +118,13 @@ def suite_of(wanted: Circumstances) -> Suite:
             found = ProjectFramework(framework=UNITTEST, finding=finding)
     suite = _make_command_suite(wanted, found, timeout_s=timeout_s)
     if limits.test_reruns > Settings().test_reruns:
-        wanted.tell(f"test_reruns is for pytest only: a test of {found.name} that fails is not run again.")
+        wanted.tell(f"test_reruns is for pytest only: cdd does not rerun failing tests of {found.name}.")
     wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
 
 
 def _find(wanted: Circumstances, *, command: str) -> ProjectFramework:
-    """Return what runs the tests; a choice among several is kept as long as the same ones are found."""
+    """Return the framework; a choice among several is saved as long as the same ones are found."""
     framework = wanted.settings.framework
     if command or framework:
         return detect(wanted.root, framework=framework, command=command)
@@ -135,7 +135,7 @@ def _find(wanted: Circumstances, *, command: str) -> ProjectFramework:
         return replace(found, finding=replace(found.finding, why="you chose it for this project"))
     found = detect(wanted.root, choose=wanted.choose)
     if len(names) > 1 and wanted.trust.save_choice("framework", found.name, among=names):
-        others = f"as long as {' and '.join(names)} are what is found"
+        others = f"as long as the project has {' and '.join(names)}"
         wanted.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
     return found
 
@@ -167,9 +167,7 @@ def _make_command_suite(wanted: Circumstances, found: ProjectFramework, *, timeo
     if found.framework is UNITTEST:
         python = find_approved_python(wanted.root, environment=wanted.environment, trust=wanted.trust)
         if python is None:
-            raise UsageError(
-                "No Python is found that could run the tests.", hint="name one: CDD_PYTHON=/usr/bin/python3"
-            )
+            raise UsageError("No Python was found to run the tests.", hint="set one: CDD_PYTHON=/usr/bin/python3")
         finding = replace(finding, argv=(str(python), *finding.argv[1:]))
     return CommandSuite(
         root=wanted.root,

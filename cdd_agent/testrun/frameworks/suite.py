@@ -1,4 +1,4 @@
-"""The suite of a project whose tests are run by a command: runs it and builds the report that the gates judge."""
+"""The suite of a project whose tests a command runs."""
 
 import os
 import secrets
@@ -44,7 +44,7 @@ class CommandSuite:
     sandbox: Sandbox
     timeout_s: float
     cache: Path | None
-    """A folder of cdd's for compiled code, kept between runs. None: everything is compiled anew."""
+    """Folder for build results between runs; with None, everything is compiled from scratch."""
     reads: tuple[Path, ...] = ()
     """Further files and folders that the tests read."""
     accepts_exit_status: bool = False
@@ -58,14 +58,14 @@ class CommandSuite:
             is_test=self.framework.is_test,
             list_names=self.framework.names_in(self.root),
             shared=environment.SHARED,
-            digest_parts=environment.parts,
+            digest_parts=environment.digest_parts,
             discovery=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
             accepts_exit_status=self.accepts_exit_status,
         )
 
     @property
     def command(self) -> str:
-        """The command that a person types in the project's folder to run all tests."""
+        """The command line that runs all tests in the project's folder."""
         return " ".join(environment.show_word(word, self.root) for word in self.finding.argv)
 
     @property
@@ -74,7 +74,7 @@ class CommandSuite:
         return dict(self._tools(self._commands_cache).variables)
 
     def with_root(self, root: Path, *, reads: tuple[Path, ...] = ()) -> "CommandSuite":
-        """Return the same tests in a copy, compiled from nothing, with links to installed packages."""
+        """Return the tests of a copy, compiled from scratch, with links to installed packages."""
         modules = environment.link_modules(self.root, copy=root)
         return replace(
             self,
@@ -85,7 +85,7 @@ class CommandSuite:
         )
 
     def without_cache(self) -> "CommandSuite":
-        """Return the same tests; the project's own code will be compiled again."""
+        """Return the same tests, after dropping the build results of the project's own code."""
         if self.cache is not None:
             environment.forget_own_crates(self.cache, self.root)
         return self
@@ -99,12 +99,12 @@ class CommandSuite:
         return replace(self, sandbox=sandbox)
 
     def build_access(self, *, locked: tuple[Path, ...] = (), tests_too: bool = False) -> Access:
-        """Return what a command of the model's may reach."""
+        """Build the access of the model's commands."""
         tests = find_protected_tests(self.root, self.framework.is_test) if tests_too else ()
         return self._access(self._tools(self._commands_cache), locked=(*tests, *locked))
 
     def run(self, targets: tuple[str, ...] = (), *, keep: Path | None = None) -> SuiteRun:
-        """Run the tests that ``targets`` name, or all; also write the report to ``keep``."""
+        """Run the tests in ``targets``, or all; also save the report to ``keep``."""
         started, began = time.monotonic(), datetime.now(UTC)
         fingerprints = environment.fingerprint(self.root, self.conventions)
         for path in self.framework.old_reports(self.root):
@@ -153,8 +153,8 @@ class CommandSuite:
     def add_hidden_tests(self, found: ParsedResults, *, folder: Path) -> ParsedResults:
         """Add the tests that did not run because other test files do not compile or load.
 
-        They run in a copy without those files. Not every tool reports all broken files at once, so this is repeated as
-        long as the copy shows another one.
+        They run in a copy without those files. Not every tool reports all broken files at once, so this repeats until
+        the copy shows no other one.
         """
         broken: frozenset[str] = frozenset()
         for number in range(_MOST_BROKEN if self.framework.hides_other_tests else 0):
@@ -177,8 +177,8 @@ class CommandSuite:
         return found
 
     def _run_without(self, broken: frozenset[str], *, folder: Path) -> ParsedResults | None:
-        """Return the results of a copy without the files ``broken``; None if they cannot be judged."""
-        top, results = environment.top_of(self.root), folder / "results"
+        """Return the results of a copy without the files ``broken``, or None if there is a problem."""
+        top, results = environment.find_repository_top(self.root), folder / "results"
         copy = folder / self.root.relative_to(top.parent)
         environment.copy_without(self.root, copy, left_out=broken)
         results.mkdir()
@@ -192,12 +192,10 @@ class CommandSuite:
         return None if result.timed_out or found.problem is not None else _restore_paths(found, copy, root=self.root)
 
     def _execute(self, tools: Tools, *, targets: tuple[str, ...], results: Path) -> Result:
-        """Run the command to its end; it cannot change the tests, nor what configures them.
-
-        Tests that a build has compiled are writable: the command may be what compiles them.
-        """
+        """Run the command to its end; it can change neither the tests nor their configuration."""
 
         def is_locked(path: str) -> bool:
+            # The command itself may compile the tests.
             return self.framework.is_test(path) and not environment.is_built(path, self.framework.is_test)
 
         tests = find_protected_tests(self.root, is_locked)
@@ -227,11 +225,10 @@ class CommandSuite:
 
     @property
     def _commands_cache(self) -> Path:
-        """Where the model's commands keep what they compile: it must never be what tests are judged by."""
+        # Build results of the model's commands must never be used by cdd's own runs.
         return (self.cache or Path(tempfile.gettempdir()) / "cdd-build" / "any").with_name("commands")
 
     def _access(self, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
-        """Return access to the project and the tools; installed packages are locked."""
         environment.prepare(tools)
         modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
         return build_access(
@@ -247,19 +244,16 @@ class CommandSuite:
         if result.timed_out:
             return f"the tests did not end within {self.timeout_s:g} s"
         if result.dropped_bytes:
-            return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, so that not all of it could be read"
+            return f"the tests printed more than {OUTPUT_CAP_BYTES} bytes, the most that can be read"
         is_silent = found.is_structured and not (found.tests or found.collect_errors)
         if found.problem is None and is_silent and result.exit_status:
             last = (result.output.strip().splitlines() or ["no output"])[-1]
-            return f"`{self.command}` ended with status {result.exit_status} and told of no test: {last[:400]}"
+            return f"`{self.command}` ended with status {result.exit_status} and reported no test: {last[:400]}"
         return found.problem
 
 
 def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedResults:
-    """Return the results with the project's paths.
-
-    The copy's path differs from run to run, and an error that stays the same must look the same.
-    """
+    """Return the results with the project's paths, so that the same error looks the same in every copy."""
 
     def restore(failure: Failure) -> Failure:
         texts = (failure.message, failure.text, failure.output)

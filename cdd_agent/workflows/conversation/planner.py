@@ -22,7 +22,7 @@ from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import write_atomic
 from cdd_agent.tickets import plan as plans
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, is_outside, kind_of_ticket
+from cdd_agent.tickets.plan import TEST_FIRST, Plan, Step, choose_default_kind, is_outside
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.work import state_file
@@ -53,8 +53,9 @@ def find_problems(plan: Plan, *, workspace: Workspace) -> tuple[Problem, ...]:
                 or planned.find_other_case(path, known=present)
             )
             if objection:
-                problems.append(_problem(step, field, objection))
-        problems += [_problem(step, "tests", objection) for test in step.tests if (objection := _check_node_id(test))]
+                problems.append(step.problem(field, objection[0], hint=objection[1]))
+        node_ids = (objection for test in step.tests if (objection := _check_node_id(test)))
+        problems += [step.problem("tests", message, hint=hint) for message, hint in node_ids]
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.line))
 
 
@@ -79,7 +80,7 @@ def find_warnings(plan: Plan, *, workspace: Workspace, begun: Collection[str] = 
                 message = f"plans to add the test {test}, which exists already"
             else:
                 continue
-            warnings.append(_problem(step, "tests", (message, hint)))
+            warnings.append(step.problem("tests", message, hint=hint))
     return tuple(warnings)
 
 
@@ -122,11 +123,6 @@ def _list_paths(step: Step) -> Iterator[tuple[str, str]]:
 def _list_folders(path: str) -> list[str]:
     """Return the folders above ``path``, outermost first, without the project's."""
     return [str(folder) for folder in reversed(PurePosixPath(path).parents[:-1])]
-
-
-def _problem(step: Step, field: str, objection: tuple[str, str]) -> Problem:
-    message, hint = objection
-    return Problem(line=step.line_of(field), message=f"step {step.number} {message}", hint=hint)
 
 
 def _check_writable(path: str, workspace: Workspace) -> Objection:
@@ -232,7 +228,7 @@ class Planner:
     def load(self) -> Plan:
         """Load the plan from disk, even if it has problems. Raises ``DocumentError`` if it cannot be parsed."""
         self._spec = _load_complete_spec(self.ticket)
-        return plan_markdown.load(self.ticket.plan_path, default_kind=kind_of_ticket(self._spec.type))
+        return plan_markdown.load(self.ticket.plan_path, default_kind=choose_default_kind(self._spec.type))
 
     def find_problems(self, plan: Plan) -> tuple[Problem, ...]:
         """List the problems of ``plan``, in itself and in this project, by line."""
@@ -311,7 +307,7 @@ class Planner:
     def _parse(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
         """Return the plan if it has no problems, else its problems with their lines."""
         try:
-            plan = plan_markdown.parse(content, path="plan.md", default_kind=kind_of_ticket(self._spec.type))
+            plan = plan_markdown.parse(content, path="plan.md", default_kind=choose_default_kind(self._spec.type))
         except DocumentError as error:
             return None, tuple(str(problem) for problem in error.problems)
         problems = tuple(str(problem) for problem in self.find_problems(plan))

@@ -15,7 +15,7 @@ from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import WorkItem, phases_of
 from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, projects_of
 from cdd_agent.tickets import plan_markdown, spec
-from cdd_agent.tickets.plan import Plan, Step, find_problems, kind_of_ticket
+from cdd_agent.tickets.plan import Plan, Step, choose_default_kind, find_problems
 from cdd_agent.tickets.spec import Spec
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import format_line
@@ -36,7 +36,7 @@ class Documents:
         """Read both files; raises ``UsageError`` for a missing one and ``DocumentError`` for their problems."""
         spec_text, plan_text = spec.load_text(ticket.spec_path), plan_markdown.load_text(ticket.plan_path)
         wanted = spec.parse(spec_text, path=str(ticket.spec_path))
-        default = kind_of_ticket(wanted.type)
+        default = choose_default_kind(wanted.type)
         plan = plan_markdown.parse(plan_text, path=str(ticket.plan_path), default_kind=default)
         problems = find_problems(plan, criteria=[criterion.id for criterion in wanted.acceptance_criteria])
         if problems:

@@ -69,7 +69,7 @@ def test_of_many_that_lead_nowhere_one_is_told(tmp_path: Path) -> None:
     assert text == words
     (only,) = told
     assert only.startswith("The project has no file scope/package0;")
-    assert only.endswith("as it is written, and 99 more names are.")
+    assert only.endswith("is sent as text, and so are 99 more names.")
 
 
 @pytest.mark.parametrize("path", [".env", "config/.env"])

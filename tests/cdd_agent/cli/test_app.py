@@ -47,12 +47,12 @@ def in_project(folder: Path, *arguments: str) -> int:
 
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["statsu"]) == 2
-    assert capsys.readouterr().err == "error: There is no command 'statsu'.\nhint: did you mean: cdd status\n"
+    assert capsys.readouterr().err == "error: Unknown command 'statsu'.\nhint: did you mean: cdd status\n"
 
 
 def test_a_missing_argument_shows_how_the_command_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["spec"]) == 2
-    assert "hint: cdd spec [OPTIONS] SLUG; cdd spec --help tells more" in capsys.readouterr().err
+    assert "hint: cdd spec [OPTIONS] SLUG; cdd spec --help shows more" in capsys.readouterr().err
 
 
 def test_a_project_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_schema_is_that_of_the_plugin(capsys: pytest.CaptureFixture[str]) ->
     [
         ([], "error: Which schema? None was named.\nhint: cdd schema report | green-artifact\n"),
         (["plan"], "error: There is no schema 'plan'.\nhint: cdd schema report | green-artifact\n"),
-        (["reprot"], "error: There is no schema 'reprot'.\nhint: did you mean: cdd schema report\n"),
+        (["reprot"], "error: Unknown schema 'reprot'.\nhint: did you mean: cdd schema report\n"),
     ],
 )
 def test_another_name_is_refused_with_those_there_are(

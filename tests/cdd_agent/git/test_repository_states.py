@@ -351,10 +351,10 @@ def no_folder(folder: Path) -> Path:
     ("make", "told", "typed"),
     [
         (bare, "bare repository", "worktree add"),
-        (inside_git_folder, "the inside of one", "worktree add"),
+        (inside_git_folder, "or inside one", "worktree add"),
         (nowhere, "not in a git work tree", "git init"),
         (another_users, "belongs to another user", "safe.directory"),
-        (orphaned, "not there any more", "git worktree repair"),
+        (orphaned, "no longer exists", "git worktree repair"),
         (tree_elsewhere, "a folder above or beside it", "config --unset core.worktree"),
         (broken_configuration, "damaged", "git"),
         (no_folder, "is not a folder", "name a folder"),

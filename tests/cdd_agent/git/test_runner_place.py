@@ -31,7 +31,7 @@ def test_a_file_leads_to_the_folder_it_names(tmp_path: Path) -> None:
 def test_a_pipe_in_the_place_of_a_git_file_is_no_git_file(tmp_path: Path) -> None:
     (tmp_path / "project.git").mkdir()
     os.mkfifo(tmp_path / ".git")
-    with pytest.raises(EnvironmentMissing, match="says that its work tree is"):
+    with pytest.raises(EnvironmentMissing, match="as its work tree"):
         RepositoryLocation.read(answer(tmp_path, tmp_path / "project.git"), folder=tmp_path)
 
 
@@ -42,7 +42,7 @@ def test_a_work_tree_whose_own_git_file_leads_elsewhere_is_refused(tmp_path: Pat
     git_dir.mkdir(parents=True)
     if content is not None:
         (root / ".git").write_text(content)
-    with pytest.raises(EnvironmentMissing, match="says that its work tree is") as caught:
+    with pytest.raises(EnvironmentMissing, match="as its work tree") as caught:
         RepositoryLocation.read(answer(root, git_dir), folder=tmp_path)
     assert caught.value.hint.endswith("config --unset core.worktree")
 

@@ -62,7 +62,7 @@ before = b"canary" in open("/proc/self/environ", "rb").read()
 secret.protect_memory()
 key = secret.take_key()
 child = subprocess.run([sys.executable, "-c", "import os; print('canary' in str(os.environ))"], capture_output=True)
-print(before, b"canary" in open("/proc/self/environ", "rb").read(), child.stdout.decode().strip(), key.tell())
+print(before, b"canary" in open("/proc/self/environ", "rb").read(), child.stdout.decode().strip(), key.reveal())
 """
 
 

@@ -142,7 +142,7 @@ sys.argv = ["cdd", "status"]
 from cdd_agent import __main__
 from cdd_agent.cli import app
 def run(arguments, *, key):
-    raise ZeroDivisionError(f"{key.tell()} and " + "ghp_" + "Kk1" * 12)
+    raise ZeroDivisionError(f"{key.reveal()} and " + "ghp_" + "Kk1" * 12)
 app.run = run
 __main__.main()
 """

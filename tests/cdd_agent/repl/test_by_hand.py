@@ -135,7 +135,7 @@ def test_a_plan_that_was_changed_is_told_before_anything_is_run(talk: MakeTalk) 
     changed = plan((1, "First", "none"), (2, "Fourth", "none")) + "\nIn other words.\n"
     made.work.ticket.plan_path.write_text(changed)
     told = made.says("")
-    assert "plan.md has changed since the last step was run" in told
+    assert "plan.md has changed since the last step" in told
     assert "step 3 'Third' is no longer in the plan" in told
     assert "To change the plan with the Planner: /plan" in told
     assert made.work.statuses == {1: "completed", 2: "pending", 3: "pending"}
@@ -147,7 +147,7 @@ def test_a_number_is_that_of_the_plan_that_was_seen(talk: MakeTalk, words: str) 
     made = talk(CHAIN, ScriptedModel([writes("a.md", "# a\n")]))
     made.says("")
     made.work.ticket.plan_path.write_text(plan((1, "Zeroth", "none"), (2, "First", "none"), (3, "Second", "2")))
-    assert "plan.md has changed since the last step was run" in made.says(words)
+    assert "plan.md has changed since the last step" in made.says(words)
     assert set(made.work.statuses.values()) == {"completed", "pending"}
     made.says("skip 1")
     assert made.work.statuses[1] == "skipped"

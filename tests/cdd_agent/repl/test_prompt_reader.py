@@ -41,7 +41,7 @@ def opened(finished: Path, tmp_path: Path) -> Iterator[Open]:
 @needs_tmux
 def test_a_whole_sitting(opened: Open) -> None:
     window = opened()
-    window.screen_with("turns a ticket into tested commits", "for want of a key", TOOLBAR, "/help  Ctrl-D leaves")
+    window.screen_with("turns a ticket into tested commits", "No API key is set", TOOLBAR, "/help  Ctrl-D leaves")
     window.type("/sta")
     window.screen_with("/status [SLUG]  the tickets, or where one stands")
     window.type("tus", "Enter")

@@ -6,7 +6,7 @@ import pytest
 
 from cdd_agent.errors import DocumentError
 from cdd_agent.repl.render import show_steps, show_ticket, show_tickets
-from cdd_agent.tickets.ticket import all_tickets, create, find
+from cdd_agent.tickets.ticket import create, find, list_tickets
 from cdd_agent.work.state import (
     AttemptRecord,
     RunState,
@@ -59,7 +59,7 @@ def test_each_stage_names_the_next_command(project: Path, finished: Path) -> Non
 def test_all_tickets_are_listed_with_how_far_they_are(finished: Path) -> None:
     create(finished, "new-one", title="New one", type="feature")
     with captured() as (screen, shown):
-        show_tickets(all_tickets(finished), screen=screen)
+        show_tickets(list_tickets(finished), screen=screen)
     _, first, second = shown.getvalue().splitlines()
     assert first.split()[-4:] == ["yes", "1", "of", "1"]
     assert second.split()[:3] == ["new-one", "New", "one"]
@@ -69,7 +69,7 @@ def test_all_tickets_are_listed_with_how_far_they_are(finished: Path) -> None:
 def test_a_ticket_that_is_not_valid_hides_no_other(finished: Path) -> None:
     create(finished, "a-broken-one", title="Broken", type="bug").spec_path.write_text("x = [", encoding="utf-8")
     with captured(width=120) as (screen, shown):
-        show_tickets(all_tickets(finished), screen=screen)
+        show_tickets(list_tickets(finished), screen=screen)
     text = " ".join(shown.getvalue().split())
     assert "a-broken-one not valid; details: cdd status" in text
     assert "minutes-lost Minutes without a unit" in text

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from cdd_agent.tickets.plan import MANY_FILES, MANY_STEPS, Plan, Step, find_problems, find_warnings, kind_of_ticket
+from cdd_agent.tickets.plan import MANY_FILES, MANY_STEPS, Plan, Step, choose_default_kind, find_problems, find_warnings
 
 
 def step(number: int, *depends_on: int, **changes: object) -> Step:
@@ -123,7 +123,9 @@ def test_many_steps_are_a_warning() -> None:
 
 
 def test_the_ticket_type_gives_the_kind_of_its_steps() -> None:
-    kinds = [kind_of_ticket(name) for name in ("feature", "enhancement", "bug", "refactor", "doc", "chore", "spike")]
+    kinds = [
+        choose_default_kind(name) for name in ("feature", "enhancement", "bug", "refactor", "doc", "chore", "spike")
+    ]
 
     assert kinds == ["feature", "feature", "bug", "refactor", "docs", "chore", "chore"]
 

@@ -5,7 +5,7 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.tickets import spec
-from cdd_agent.tickets.ticket import Ticket, all_tickets, create, find
+from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 
 
 def test_a_created_ticket_is_found(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_tickets_are_found_in_both_places_by_slug(tmp_path: Path) -> None:
         (tmp_path / folder / "spec.yaml").touch()
     (tmp_path / "tickets" / "file").touch()
 
-    assert [ticket.folder.relative_to(tmp_path).as_posix() for ticket in all_tickets(tmp_path)] == [
+    assert [ticket.folder.relative_to(tmp_path).as_posix() for ticket in list_tickets(tmp_path)] == [
         "specs/tickets/a",
         "tickets/b",
     ]
@@ -116,7 +116,7 @@ def test_tickets_are_found_in_both_places_by_slug(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_no_ticket_and_can_become_one(tmp_path: Path) -> None:
     (tmp_path / "tickets" / "empty").mkdir(parents=True)
-    assert all_tickets(tmp_path) == ()
+    assert list_tickets(tmp_path) == ()
     assert create(tmp_path, "empty", title="A", type="chore").spec_path.exists()
 
 

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdd_agent.git.notes_history import NotedCommit, decode_handoffs
+from cdd_agent.git.repository import CommitId
 from cdd_agent.work.handoff import (
     CurrentTest,
     ErrorDetails,
     GateSummary,
     Handoff,
-    choose_latest,
     decode_line,
     encode,
     is_newer,
@@ -172,11 +173,8 @@ def test_the_latest_is_the_last_valid_line_of_the_greatest_seq() -> None:
         changed(seq=9, phase="?"),
         "words",
     )
-    found = choose_latest(lines)
-    assert found is not None
-    assert found.ticket == "last"
-    assert choose_latest(["words"]) is None
-    assert choose_latest([]) is None
+    noted = NotedCommit(commit=CommitId("c0"), handoffs=decode_handoffs(lines))
+    assert noted.latest.ticket == "last"
 
 
 def test_the_phases_of_all_steps_are_in_one_sequence() -> None:

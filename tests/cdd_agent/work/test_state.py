@@ -120,7 +120,7 @@ def test_a_failed_step_is_not_started_again_without_a_retry() -> None:
     with pytest.raises(UsageError) as error:
         state.start_step(failed(), ONE, now="t3")
 
-    assert error.value.hint == "do it again from the start with: cdd exec csv --retry 1"
+    assert error.value.hint == "start the step again: cdd exec csv --retry 1"
 
 
 def test_an_unknown_step_is_refused_with_the_known_ones() -> None:

@@ -249,7 +249,7 @@ def test_text_that_utf8_cannot_hold_is_written_with_its_escape() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "it has schema 2; this program reads up to 1"),
+        ({"schema": 2}, "it has schema 2; this version of cdd reads up to 1"),
         ({"schema": None}, "Expected `int`, got `null` - at `$.schema`"),
         ({"status": "finished"}, "Invalid enum value 'finished' - at `$.status`"),
         ({"step_executions": []}, "Expected `object`, got `array` - at `$.step_executions`"),

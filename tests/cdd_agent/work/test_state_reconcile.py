@@ -89,7 +89,7 @@ def test_a_step_in_progress_goes_on_and_its_change_is_reported() -> None:
     state, notices = reconcile(started, [A, key(5, "B", "other text"), C])
 
     assert state.current_step == 5
-    assert notices == ("step 5 'B' goes on, but its text changed after it was started",)
+    assert notices == ("step 5 'B' continues, but its text changed after it started",)
 
 
 def test_a_completed_step_that_left_the_plan_is_reported() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.environment import SHARED, fingerprint, parts
+from cdd_agent.testrun.frameworks.environment import SHARED, digest_parts, fingerprint
 from cdd_agent.testrun.suite import Conventions, list_modules
 
 RULES = Conventions(
@@ -11,7 +11,7 @@ RULES = Conventions(
     is_test=lambda path: path.startswith(("test/", "target/test/")),
     list_names=list_modules,
     shared=SHARED,
-    digest_parts=parts,
+    digest_parts=digest_parts,
 )
 
 
@@ -35,9 +35,9 @@ def test_of_a_shared_file_only_what_configures_the_tests_counts(
     tmp_path: Path, name: str, *, before: str, after: str, differs: bool
 ) -> None:
     (tmp_path / name).write_text(before)
-    first = parts(tmp_path)
+    first = digest_parts(tmp_path)
     (tmp_path / name).write_text(after)
-    assert (parts(tmp_path) != first) is differs
+    assert (digest_parts(tmp_path) != first) is differs
 
 
 def test_tests_count_wherever_they_lie_and_what_was_built_does_not(tmp_path: Path) -> None:

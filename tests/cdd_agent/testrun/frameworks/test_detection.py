@@ -77,7 +77,7 @@ def test_a_folder_above_the_project_below_is_not_taken_for_it(
 ) -> None:
     with pytest.raises(EnvironmentMissing) as missing:
         detect(lay(tmp_path, files))
-    assert missing.value.happened.endswith(f"there are some in its folders: {named}.")
+    assert missing.value.happened.endswith(f"but folders in it do: {named}.")
 
 
 def test_of_several_a_person_chooses(tmp_path: Path) -> None:

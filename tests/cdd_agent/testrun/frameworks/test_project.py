@@ -67,7 +67,7 @@ def test_another_framework_is_said_once_with_what_is_not_checked(around: Circums
     assert suite.cache == around.root / ".cdd" / "build" / "go"
     assert len(told) == 1
     assert "`go test`, as there is a go.mod" in told[0]
-    assert "pytest only" in told[0]
+    assert "need pytest" in told[0]
 
 
 def test_tdd_properties_count_once_they_are_approved(around: Circumstances, asked: Asked) -> None:
@@ -121,7 +121,7 @@ def test_that_tests_of_other_frameworks_are_not_run_again_is_told_if_it_is_asked
 ) -> None:
     (around.root / "go.mod").write_text("module a\n")
     suite_of(replace(around, settings=Settings(test_reruns=reruns)))
-    text = "test_reruns is for pytest only: a test of go that fails is not run again."
+    text = "test_reruns is for pytest only: cdd does not rerun failing tests of go."
     assert (text in told) == is_told
 
 
@@ -160,7 +160,7 @@ def test_a_framework_that_was_not_there_when_it_was_chosen_is_asked_about_anew(a
         (around.root / name).write_text(text)
     assert suite_of(replace(around, choose=Chooses(1))).conventions.framework == "maven"
     (around.root / "Cargo.toml").write_text('[package]\nname = "a"\n')
-    with pytest.raises(EnvironmentMissing, match="Several test frameworks"):
+    with pytest.raises(EnvironmentMissing, match="has several test frameworks"):
         suite_of(around)
     asks = Chooses(0)
     assert suite_of(replace(around, choose=asks)).conventions.framework in {"cargo", "nextest"}

@@ -40,7 +40,7 @@ def test_where_the_root_has_no_framework_the_plan_s_files_say_which_project_is_m
     assert "cdd --project services/a, or" in missing.value.hint
     told = suggest_project(missing.value, made.ticket, root=root)
     assert told.happened == missing.value.happened
-    assert "the plan's files lie in services/a: " in told.hint
+    assert "the plan's files are in services/a: " in told.hint
     assert "mv tickets/sale services/a/tickets/" in told.hint
     assert told.hint.endswith("cdd --project services/a exec sale")
     text = made.ticket.plan_path.read_text()

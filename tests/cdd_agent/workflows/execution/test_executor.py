@@ -254,7 +254,7 @@ def test_a_state_that_is_gone_is_told_with_the_way_back(completed: Work) -> None
     made = completed
     made.ticket.state_path.unlink()
     (remark,) = made.executor().remarks
-    assert "execution-state.json is gone, so every step counts as not begun" in remark
+    assert "execution-state.json is missing, so every step counts as pending" in remark
     assert "mv execution-state.json.bak execution-state.json" in remark
 
 
@@ -272,7 +272,7 @@ def test_what_a_changed_plan_means_for_finished_steps_is_told_once(completed: Wo
             executor.run_all()
     stale = [event.text for event in project.seen if isinstance(event, Notice)]
     assert stale == [
-        "plan.md has changed since the last step was run",
+        "plan.md has changed since the last step",
         "step 1 'Ten percent off' is stale: its text changed after it was completed",
     ]
     assert not (project.folder / "discount.py").exists(), CODE

@@ -94,7 +94,7 @@ def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
     project.run(item(), context=context(project, model))
     told = said_to(model.requests[1])
     assert "No file of your answer was written:\n- discount.py: " in told
-    assert "RED changes tests only" in told
+    assert "RED may only change tests" in told
     returned = [(event.ok, event.summary) for event in project.seen if isinstance(event, ToolReturned)]
     assert returned[0] == (False, "tests/test_discount.py was not written because another file was refused")
     assert returned[2] == (True, "tests/test_discount.py: 5 lines")

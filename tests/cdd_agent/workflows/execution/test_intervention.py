@@ -65,7 +65,7 @@ def test_the_users_hooks_take_part_in_such_a_commit(failed: Work) -> None:
     project.write({"prices.py": "# mine\n"})
     with pytest.raises(GateClosed, match="not on a Friday") as refused:
         Intervention(executor).commit_changes()
-    assert "say commit again" in refused.value.hint
+    assert "type commit again" in refused.value.hint
     assert project.status == " M prices.py"
 
 
@@ -170,7 +170,7 @@ def test_of_a_step_without_tests_it_is_kept_that_only_the_users_word_speaks_for_
     with executor.running():
         Intervention(executor).mark_done(executor.step(1))
     (attempt,) = made.saved.execution(1).attempts
-    told = "by_hand: the user marked the step done; all tests passed, and none of them is the step's"
+    told = "by_hand: the user marked the step done; all tests passed, but the step names no tests"
     assert attempt.reasons == (told,)
 
 
@@ -223,7 +223,7 @@ def test_a_plan_that_a_step_was_marked_done_by_has_not_changed_since(failed_feat
     project.write({"discount.py": CODE, TEST_FILE: TEST})
     Intervention(executor).commit_changes()
     executor = made.executor()
-    assert executor.changed == ("plan.md has changed since the last step was run",)
+    assert executor.changed == ("plan.md has changed since the last step",)
     with executor.running():
         Intervention(executor).mark_done(executor.step(1))
     assert made.executor().changed == ()

@@ -69,13 +69,13 @@ def test_paths_are_the_project_s_wherever_they_are_typed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("targets", "told"),
     [
-        ([], "No test was named"),
-        (["--co"], "'--co' names no test"),
-        (["@args"], "'@args' names no test"),
+        ([], "No test is named"),
+        (["--co"], "'--co' does not name a test"),
+        (["@args"], "'@args' does not name a test"),
         (["tests/test_b.py"], r"There is no tests/test_b.py .*"),
         (["../other.py"], r"outside the project|There is no"),
         (["/etc/passwd"], "outside the project"),
-        ([f"t{number}.py" for number in range(300)], "300 tests were named"),
+        ([f"t{number}.py" for number in range(300)], "300 tests are named"),
     ],
 )
 def test_what_is_no_test_of_the_project_is_refused(tmp_path: Path, targets: list[str], told: str) -> None:
@@ -129,7 +129,7 @@ def test_tests_of_two_projects_are_refused_with_both_named(services: Path, monke
         resolve_targets(services, ["services/a/cart_test.go", "services/b/tests"])
     assert "services/a/cart_test.go to services/a and services/b/tests to services/b" in caught.value.happened
     assert caught.value.hint.endswith("cdd --project services/a green TEST...")
-    with pytest.raises(UsageError, match=r"README.md to .*, which has no framework of its own"):
+    with pytest.raises(UsageError, match=r"README.md to .*, which has no framework"):
         resolve_targets(services, ["README.md", "services/b/tests"])
 
 
@@ -146,7 +146,7 @@ def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
     for target, told in (
         ("t.py::b", "t.py::b already passes"),
         ("t.py::c", r"t.py::c did not fail \(skipped\)"),
-        ("t.py::d", "t.py::d names no test that was run"),
+        ("t.py::d", "t.py::d does not match a test that was run"),
     ):
         with pytest.raises(UsageError, match=told):
             require_failing(("t.py::a", target), SEEN)

@@ -54,7 +54,7 @@ def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
     [
         (["tests/test_other.py"], "tests/test_other.py already passes"),
         (["tests/test_cart.py::test_empty", TOTAL], "test_empty already passes"),
-        (["tests/test_cart.py::test_tota"], "names no test that was run"),
+        (["tests/test_cart.py::test_tota"], "does not match a test that was run"),
     ],
 )
 def test_what_does_not_fail_is_refused_before_anything_is_done(shop: Shop, targets: list[str], told: str) -> None:

@@ -90,5 +90,5 @@ def test_what_no_list_can_be_read_from_is_an_error_before_anybody_is_asked(proje
             path.symlink_to("README.md")
         case _:
             path.write_text("- [ ] x\n" * 100_000)
-    with pytest.raises(UsageError, match=r"test-list\.md, where the list of tests is kept, cannot be read: "):
+    with pytest.raises(UsageError, match=r"test-list\.md is the file for the list of tests, but it cannot be read: "):
         agents.require_list(workspace)

@@ -85,7 +85,7 @@ def test_of_a_damaged_state_it_says_that_the_notes_know_all(tmp_path: Path) -> N
     made.state_path.write_text("{")
     with pytest.raises(DocumentError) as caught:
         feature.make_feature(tmp_path, "A clock")
-    assert caught.value.hint.endswith("or delete it and go on from what the notes tell: cdd tdd resume")
+    assert caught.value.hint.endswith("or delete it and continue from the handoff notes: cdd tdd resume")
 
 
 def test_giving_a_run_up_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ NOW = "2026-01-31T12:00:00Z"
 def test_a_project_without_notes_remembers_nothing(project: Project, tmp_path: Path) -> None:
     assert read_history(project.repository) is None
     assert list_used_names(project.repository) == frozenset()
-    with pytest.raises(UsageError, match="no run to go on with"):
+    with pytest.raises(UsageError, match="no run to continue"):
         find_resumable(tmp_path, project.repository)
 
 

@@ -215,7 +215,7 @@ def test_the_notes_alone_are_enough_to_go_on_after_any_phase(stopped_after: Stop
 
 
 @pytest.mark.parametrize(
-    ("landed", "told"), [(0, "no run to go on with"), pytest.param(7, "is complete", marks=pytest.mark.slow)]
+    ("landed", "told"), [(0, "no run to continue"), pytest.param(7, "is complete", marks=pytest.mark.slow)]
 )
 def test_without_notes_or_after_the_last_there_is_nothing_to_go_on_with(
     stopped_after: StoppedAfter, *, landed: int, told: str

@@ -53,7 +53,7 @@ def test_on_a_branch_that_the_run_never_was_on_it_says_where_it_is(stopped_after
     project = runs.project
     project.git("switch", "-qc", "elsewhere", "HEAD~3")
     project.git("commit", "-q", "--allow-empty", "-m", "mine")
-    with pytest.raises(UsageError, match="no note leads from there") as caught:
+    with pytest.raises(UsageError, match="has no notes of the run") as caught:
         runs.resume(model())
     assert "git switch main" in caught.value.hint
 
