@@ -341,9 +341,7 @@ def _ask_tools(
     # Reading a pipe would make the tool wait forever.
     if any(_is_special(project / name) for name in _READ_BY_TOOLS):
         return
-    tools = get_table(read_toml(project / "pyproject.toml"), "tool", "hatch") | read_toml(
-        project / "hatch.toml"
-    )
+    tools = get_table(read_toml(project / "pyproject.toml"), "tool", "hatch") | read_toml(project / "hatch.toml")
     poetry = "poetry" in get_table(read_toml(project / "pyproject.toml"), "tool")
     is_safe = not _runs_code(tools)
     questions = (

@@ -267,7 +267,7 @@ def test_a_current_folder_that_has_been_removed_is_told(command: str, *, tmp_pat
         tmp_path / "gone", f"--version && rmdir {tmp_path}/gone && {sys.executable} -m cdd_agent {command}"
     )
     assert ended.returncode == 4
-    assert ended.stderr.startswith("error: The current folder cannot be found, it may have been removed: ")
+    assert ended.stderr.startswith("error: The current folder does not exist: ")
 
 
 def test_with_json_standard_output_holds_event_lines_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

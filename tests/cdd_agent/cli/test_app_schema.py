@@ -21,7 +21,7 @@ def test_the_schema_is_that_of_the_plugin(capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "told"),
     [
         ([], "error: Which schema? None was named.\nhint: cdd schema report | green-artifact\n"),
-        (["plan"], "error: There is no schema 'plan'.\nhint: cdd schema report | green-artifact\n"),
+        (["plan"], "error: Unknown schema 'plan'.\nhint: cdd schema report | green-artifact\n"),
         (["reprot"], "error: Unknown schema 'reprot'.\nhint: did you mean: cdd schema report\n"),
     ],
 )

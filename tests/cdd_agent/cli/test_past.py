@@ -76,7 +76,7 @@ def test_status_tells_cycle_list_and_what_to_type(ran: Run, capsys: pytest.Captu
         f"run {SLUG}",
         "cycle 2, REFACTOR: subtracts",
         f"commit {ran.commits['refactor 2'][:10]}",
-        "tests 2 of 3 of the list are done",
+        "tests 2 of 3 are done",
         "open divides",
         "next cdd tdd resume (continues with PLAN)",
     ]
@@ -96,7 +96,7 @@ def test_without_git_or_notes_they_say_so(words: tuple[str, ...], tmp_path: Path
 def test_a_damaged_note_is_told_with_what_mends_it(ran: Run, capsys: pytest.CaptureFixture[str]) -> None:
     ran.repository.git("notes", "--ref=tdd-handoffs", "add", "--force", "-m", "no JSON", ran.commits["red 1"])
     assert cdd(ran, "history") == 0
-    assert "See what can be mended: cdd tdd repair-notes" in capsys.readouterr().out
+    assert "Show the repairs: cdd tdd repair-notes" in capsys.readouterr().out
     assert cdd(ran, "repair-notes") == 0
     planned = capsys.readouterr().out
     assert "Its last readable version is restored" in planned
@@ -185,7 +185,7 @@ def test_notes_that_were_fetched_are_taken_in(ran: Run, capsys: pytest.CaptureFi
     ran.repository.git("update-ref", "refs/notes/tdd-handoffs", "refs/notes/tdd-handoffs~1")
     assert cdd(ran, "repair-notes", "--merge", "refs/notes/fetched") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "• Taken in from refs/notes/fetched: the notes on 1 commit changed.",
+        "• Merged refs/notes/fetched: the notes of 1 commit changed.",
         "The notes have no problems.",
     ]
     assert cdd(ran, "repair-notes", "--merge", "refs/notes/none") == 2

@@ -77,7 +77,7 @@ def test_doctor_asks_nothing_and_decides_nothing(project: Path, hook: Path, *, t
 
 def test_a_repository_that_brings_nothing_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cdd(project, "trust") == 0
-    assert capsys.readouterr().out == "This repository brings nothing that needs your approval.\n"
+    assert capsys.readouterr().out == "Nothing in this repository needs your approval.\n"
 
 
 def digest_in(shown: str) -> str:

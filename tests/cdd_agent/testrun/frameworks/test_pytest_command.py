@@ -148,4 +148,4 @@ def test_an_environment_that_has_not_been_made_is_an_error_that_says_how(
 
 def test_what_does_not_count_is_told_with_the_whole_command() -> None:
     text = explain_ignored(("pytest", "-x", "-k", "a b"), ("-x",))
-    assert "of `pytest -x -k 'a b'` these words do not count: `-x`." in text
+    assert "these words of `pytest -x -k 'a b'` have no effect: `-x`." in text
