@@ -241,7 +241,7 @@ def test_another_work_tree_that_the_configuration_names_later_is_never_touched(
     (repository.root / "a.txt").write_text("two\n")
     kept = Snapshots(repository).take("refs/cdd/kept", message="kept")
     assert set(plain(repository.root, "ls-tree", "--name-only", kept.commit).stdout.split()) == {b"a.txt"}
-    with pytest.raises(EnvironmentMissing, match=r"core\.worktree|says that its work tree is"):
+    with pytest.raises(EnvironmentMissing, match=r"core\.worktree|as its work tree"):
         commit_paths(repository, "taken", paths=["a.txt"])
 
 
@@ -294,7 +294,7 @@ def test_a_file_is_not_committed_without_the_filter_that_only_the_repository_nam
     repository = Repository(hostile.root)
     hostile.ready()
     before = repository.read_head()
-    with pytest.raises(GitUnable, match=r"a\.single is converted by the filter 'single'") as caught:
+    with pytest.raises(GitUnable, match=r"a\.single needs the filter 'single'") as caught:
         commit_paths(repository, "ours", paths=["a.single"])
     assert "git config --global filter.single.clean" in caught.value.hint
     assert repository.read_head() == before

@@ -49,7 +49,7 @@ def _last_words(output: str) -> str:
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
-def _read_report(run: FinishedRun, tool: str, parse: Callable[[bytes, bool], ParsedResults]) -> ParsedResults:
+def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes, bool], ParsedResults]) -> ParsedResults:
     """Parse the report of a run; ``parse`` also gets whether the run selected tests by name.
 
     A command that failed although no test did is a problem.
@@ -135,7 +135,7 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
         problem = f"{tool} was interrupted{_last_words(run.output)}" if report.was_interrupted else None
         return ParsedResults(tests=tests, collect_errors=errors, problem=problem)
 
-    return _read_report(run, tool, parse)
+    return _read_report(run, tool, parse=parse)
 
 
 def read_vitest(run: FinishedRun) -> ParsedResults:
@@ -246,7 +246,7 @@ def read_mocha(run: FinishedRun) -> ParsedResults:
         return ParsedResults(tests=number_cases(_convert_mocha(report, run.root), form=_NUMBERED))
 
     is_written = os.path.lexists(_locate_report(run, "mocha")[0])
-    return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse)
+    return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse=parse)
 
 
 def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
@@ -431,7 +431,7 @@ def read_node(run: FinishedRun) -> ParsedResults:
         tests = number_cases(events.tests, form=_NUMBERED)
         return ParsedResults(tests=tests, collect_errors=tuple(events.errors), problem=events.problem)
 
-    return _read_report(run, "node --test", parse)
+    return _read_report(run, "node --test", parse=parse)
 
 
 @dataclass(slots=True, kw_only=True)

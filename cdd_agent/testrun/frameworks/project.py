@@ -156,8 +156,8 @@ def _make_pytest_suite(wanted: Circumstances, found: ProjectFramework, *, timeou
         bytecode=private_folder(wanted.root) / "bytecode",
         flaky=wanted.settings.test_reruns,
         conventions=replace(PYTEST, discovery=narrowed) if arguments.selects else PYTEST,
-        options=arguments.options,
-        selects=arguments.selects,
+        options=tuple(arguments.options),
+        selects=tuple(arguments.selects),
     )
 
 

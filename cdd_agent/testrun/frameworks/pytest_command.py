@@ -1,7 +1,7 @@
 """Parses a user's command that runs pytest: its options, its selection and the environment it names.
 
-The command itself never runs, as cdd's own program has to run pytest. What the command says is carried over as far as
-possible; the user is told what is not. Where a tool keeps scripts in a settings file, they are read. Nothing is run.
+The command itself never runs, because cdd has to run pytest with its plugin. cdd takes over the parts that it can and
+reports the others. If the command names a script, the script is read from the tool's settings file.
 """
 
 import configparser
@@ -37,7 +37,7 @@ class PytestCall:
     arguments: tuple[str, ...]
     named: NamedEnvironment = NO_ENVIRONMENT
     ignored: tuple[str, ...] = ()
-    """Words before pytest's that say more than where it is installed."""
+    """Words before pytest that do more than locate it."""
 
 
 def is_pytest(word: str) -> bool:
@@ -46,7 +46,7 @@ def is_pytest(word: str) -> bool:
 
 
 def find_call(root: Path, words: Sequence[str], *, is_trial: bool = False) -> PytestCall | None:
-    """Return the call of pytest in a command; None if there is none.
+    """Return the call of pytest in a command, or None.
 
     Raises ``EnvironmentMissing`` if it names an environment that does not exist, unless ``is_trial``.
     """
@@ -89,32 +89,29 @@ def _find_direct(root: Path, words: list[str]) -> PytestCall | None:
     return PytestCall(arguments=tuple(words[at + 1 :]), named=named, ignored=ignored)
 
 
-def _find_in_run(
-    tool: str, scripts: Callable[[Path], Mapping[str, object]]
-) -> Callable[[Path, list[str]], PytestCall | None]:
-    """Make a rule for ``TOOL run COMMAND``, where the command may be one of ``scripts``."""
+def _find_in_run(tool: str, file: str = "", *tables: str) -> Callable[[Path, list[str]], PytestCall | None]:
+    """Make a rule for ``TOOL run COMMAND``, where the command can be a script in the ``tables`` of a TOML file."""
 
-    def call(root: Path, words: list[str]) -> PytestCall | None:
+    def find(root: Path, words: list[str]) -> PytestCall | None:
         rest = words[2:] if words[1:2] == ["run"] else words[1:]
-        found = _find_in_script(rest, scripts(root)) or _find_direct(root, rest)
-        return None if found is None else replace(found, named=_choose_environment(found.named, tool))
+        scripts = get_table(read_toml(root / file), *tables) if file else {}
+        return _find_in_environment(root, rest, scripts=scripts, environment=NamedEnvironment(tool=tool))
 
-    return call
-
-
-def _choose_environment(named: NamedEnvironment, tool: str, *, name: str = "") -> NamedEnvironment:
-    """Return the tool's environment, unless the command names an interpreter."""
-    return named if named.python is not None else NamedEnvironment(tool=tool, name=name)
+    return find
 
 
-def _find_in_script(words: list[str], scripts: Mapping[str, object]) -> PytestCall | None:
-    """Find pytest in the script that ``words`` begin with."""
-    if not words or words[0] not in scripts:
-        return None
-    return _find_in_commands(_script_commands(scripts[words[0]]), words[1:])
+def _find_in_environment(
+    root: Path, words: list[str], *, scripts: Mapping[str, object], environment: NamedEnvironment
+) -> PytestCall | None:
+    """Find pytest in a script or a command; the environment applies unless the command names an interpreter."""
+    found = None
+    if words and words[0] in scripts:
+        found = _find_in_commands(_list_commands(scripts[words[0]]), words[1:])
+    found = found or _find_direct(root, words)
+    return found if found is None or found.named.python is not None else replace(found, named=environment)
 
 
-def _script_commands(script: object) -> list[str]:
+def _list_commands(script: object) -> list[str]:
     """Return the commands of a script in any of the forms that tools allow."""
     match script:
         case str():
@@ -131,7 +128,7 @@ def _script_commands(script: object) -> list[str]:
 
 
 def _find_in_commands(lines: Iterable[str], rest: Sequence[str]) -> PytestCall | None:
-    """Return the first call of pytest in ``lines``, with ``rest`` at its placeholder, else at its end."""
+    """Return the first call of pytest in ``lines``, with ``rest`` at its placeholder or else at its end."""
     for line in lines:
         filled = _REST.sub(lambda match: shlex.join(rest) if rest else (match["default"] or ""), line)
         try:
@@ -150,67 +147,54 @@ def _find_in_hatch(root: Path, words: list[str]) -> PytestCall | None:
     rest, name = words[1:], ""
     while rest and rest[0] in ("-e", "--env"):
         name, rest = "".join(rest[1:2]), rest[2:]
-    settings = get_table(get_table(read_toml(root / "pyproject.toml"), "tool"), "hatch") | read_toml(
-        root / "hatch.toml"
-    )
     if rest[:1] == ["test"]:
-        own = rest[1 : rest.index("--")] if "--" in rest else rest[1:]
+        own, after = _split_rest(rest[1:])
         options = tuple(word for word in own if word.startswith("-"))
-        after = rest[rest.index("--") + 1 :] if "--" in rest else []
         paths = [word for word in own if not word.startswith("-")]
-        return PytestCall(
-            arguments=(*paths, *after), named=NamedEnvironment(tool="hatch", name="hatch-test"), ignored=options
-        )
+        named = NamedEnvironment(tool="hatch", name="hatch-test")
+        return PytestCall(arguments=(*paths, *after), named=named, ignored=options)
     if rest[:1] != ["run"] or len(rest) < 2:
         return None
     env, colon, command = rest[1].rpartition(":")
     name, rest = (env, [command, *rest[2:]]) if colon else (name, rest[1:])
-    scripts = get_table(get_table(get_table(settings, "envs"), name or "default"), "scripts")
-    found = _find_in_script(rest, scripts) or _find_direct(root, rest)
-    return None if found is None else replace(found, named=_choose_environment(found.named, "hatch", name=name))
+    settings = get_table(read_toml(root / "pyproject.toml"), "tool", "hatch") | read_toml(root / "hatch.toml")
+    scripts = get_table(settings, "envs", name or "default", "scripts")
+    return _find_in_environment(root, rest, scripts=scripts, environment=NamedEnvironment(tool="hatch", name=name))
 
 
 def _find_in_tox(root: Path, words: list[str]) -> PytestCall | None:
     """Find pytest in ``tox``, ``tox -e py311,py312 -- tests``."""
     own, rest = _split_rest(words[1:])
-    names = [name for value in _option_values(own, ("-e", "--env"), many=False) for name in value.split(",") if name]
-    lines = _tox_commands(root, names)
-    found = (
-        _find_in_commands(lines, rest)
-        if lines
-        else PytestCall(arguments=tuple(rest))
-        if _mentions_pytest(root)
-        else None
-    )
+    names = [name for value in _list_values(own, ("-e", "--env"), many=False) for name in value.split(",") if name]
+    if lines := _list_tox_commands(root, names):
+        found = _find_in_commands(lines, rest)
+    else:
+        found = PytestCall(arguments=tuple(rest)) if _mentions_pytest(root) else None
     return None if found is None else replace(found, named=_find_environment(root, "tox", names=names, hint="--notest"))
 
 
-def _tox_commands(root: Path, names: list[str]) -> list[str]:
-    """Return the commands of the first named environment that has some, else the default ones."""
-    read = configparser.ConfigParser(interpolation=None, strict=False)
+def _list_tox_commands(root: Path, names: list[str]) -> list[str]:
+    """Return the commands of the first named environment that has some, or else the default ones."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        read.read_string(_text(root / "tox.ini"))
+        parser.read_string(_read_text(root / "tox.ini"))
     except configparser.Error:
         return []
     for section in (*(f"testenv:{name}" for name in names), "testenv"):
-        text = read.get(section, "commands", fallback="").replace("\\\n", " ")
+        text = parser.get(section, "commands", fallback="").replace("\\\n", " ")
         if text.strip():
             return [_FACTORS.sub("", line.strip(), count=1).lstrip("- ") for line in text.splitlines() if line.strip()]
     return []
 
 
 def _find_in_nox(root: Path, words: list[str]) -> PytestCall | None:
-    """Find pytest in ``nox -s tests -- tests/unit``; what the session adds is Python code, and so unknown."""
+    """Find pytest in ``nox -s tests -- tests/unit``; the session itself is Python code, so its options are unknown."""
     own, rest = _split_rest(words[1:])
     if not _mentions_pytest(root):
         return None
-    names = _option_values(own, ("-s", "--session", "--sessions", "-e"), many=True)
-    ignored = (f"session {name}" for name in names)
-    return PytestCall(
-        arguments=tuple(rest),
-        named=_find_environment(root, "nox", names=names, hint="--install-only"),
-        ignored=tuple(ignored),
-    )
+    names = _list_values(own, ("-s", "--session", "--sessions", "-e"), many=True)
+    named = _find_environment(root, "nox", names=names, hint="--install-only")
+    return PytestCall(arguments=tuple(rest), named=named, ignored=tuple(f"session {name}" for name in names))
 
 
 def _split_rest(words: list[str]) -> tuple[list[str], list[str]]:
@@ -219,7 +203,7 @@ def _split_rest(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _option_values(words: list[str], options: tuple[str, ...], *, many: bool) -> list[str]:
+def _list_values(words: list[str], options: tuple[str, ...], *, many: bool) -> list[str]:
     """Return the values of the options; ``many``: all words up to the next option."""
     found: list[str] = []
     is_value_next = False
@@ -239,43 +223,37 @@ def _option_values(words: list[str], options: tuple[str, ...], *, many: bool) ->
 
 
 def _find_environment(root: Path, tool: str, *, names: list[str], hint: str) -> NamedEnvironment:
-    """Return the environment of tox or nox that a command names; raises ``EnvironmentMissing`` if it does not exist."""
+    """Return the environment of tox or nox that a command names; raise ``EnvironmentMissing`` if it does not exist."""
     folder = root / f".{tool}"
-    wanted = [_nox_folder(name) if tool == "nox" else name for name in names]
-    patterns = [pattern for name in wanted for pattern in (name, f"{name}-*" if tool == "nox" else name)] or ["*"]
+    patterns = names or ["*"]
+    if tool == "nox":
+        plain = (re.sub(r"[^\w\s-]", "-", name).strip().lower() for name in names)
+        folders = [re.sub(r"[-\s]+", "-", name).strip("-") for name in plain]  # as nox names them
+        patterns = [pattern for name in folders for pattern in (name, f"{name}-*")] or ["*"]
     for pattern in patterns:
-        found = find_newest(folder, pattern)
-        if found is not None:
+        if (found := find_newest(folder, pattern)) is not None:
             return NamedEnvironment(python=found / "bin" / "python")
     named = f" {', '.join(names)}" if names else ""
-    option = {"tox": " -e ", "nox": " -s "}[tool] + (",".join(names) if tool == "tox" else " ".join(names))
+    option = f" -e {','.join(names)}" if tool == "tox" else f" -s {' '.join(names)}"
     raise EnvironmentMissing(
-        f"test_command names {tool}'s environment{named}, and there is none with pytest in {folder}.",
-        hint=f"make it once, with what the tests need: {tool}{option if names else ''} {hint}",
+        f"test_command names {tool}'s environment{named}, but {folder} has none with pytest.",
+        hint=f"create it once, with the packages that the tests need: {tool}{option if names else ''} {hint}",
     )
-
-
-def _nox_folder(name: str) -> str:
-    """Return nox's name of the folder of a session."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "-", name).strip().lower()).strip("-")
 
 
 def _mentions_pytest(root: Path) -> bool:
     files = ("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg", "pytest.ini")
-    return any(re.search(r"\bpytest\b", _text(root / name)) for name in files)
+    return any(re.search(r"\bpytest\b", _read_text(root / name)) for name in files)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return read_content(path).decode("utf-8", "replace")
 
 
 _TOOLS: Mapping[str, Callable[[Path, list[str]], PytestCall | None]] = {
-    "poetry": _find_in_run("poetry", lambda _: {}),
-    "pdm": _find_in_run(
-        "pdm",
-        lambda root: get_table(get_table(get_table(read_toml(root / "pyproject.toml"), "tool"), "pdm"), "scripts"),
-    ),
-    "pipenv": _find_in_run("pipenv", lambda root: get_table(read_toml(root / "Pipfile"), "scripts")),
+    "poetry": _find_in_run("poetry"),
+    "pdm": _find_in_run("pdm", "pyproject.toml", "tool", "pdm", "scripts"),
+    "pipenv": _find_in_run("pipenv", "Pipfile", "scripts"),
     "hatch": _find_in_hatch,
     "tox": _find_in_tox,
     "nox": _find_in_nox,
@@ -283,7 +261,7 @@ _TOOLS: Mapping[str, Callable[[Path, list[str]], PytestCall | None]] = {
 
 
 _SELECTS = frozenset({"-m", "-k", "--deselect", "--ignore", "--ignore-glob"})
-"""Options with a value that leave tests out."""
+"""Options with a value that deselect tests."""
 _VALUED = _SELECTS | {
     *("-W", "-o", "-r", "-n", "--pythonwarnings", "--override-ini", "--tb", "--durations", "--durations-min"),
     *("--import-mode", "--log-level", "--log-cli-level", "--numprocesses", "--dist", "--cov", "--cov-report"),
@@ -298,7 +276,7 @@ _REFUSED = frozenset(
         *("--version", "--help", "--noconftest", "--pyargs", "--looponfail", "--cache-clear", "--tdd-agent"),
     }
 )
-"""Options that would change what cdd asks of a run."""
+"""Options that would interfere with cdd's own options."""
 _REFUSED_VALUED = frozenset(
     {
         *("-c", "-p", "--config-file", "--rootdir", "--confcutdir", "--maxfail", "--junitxml", "--junit-xml"),
@@ -310,45 +288,20 @@ _LETTERS = {option[1]: option for option in _VALUED | _REFUSED_VALUED if len(opt
 """One-letter options that take a value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PytestArguments:
     """The parts of a command that cdd's own call of pytest takes over."""
 
-    options: tuple[str, ...] = ()
-    """For every run, as ``addopts``."""
-    selects: tuple[str, ...] = ()
-    """For runs of all tests: paths, as ``testpaths``, and options that leave tests out."""
-    named: NamedEnvironment = NO_ENVIRONMENT
-    ignored: tuple[str, ...] = ()
-    """Words that do not count."""
-
-
-def parse_command(root: Path, words: Sequence[str]) -> PytestArguments:
-    """Return what a command says for the project in ``root``.
-
-    Raises ``EnvironmentMissing`` if it names an environment of tox or nox that does not exist.
-    """
-    call = find_call(root, words)
-    if call is None:
-        return PytestArguments(ignored=() if list(words) == ["pytest"] else (shlex.join(words),))
-    return _sort_arguments(call, root=root)
-
-
-def runs_pytest(root: Path, words: Sequence[str]) -> bool:
-    """Return whether the words name pytest, or a script or an environment of a tool that runs it."""
-    return any(map(is_pytest, words)) or find_call(root, words, is_trial=True) is not None
-
-
-@dataclass(slots=True)
-class _Sorted:
-    """Arguments of pytest, sorted while they are read."""
-
     root: Path
     options: list[str] = field(default_factory=list)
+    """Options of every run, as in ``addopts``."""
     selects: list[str] = field(default_factory=list)
+    """Arguments of a run of all tests: paths, as in ``testpaths``, and options that deselect tests."""
+    named: NamedEnvironment = NO_ENVIRONMENT
     ignored: list[str] = field(default_factory=list)
+    """Words that have no effect."""
 
-    def take(self, option: str, value: str | None) -> None:
+    def add_option(self, option: str, value: str | None) -> None:
         """Add one option, with its value if it has one."""
         if option in _REFUSED | _REFUSED_VALUED or option.startswith("--tdd-agent"):
             self.ignored.append(option if value is None else f"{option} {value}")
@@ -358,7 +311,7 @@ class _Sorted:
             words = [f"{option}={value}"] if option.startswith("--") else [option, value]
             (self.selects if option in _SELECTS else self.options).extend(words)
 
-    def take_path(self, word: str) -> None:
+    def add_path(self, word: str) -> None:
         """Add a file, a folder or a node id."""
         path, colons, inside = word.partition("::")
         name = os.path.relpath(self.root / path, self.root)
@@ -368,47 +321,35 @@ class _Sorted:
             self.selects.append(f"{Path(name).as_posix()}{colons}{inside}")
 
     def is_path(self, word: str) -> bool:
-        """Return whether there is such a file or folder."""
+        """Return whether a word names an existing file or folder."""
         path = word.partition("::")[0]
         return bool(path) and "\0" not in path and (self.root / path).exists()
 
-
-def _sort_arguments(call: PytestCall, *, root: Path) -> PytestArguments:
-    found = _Sorted(root)
-    left = list(call.arguments)
-    while left:
-        word = left.pop(0)
-        if word == "--":
-            for path in left:
-                found.take_path(path)
-            break
-        if word.startswith("--"):
+    def add(self, arguments: Iterable[str]) -> None:
+        """Add the arguments of a call."""
+        left = list(arguments)
+        while left:
+            word = left.pop(0)
             name, equals, value = word.partition("=")
-            if equals:
-                found.take(name, value)
-            elif name in _VALUED | _REFUSED_VALUED or (
-                name not in _REFUSED and left and not left[0].startswith("-") and not found.is_path(left[0])
-            ):
-                found.take(name, left.pop(0) if left else None)
+            if word == "--":
+                for path in left:
+                    self.add_path(path)
+                return
+            if word.startswith("--"):
+                is_unknown = name not in _REFUSED and left and not left[0].startswith("-") and not self.is_path(left[0])
+                takes_value = name in _VALUED | _REFUSED_VALUED or is_unknown
+                self.add_option(name, value if equals else left.pop(0) if takes_value and left else None)
+            elif word.startswith("-") and len(word) > 1:
+                for option, letter_value in _split_letters(word[1:], left):
+                    self.add_option(option, letter_value)
+            elif word.startswith("@"):
+                self.ignored.append(word)
             else:
-                found.take(name, None)
-        elif word.startswith("-") and len(word) > 1:
-            for option, letter_value in _split_letters(word[1:], left):
-                found.take(option, letter_value)
-        elif word.startswith("@"):
-            found.ignored.append(word)
-        else:
-            found.take_path(word)
-    return PytestArguments(
-        options=tuple(found.options),
-        selects=tuple(found.selects),
-        named=call.named,
-        ignored=(*call.ignored, *found.ignored),
-    )
+                self.add_path(word)
 
 
 def _split_letters(cluster: str, left: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the options of ``-qxk``; the last may have its value in the same word, or take the next of ``left``."""
+    """Yield the options of ``-qxk``; the last can have its value in the same word, or take the next of ``left``."""
     for number, letter in enumerate(cluster, start=1):
         if letter in _LETTERS:
             rest = cluster[number:].removeprefix("=")
@@ -417,10 +358,28 @@ def _split_letters(cluster: str, left: list[str]) -> Iterator[tuple[str, str | N
         yield f"-{letter}", None
 
 
+def parse_command(root: Path, words: Sequence[str]) -> PytestArguments:
+    """Return the arguments that a command passes to pytest in the project in ``root``.
+
+    Raises ``EnvironmentMissing`` if it names an environment of tox or nox that does not exist.
+    """
+    call = find_call(root, words)
+    if call is None:
+        return PytestArguments(root=root, ignored=[] if list(words) == ["pytest"] else [shlex.join(words)])
+    found = PytestArguments(root=root, named=call.named, ignored=list(call.ignored))
+    found.add(call.arguments)
+    return found
+
+
+def runs_pytest(root: Path, words: Sequence[str]) -> bool:
+    """Return whether the words name pytest, or a tool's script or environment that runs it."""
+    return any(map(is_pytest, words)) or find_call(root, words, is_trial=True) is not None
+
+
 def explain_ignored(command: Iterable[str], ignored: Iterable[str]) -> str:
-    """Return the notice about words that do not count."""
+    """Return the notice about words that have no effect."""
     words = ", ".join(f"`{' '.join(word.split())}`" for word in ignored)
     return (
-        f"pytest is run by cdd itself, so that of `{shlex.join(command)}` these words do not count: {words}. "
-        "What the tests need of them belongs into pytest's configuration."
+        f"cdd runs pytest itself, so these words of `{shlex.join(command)}` have no effect: {words}. "
+        "If the tests need them, add them to pytest's configuration."
     )

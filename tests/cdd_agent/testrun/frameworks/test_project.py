@@ -96,7 +96,7 @@ def test_a_command_that_runs_pytest_narrows_all_tests_and_what_does_not_count_is
     assert (suite.options, suite.selects) == (("-q",), ("-m", "fast", "tests"))
     assert "test_command narrows them to `-m fast tests`" in suite.conventions.discovery
     assert len(told) == 1
-    assert "do not count: `-x`." in told[0]
+    assert "have no effect: `-x`." in told[0]
     told.clear()
     suite_of(replace(around, settings=Settings(test_command="pytest tests")))
     assert told == []
