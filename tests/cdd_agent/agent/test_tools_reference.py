@@ -5,7 +5,7 @@ import pytest
 
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
-from cdd_agent.agent.run_tools import make_bash_tool, make_completion_tool, make_run_tests_tool
+from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
 from cdd_agent.errors import GateClosed
 from cdd_agent.model.conversation import ToolSpec
 from cdd_agent.sandbox.port import Access
@@ -40,6 +40,7 @@ def test_the_reference_names_every_tool_and_every_input_in_order(tmp_path: Path)
         make_bash_tool(PlainSandbox(), tmp_path, access=Access(read_write=(tmp_path,))),
         make_run_tests_tool(lambda _: ""),
         make_completion_tool(),
+        make_blocked_tool(),
     ]
     offered = []
     for tool in (*(tool.spec for tool in tools), *of_conversations(workspace)):
