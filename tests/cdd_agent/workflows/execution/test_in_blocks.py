@@ -104,7 +104,7 @@ def test_nothing_is_written_unless_every_block_may_be(project: Project) -> None:
 WRONG = (
     (block(TEST_FILE, TEST).removesuffix("```\n"), "is not closed"),
     (block("", TEST), "the path is empty"),
-    (block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is there already"),
+    (block(TEST_FILE, TEST) + block(TEST_FILE, TEST), "is already in the answer"),
     (block("../outside.py", TEST), "contains '..'"),
     (block("/etc/outside.py", TEST), "is outside the project"),
     (block(".git/hooks/pre-commit", TEST), "is in .git"),
