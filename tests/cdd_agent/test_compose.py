@@ -92,7 +92,7 @@ def test_green_on_tests_of_a_folder_below_has_that_folder_as_its_project(tmp_pat
     assert green.context.suite.root == green.context.workspace.root == root / "services" / "a"
     assert green.ticket.folder.is_relative_to(root / "services" / "a" / ".cdd")
     told = [event.text for event in seen if isinstance(event, Notice)]
-    assert f"The project of these tests is {root}/services/a: its settings count." in told
+    assert f"These tests belong to {root}/services/a: using the settings of that project." in told
 
 
 def test_what_waits_for_a_decision_in_a_folder_below_is_decided_about_there(
@@ -118,5 +118,5 @@ def test_that_the_agents_of_tdd_work_with_tools_is_told_where_blocks_are_asked_f
     composition.adapters.emit = seen.append
     composition.orchestrator(Feature(slug="tdd-a", text="a", folder=root / ".cdd" / "tdd" / "tdd-a"))
     told = [event.text for event in seen if isinstance(event, Notice)]
-    text = "edit_format: blocks is for cdd exec and cdd green; the agents of cdd tdd work with tools."
+    text = "edit_format: blocks applies to cdd exec and cdd green; the agents of cdd tdd work with tools."
     assert (text in told) == is_told

@@ -13,7 +13,7 @@ most frameworks share exists already:
 ``names``                 the ``list_names`` of its language
 ========================  ============================================================================
 
-A new report format or a new language gets a module of its own, such as ``go``. Test it with the stored output of a real
+A new report format or a new language gets a new module, such as ``go``. Test it with the stored output of a real
 run in ``tests/cdd_agent/testrun/frameworks/data``.
 """
 

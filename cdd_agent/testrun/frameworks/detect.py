@@ -1,7 +1,7 @@
 """Decides which folder is the project and which framework runs its tests, without running anything.
 
 The user's settings name the framework, or else the project's files do. A repository is one project from any of its
-folders. A folder inside it is a project of its own if it has a manifest, or a framework that no folder above it has;
+folders. A folder inside it is a separate project if it has a manifest, or a framework that no folder above it has;
 Python files or tests alone are not enough.
 """
 
@@ -171,7 +171,7 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
     elif needs_shell:
         known = COMMAND
     else:
-        known = None if runs_pytest(root, words) else _find_named(words) or _detect_by_scripts(root, words)
+        known = None if runs_pytest(root, words) else _match_words(words) or _detect_by_scripts(root, words)
     argv = tuple(words)
     if known is UNITTEST:
         argv = argv[:1]  # the interpreter: cdd's own program runs the tests
@@ -184,7 +184,7 @@ def _detect_by_command(root: Path, command: str, *, framework: str) -> ProjectFr
     )
 
 
-def _find_named(words: list[str]) -> Framework | None:
+def _match_words(words: list[str]) -> Framework | None:
     if "node" in (os.path.basename(word) for word in words) and "--test" in words:
         return NODE
     return next((each for each in FRAMEWORKS if any(re.fullmatch(each.word, word) for word in words)), None)
@@ -279,7 +279,7 @@ def _iterate_upwards(here: Path, top: Path) -> Iterator[Path]:
 
 
 def _is_package(folder: Path, *, top: Path) -> bool:
-    """Return whether a folder below ``top`` is a project of its own."""
+    """Return whether a folder below ``top`` is a separate project."""
     parts = folder.relative_to(top).parts
     if any(part.startswith(".") or part in IGNORED_FOLDERS | _TEST_FOLDERS for part in parts):
         return False

@@ -1,6 +1,6 @@
 """Provides the environment of the tests: toolchains, configuration, and packages that git ignores.
 
-In a sandbox the home folder differs and there is no network. Variables therefore name the compilers and the fetched
+A sandbox has another home folder and no network. Variables therefore name the compilers and the fetched
 packages, caches go to a private folder, and only those folders of the user's home are readable that hold no passwords.
 Packages must have been fetched before.
 """

@@ -227,7 +227,7 @@ def strip_colors(text: str) -> str:
 
 
 def relative_path(path: str, root: Path) -> str:
-    """Return a file as node ids name it: posix, and relative if it lies below the root."""
+    """Return a file as node ids name it: posix, and relative if it is below the root."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     path = path.partition("?")[0]
     for folder in (str(root), str(root.resolve())):

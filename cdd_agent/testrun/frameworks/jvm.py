@@ -1,9 +1,10 @@
-"""Java, Kotlin, Groovy and Scala: reads what Maven and Gradle leave behind, JUnit XML and the compilers' messages."""
+"""Java, Kotlin, Groovy and Scala: runs Maven and Gradle, and reads their JUnit files and the compilers' messages."""
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
@@ -21,7 +22,7 @@ from cdd_agent.testrun.frameworks.sources import (
     unique,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
-from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
+from pytest_tdd_agent.report import Case, CollectError, Failure
 
 LANGUAGES = (".java", ".kt", ".groovy", ".scala")
 REPORTS_CAP = 20_000
@@ -39,7 +40,7 @@ _RUNNERS = re.compile(
     r"(?:java|javax|jdk|sun|kotlin|groovy|scala|org\.(?:junit|hamcrest|assertj|opentest4j|gradle|apache\.maven|mockito"
     r"|codehaus|apiguardian|scalatest|spockframework)|junit|com\.sun|worker\.org\.gradle)\."
 )
-"""Beginning of class names of the platform, test runners and assertion libraries: never to blame for a failure."""
+"""Beginning of class names of the platform, test runners and assertion libraries, which never cause a failure."""
 _ASSERTION = re.compile(
     r"Assertion(?:Failed)?Error$|ComparisonFailure$|MultipleFailuresError$|ConditionNotSatisfiedError$"
 )
@@ -95,9 +96,11 @@ _MAVEN_CRASHED = re.compile(
     r"The forked VM terminated without properly saying goodbye|There was a timeout or other error in the fork"
 )
 _GRADLE_FAILED = re.compile(r"^\* What went wrong:\n(?P<reason>.+(?:\n> .+)?)", re.MULTILINE)
+_CLASS_LEVEL = ("classMethod", "initializationError", "executionError")
+"""Names of cases for the set-up or clean-up of a class."""
 _NOTHING_SELECTED = "No tests found for given includes"
 """Gradle fails for every project that has none of the selected tests."""
-_FETCH = ". Tests are run without network: run `{} test` yourself once, so that what it needs is fetched"
+_FETCH = ". Tests run without network: run `{} test` yourself once, so that it fetches its packages"
 
 
 def is_test(path: str) -> bool:
@@ -106,9 +109,9 @@ def is_test(path: str) -> bool:
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
-    """Yield each class with its package and alone.
+    """Yield each class with and without its package.
 
-    For Kotlin also every word of the failing tests, as its functions need no class.
+    For Kotlin, whose functions need no class, also yield every word of the failing tests.
     """
     for source in sources:
         found = _PACKAGE.match(source)
@@ -132,7 +135,7 @@ def begins_gradle_build(folder: Path) -> bool:
 
 
 def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for every module, whole stack traces, and the selected classes unless a target is a folder."""
+    """Ask for every module and full stack traces, and select classes unless a target is a folder."""
     settings = ("-fae", "-Dstyle.color=never", "-DtrimStackTrace=false")
     chosen = [select_class(target) for target in targets]
     if not chosen or None in chosen:
@@ -143,7 +146,7 @@ def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str,
 
 
 def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Ask for every project, no daemon, and the selected classes unless a target is a folder."""
+    """Ask for every project without a daemon, and select classes unless a target is a folder."""
     chosen = [select_class(target) for target in targets]
     names = () if None in chosen else unique(f"{each[0]}{each[1] and f'.{each[1]}'}" for each in chosen if each)
     filters = tuple(part for name in names for part in ("--tests", name))
@@ -167,71 +170,74 @@ def select_class(target: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One build tool: where its reports are, and how it says that it failed outside of the tests."""
+    """A build tool: the location of its reports, and the reading of its failures."""
 
     folder: str
     """Pattern of the folders with JUnit files, below each module."""
     explain: Callable[[str], str]
-    """Return why the tool failed, from its output."""
+    """Returns why the tool failed, from its output."""
     crashed: re.Pattern[str] = re.compile(r"(?!)")
-    """Matches where the process of the tests died."""
+    """Matches the message that the process of the tests died."""
     allows_empty_selection: bool = False
 
     def list_reports(self, root: Path) -> tuple[Path, ...]:
-        """List the JUnit files anywhere below ``root``. No link is followed.
-
-        Both tools leave old files in place when the next run does not compile.
-        """
-        found = root.glob(f"**/{self.folder}/TEST-*.xml")
-        return tuple(sorted(path for _, path in zip(range(REPORTS_CAP), found, strict=False) if _is_plain(path, root)))
+        """List the JUnit files anywhere below ``root``, including those of earlier runs, without following links."""
+        found = islice(root.glob(f"**/{self.folder}/TEST-*.xml"), REPORTS_CAP)
+        inside = (
+            path for path in found if path.is_file() and path.resolve() == root.resolve() / path.relative_to(root)
+        )
+        return tuple(sorted(inside))
 
     def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
         sources = sources_of(run.root)
-        output = strip_terminal_codes(run.output)
-        written = _select_new(self.list_reports(run.root), run.results)
-        tests, unready, problems = _read_reports(written, Classes(sources))
-        errors = (*read_compile_errors(output, sources), *unready)
+        classes, output = Classes(sources), strip_terminal_codes(run.output)
+        tests: list[Case] = []
+        errors = [*read_compile_errors(output, sources)]
+        problems: list[str] = []
+        for path in self._list_new_reports(run):
+            cases, problem = read_junit(path)
+            problems += [problem] if problem else []
+            for case in cases:
+                file = classes.file_of(case.classname) or case.classname
+                if case.name not in ("", case.classname, *_CLASS_LEVEL):
+                    tests.append(_convert_case(case, file, classes=classes))
+                elif case.outcome in ("failed", "error"):
+                    errors.append(CollectError(nodeid=file, failure=describe_failure(case, classes, phase="setup")))
         if found := self.crashed.search(output):
-            problems = (*problems, found[0])
+            problems.append(found[0])
         is_explained = any(case.failure for case in tests) or errors or problems
         is_empty = self.allows_empty_selection and tests and _NOTHING_SELECTED in output
         if run.exit_status and not is_explained and not is_empty:
-            problems = (self.explain(output),)
-        return ParsedResults(tests=tests, collect_errors=errors, problem="; ".join(problems) or None)
+            problems = [self.explain(output)]
+        return ParsedResults(tests=tuple(tests), collect_errors=tuple(errors), problem="; ".join(problems) or None)
+
+    def _list_new_reports(self, run: FinishedRun) -> Iterator[Path]:
+        """Yield the reports of this run: Maven and Gradle keep old files if the code does not compile."""
+        try:
+            # Time stamps of files are a little coarser than the clock on some file systems.
+            began_ns = run.results.stat().st_mtime_ns - 50_000_000
+        except OSError:
+            began_ns = 0
+        yield from (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns)
 
 
 def _explain_maven(output: str) -> str:
     found = _MAVEN_FAILED.search(output)
-    reason = found["reason"][:500] if found else "it does not say why"
+    reason = found["reason"][:500] if found else "it gives no reason"
     fetch = _FETCH.format("mvn") if "in offline mode" in reason else ""
     return f"Maven failed outside of the tests: {reason.removesuffix(' -> [Help 1]').rstrip('.')}{fetch}"
 
 
 def _explain_gradle(output: str) -> str:
     reasons = [match["reason"].replace("\n> ", " ") for match in _GRADLE_FAILED.finditer(output)]
-    reason = "; ".join(reasons)[:500] or "it does not say why"
+    reason = "; ".join(reasons)[:500] or "it gives no reason"
     fetch = _FETCH.format("gradle") if "offline mode" in output else ""
     return f"Gradle failed outside of the tests: {reason.rstrip('.')}{fetch}"
 
 
 MAVEN_BUILD = Build(folder="target/surefire-reports", explain=_explain_maven, crashed=_MAVEN_CRASHED)
 GRADLE_BUILD = Build(folder="build/test-results/*", explain=_explain_gradle, allows_empty_selection=True)
-
-
-def _is_plain(path: Path, root: Path) -> bool:
-    upwards = (path, *path.parents)
-    return not any(each.is_symlink() for each in upwards[: len(path.relative_to(root).parts)]) and path.is_file()
-
-
-def _select_new(paths: Iterable[Path], results: Path) -> tuple[Path, ...]:
-    """Return the paths that are not older than ``results``, which was created for this run."""
-    try:
-        # Time stamps of files are a little coarser than the clock on some file systems.
-        began_ns = results.stat().st_mtime_ns - 50_000_000
-    except OSError:
-        began_ns = 0
-    return tuple(path for path in paths if path.stat().st_mtime_ns >= began_ns)
 
 
 def sources_of(root: Path) -> Sources:
@@ -243,7 +249,7 @@ class Classes:
     """Maps classes to the project's files, by file names alone."""
 
     def __init__(self, sources: Sources) -> None:
-        """Look at the names of all ``sources``."""
+        """Index the names of all ``sources``."""
         self._files: dict[str, str] = {}
         for path in reversed(sources.files()):
             name = path.rpartition(".")[0]
@@ -265,32 +271,7 @@ class Classes:
         return any(f".{name}".find(f".{top}.") >= 0 for name in self._files for top in tops)
 
 
-def _read_reports(
-    paths: Iterable[Path], classes: Classes
-) -> tuple[tuple[Case, ...], tuple[CollectError, ...], tuple[str, ...]]:
-    """Return tests, classes that could not be set up, and problems."""
-    tests: list[Case] = []
-    errors: list[CollectError] = []
-    problems: list[str] = []
-    for path in paths:
-        cases, problem = read_junit(path)
-        problems += [problem] if problem else []
-        for case in cases:
-            if not _is_of_class(case):
-                tests.append(_convert_case(case, classes))
-            elif case.outcome in ("failed", "error"):
-                file = classes.file_of(case.classname) or case.classname
-                errors.append(CollectError(nodeid=file, failure=describe_failure(case, classes, phase="setup")))
-    return tuple(tests), tuple(errors), tuple(problems)
-
-
-def _is_of_class(case: JunitCase) -> bool:
-    """Return whether this is the set-up or clean-up of a class instead of a test."""
-    return case.name in ("", case.classname, "classMethod", "initializationError", "executionError")
-
-
-def _convert_case(case: JunitCase, classes: Classes) -> Case:
-    file = classes.file_of(case.classname) or case.classname
+def _convert_case(case: JunitCase, file: str, *, classes: Classes) -> Case:
     inner = case.classname.partition("$")[2].replace("$", ".")
     is_failed = case.outcome in ("failed", "error")
     name = case.name if case.name.endswith("]") else case.name.removesuffix("()")
@@ -310,7 +291,12 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
     kind = _classify(thrown, message)
-    frames, is_foreign = _parse_frames(case.text, classes)
+    calls = ((classes.file_of(call["owner"]), call) for call in _FRAME.finditer(case.text))
+    frames, is_foreign = own_frames(
+        (path, int(call["line"]), call["method"])
+        for path, call in calls
+        if path is not None or not _RUNNERS.match(call["owner"])
+    )
     at = frames[-1] if frames else None
     origin = "test" if at is None or is_test(at.path) else "project"
     if is_foreign and kind not in ("assertion", "did_not_raise"):
@@ -343,15 +329,6 @@ def _classify(thrown: str, message: str) -> str:
         return "assertion"
     is_to_do = thrown.endswith("UnsupportedOperationException") and _TO_DO.match(message)
     return "not_implemented" if is_to_do else "exception"
-
-
-def _parse_frames(trace: str, classes: Classes) -> tuple[tuple[Frame, ...], bool]:
-    calls = ((classes.file_of(match["owner"]), match) for match in _FRAME.finditer(trace))
-    return own_frames(
-        (path, int(match["line"]), match["method"])
-        for path, match in calls
-        if path is not None or not _RUNNERS.match(match["owner"])
-    )
 
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -35,17 +34,20 @@ class _UnittestLine(msgspec.Struct):
     line: int = 0
     duration_s: float = 0.0
     failure: Failure | None = None
-    count: int = 0
 
 
 def find(folder: Path) -> FrameworkMatch | None:
-    """Look for test files that import unittest and not pytest, where unittest's discovery would look."""
+    """Look for test files that import unittest and not pytest, in the places of unittest's discovery."""
     found = chain.from_iterable(folder.glob(pattern) for pattern in _PLACES)
     for path in islice(found, _FILES_CAP):
         inside = path.relative_to(folder)
         if any(part.startswith(".") or part in _NOT_OWN for part in inside.parts):
             continue
-        if _is_unittest(path):
+        try:
+            data = read_ordinary(path, limit_bytes=1_000_000)
+        except OSError:
+            continue
+        if _IMPORTS.search(data) and not _IS_PYTEST.search(data):
             manifests = (folder / name for name in (*_MANIFESTS, inside.parts[0]))
             manifest = next(path for path in manifests if path.exists())
             return FrameworkMatch(
@@ -54,22 +56,14 @@ def find(folder: Path) -> FrameworkMatch | None:
     return None
 
 
-def _is_unittest(path: Path) -> bool:
-    try:
-        data = read_ordinary(path, limit_bytes=1_000_000)
-    except OSError:
-        return False
-    return _IMPORTS.search(data) is not None and _IS_PYTEST.search(data) is None
-
-
 def _find_python(folder: Path) -> str:
-    """Return the interpreter of the project's virtual environment, else ``python3``."""
+    """Return the interpreter of the project's virtual environment, or else ``python3``."""
     inside = (Path(name) / "bin" / "python" for name in (".venv", "venv", "env"))
     return next((str(folder / path) for path in inside if (folder / path).exists()), "python3")
 
 
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
-    """Copy the program into ``results``, with the plugin's rules about why a test fails."""
+    """Copy the program and the plugin's rules for failures into ``results``."""
     package = Path(pytest_tdd_agent.__file__).parent
     rules = results / "tdd_agent_rules"
     rules.mkdir()
@@ -81,45 +75,33 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
 
 
 def read(run: FinishedRun) -> ParsedResults:
-    """Read the lines that the program wrote; without the last one the run was cut off."""
+    """Read the lines that the program wrote; without the last one, the run was cut off."""
+    decode = msgspec.json.Decoder(_UnittestLine).decode
     try:
-        lines = list(_parse_lines(read_ordinary(run.results / RESULTS, limit_bytes=_LIMIT_BYTES)))
+        data = read_ordinary(run.results / RESULTS, limit_bytes=_LIMIT_BYTES)
+        # A killed process can leave a part of a line.
+        lines = [decode(line) for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
     except (OSError, msgspec.MsgspecError) as error:
         last = run.output.strip().splitlines()[-1:] or [str(error)]
         return ParsedResults(problem=f"unittest left no results: {last[0]}")
-    tests = [line for line in lines if line.event == "ended"]
+    ended = [line for line in lines if line.event == "ended"]
     begun = [line.nodeid for line in lines if line.event == "begun"]
     problem = None
-    if lines[-1:] == [] or lines[-1].event != "over":
-        where = f" in {begun[-1]}" if len(begun) > len(tests) else ""
+    if not lines or lines[-1].event != "over":
+        where = f" in {begun[-1]}" if len(begun) > len(ended) else ""
         problem = f"the tests ended early{where} (exit status {run.exit_status})"
-    errors = [line for line in lines if line.event == "unready" and line.failure is not None]
     return ParsedResults(
-        tests=tuple(map(_convert, tests)),
-        collect_errors=tuple(CollectError(nodeid=line.nodeid, failure=line.failure) for line in errors if line.failure),
+        tests=tuple(
+            Case(each.nodeid, each.outcome, each.file, each.line, each.duration_s, failure=each.failure)
+            for each in ended
+        ),
+        collect_errors=tuple(
+            CollectError(each.nodeid, each.failure) for each in lines if each.event == "unready" and each.failure
+        ),
         problem=problem,
     )
 
 
-def _parse_lines(data: bytes) -> Iterator[_UnittestLine]:
-    """Yield every complete line; a killed process may leave a part of one."""
-    decode = msgspec.json.Decoder(_UnittestLine).decode
-    for line in data.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield decode(line)
-
-
-def _convert(line: _UnittestLine) -> Case:
-    return Case(
-        nodeid=line.nodeid,
-        outcome=line.outcome,
-        file=line.file,
-        line=line.line,
-        duration_s=line.duration_s,
-        failure=line.failure,
-    )
-
-
 def is_test(path: str) -> bool:
-    """Return whether a file holds tests or lies beside them."""
+    """Return whether a file contains tests or is in a folder of tests."""
     return _TEST_FILES.search(path) is not None

@@ -48,7 +48,7 @@ def test_uncommitted_changes_are_kept_if_that_is_said(small: Project) -> None:
     small.write({"notes.txt": "mine\n"})
     one = [*cycle(1, test=FIRST, code=RIGHT)[:1], writes(TESTS, FIRST), nothing(), nothing()]
     prompt = Prompt(small.folder, model=ScriptedModel(one))
-    assert "uncommitted changes of yours" in prompt.says(f"/tdd run {REQUEST}")
+    assert "uncommitted changes" in prompt.says(f"/tdd run {REQUEST}")
     assert "GREEN gate closed" in prompt.says(f"/tdd run {REQUEST} --allow-dirty")
     assert small.status == "?? notes.txt"
     assert (small.folder / ".cdd/tdd").is_dir()
@@ -82,6 +82,6 @@ def test_ctrl_c_says_how_to_go_on(small: Project, line: str, told: str) -> None:
 def test_green_keeps_uncommitted_changes_if_that_is_said(small: Project) -> None:
     small.write({"tests/test_more.py": "def test_more():\n    assert False\n", "notes.txt": "mine\n"})
     prompt = Prompt(small.folder, model=ScriptedModel([KeyboardInterrupt()]))
-    assert "uncommitted changes of yours" in prompt.says("/green tests/test_more.py")
+    assert "uncommitted changes" in prompt.says("/green tests/test_more.py")
     assert "Stopped" in prompt.says("/green tests/test_more.py --allow-dirty")
     assert "notes.txt" in small.status

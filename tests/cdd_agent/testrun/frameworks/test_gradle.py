@@ -69,7 +69,7 @@ def test_a_build_that_fails_without_a_failed_test_is_a_problem(demo: Path) -> No
 def test_what_was_never_fetched_is_told_with_the_way_to_fetch_it(demo: Path) -> None:
     said = "* What went wrong:\nCould not resolve x.\n> No cached version of x available for offline mode.\n"
     problem = GRADLE.read(ended(demo, said)).problem or ""
-    assert "available for offline mode. Tests are run without network: run `gradle test` yourself once" in problem
+    assert "available for offline mode. Tests run without network: run `gradle test` yourself once" in problem
 
 
 def test_a_project_without_the_test_that_was_asked_for_is_no_problem(reported: Path) -> None:

@@ -117,7 +117,7 @@ def test_what_was_never_fetched_is_told_with_the_way_to_fetch_it(demo: Path) -> 
     said = "[ERROR] Plugin x could not be resolved: Cannot access central in offline mode. -> [Help 1]\n"
     assert MAVEN.read(ended(demo, said)).problem == (
         "Maven failed outside of the tests: Plugin x could not be resolved: Cannot access central in offline mode. "
-        "Tests are run without network: run `mvn test` yourself once, so that what it needs is fetched"
+        "Tests run without network: run `mvn test` yourself once, so that it fetches its packages"
     )
 
 

@@ -126,7 +126,7 @@ def test_a_step_whose_checkpoints_are_gone_is_not_gone_on_with_but_can_be_begun_
     executor = made.executor()
     with executor.running():
         executor.retry(1)
-    with pytest.raises(UsageError, match="uncommitted changes of yours"):
+    with pytest.raises(UsageError, match="uncommitted changes"):
         run_all(made, ScriptedModel([green()]))
     assert made.statuses == {1: "pending"}
 
@@ -147,7 +147,7 @@ def test_an_error_before_anything_was_done_lets_the_step_begin_anew(work: MakeWo
     with pytest.raises(ModelError):
         run_all(made, ScriptedModel([ModelError("No key.", hint="set one")]))
     project.write({"prices.py": "def total(prices):\n    return sum(list(prices))\n"})
-    with pytest.raises(UsageError, match=r"uncommitted changes of yours(.|\n)*prices\.py"):
+    with pytest.raises(UsageError, match=r"uncommitted changes(.|\n)*prices\.py"):
         run_all(made, does("a"))
     project.git("commit", "--quiet", "-am", "mine")
     run_all(made, does("a"))

@@ -45,7 +45,7 @@ def test_changes_are_committed_as_the_users_own_and_nothing_else(failed: Work) -
     assert project.seen[-1] == Committed(
         phase="by hand", commit=project.git("rev-parse", "HEAD"), subject="Prices by hand"
     )
-    with pytest.raises(UsageError, match="no changes of yours"):
+    with pytest.raises(UsageError, match="You have no uncommitted changes"):
         Intervention(executor).commit_changes()
 
 
@@ -136,7 +136,7 @@ def test_changes_that_are_kept_stay_for_one_step_out_of_its_commits(work: MakeWo
     Intervention(executor).keep_changes()
     with executor.running():
         executor.run_step(executor.step(1))
-        with pytest.raises(UsageError, match="uncommitted changes of yours"):
+        with pytest.raises(UsageError, match="uncommitted changes"):
             executor.run_step(executor.step(2))
     assert project.git("show", "--format=", "--name-only", "HEAD") == "a.md"
     assert project.status == " M prices.py"
@@ -149,7 +149,7 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
     made, project = failed_feature, failed_feature.project
     executor = made.executor()
     project.write({"discount.py": CODE, TEST_FILE: TEST})
-    with pytest.raises(UsageError, match="uncommitted changes of yours"), executor.running():
+    with pytest.raises(UsageError, match="uncommitted changes"), executor.running():
         Intervention(executor).mark_done(executor.step(1))
     Intervention(executor).commit_changes()
     with executor.running():

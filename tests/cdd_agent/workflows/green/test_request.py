@@ -152,11 +152,11 @@ def test_each_target_has_to_fail_or_not_to_be_importable() -> None:
             require_failing(("t.py::a", target), SEEN)
     with pytest.raises(UsageError) as caught:
         require_failing(("elsewhere/of_another.js::halves",), SEEN)
-    assert caught.value.hint == "name a test that is there, or the whole file"
+    assert caught.value.hint == "name an existing test, or the whole file"
 
 
 def test_of_an_exit_status_no_test_can_be_named() -> None:
-    with pytest.raises(UsageError, match=r"make tells no results of single tests") as caught:
+    with pytest.raises(UsageError, match=r"make does not report single tests") as caught:
         require_failing(("check.sh",), replace(REPORT, framework="make", structured=False))
     assert "framework: NAME" in caught.value.hint
 

@@ -43,7 +43,7 @@ def test_a_test_that_is_not_committed_is_no_obstacle_and_stays_as_it_is(shop: Sh
 @pytest.mark.slow
 def test_other_changes_are_refused_unless_they_are_allowed(shop: Shop) -> None:
     shop.project.write({"notes.txt": "mine\n"})
-    with pytest.raises(UsageError, match=r"uncommitted changes of yours.*\n  notes.txt\n"):
+    with pytest.raises(UsageError, match=r"uncommitted changes.*\n  notes.txt\n"):
         shop.green(model=plays()).run()
     assert shop.green(model=plays(MENDS), allow_dirty=True).run().error is None
     assert shop.project.status == "?? notes.txt"
@@ -151,7 +151,7 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_command(shop: Shop) -> N
     artifact = again.run()
     assert (artifact.outcome, artifact.iterations) == ("green", 2)
     assert any(
-        "Going on with the interrupted run" in event.text for event in shop.project.seen if isinstance(event, Notice)
+        "Continuing the interrupted run" in event.text for event in shop.project.seen if isinstance(event, Notice)
     )
     assert shop.saved(again).status == Status.COMPLETED
 

@@ -260,7 +260,7 @@ def test_a_model_that_cannot_be_asked_is_no_reason_to_ask_another(runs: Runs, pr
 @pytest.mark.slow
 def test_changes_of_the_user_are_refused_and_nothing_is_begun(runs: Runs, project: Project) -> None:
     project.write({"prices.py": "# mine\n"})
-    with pytest.raises(UsageError, match="uncommitted changes of yours"):
+    with pytest.raises(UsageError, match="uncommitted changes"):
         runs.begin(model())
     assert not runs.folder.exists()
     assert project.log == []
