@@ -1,4 +1,4 @@
-"""The composition root: the only place that picks real adapters and puts the parts together."""
+"""The composition root: the only module that chooses real adapters and puts the parts together."""
 
 import os
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from cdd_agent.sandbox.choice import choose, resolve_level
 from cdd_agent.shell.permission import Permission
 from cdd_agent.tdd.context import BriefFor, Context, Policy
 from cdd_agent.testrun.frameworks.detect import NoFramework
-from cdd_agent.testrun.frameworks.project import Circumstances, suite_of
+from cdd_agent.testrun.frameworks.project import SuiteContext, make_suite
 from cdd_agent.testrun.root import find_root
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.tickets.ticket import Ticket
@@ -52,79 +52,82 @@ from cdd_agent.workspace.memory import Memory, read_memory
 
 
 class Adapters:
-    """What one project is worked on with, each part made when it is first asked for."""
+    """The adapters for one project; each is made when it is first used."""
 
     def __init__(self, options: Options, *, emit: Emit, environment: Mapping[str, str] = os.environ) -> None:
-        """Nothing is read or run yet."""
+        """Reads and runs nothing yet."""
         self.options = options
         self.environment = environment
         self.emit = hide_keys(emit, key=options.key)
         self.clock: Clock = SystemClock()
 
+    def _notify(self, text: str) -> None:
+        self.emit(Notice(text=text))
+
     @cached_property
     def root(self) -> Path:
-        """The project's folder, as the options tell it."""
+        """The project's folder."""
         return find_root(self.options, self.environment)
 
     @cached_property
     def settings(self) -> settings.Settings:
-        """The settings in force here."""
+        """The settings of the project."""
         return settings.load(
             self.root, allows=self.trust.allows, environment=self.environment, model=self.options.model
         )
 
     @cached_property
     def trust(self) -> Trust:
-        """What the user has approved of what this repository brings."""
+        """The user's approvals of files that the repository contains."""
         return Trust(
             Approvals(self.root, environment=self.environment, decided_by=self.options.as_command("trust")),
             ask=self.options.ask,
-            report=lambda text: self.emit(Notice(text=text)),
+            report=self._notify,
         )
 
     @cached_property
     def repository(self) -> Repository:
-        """The project's git work tree; its hooks take part in commits as far as the user approves them."""
+        """The project's repository; its hooks run if the user approves them."""
         repository = Repository.find(self.root)
         repository.may_run_hooks = lambda: self.trust.allows(commits.offer_hooks(repository))
         return repository
 
     @cached_property
     def suite(self) -> Suite:
-        """The project's tests, shut in; no interpreter that the repository brings is run before it is approved."""
+        """The project's tests in a sandbox; an interpreter of the repository runs only after the user's approval."""
         sandbox = choose(
             resolve_level(self.options.sandbox, environment=self.environment),
             unattended=not self.options.attended,
-            report=lambda text: self.emit(Notice(text=text)),
+            report=self._notify,
         )
-        return suite_of(
-            Circumstances(
+        return make_suite(
+            SuiteContext(
                 root=self.root,
                 environment=self.environment,
                 settings=self.settings,
                 trust=self.trust,
                 sandbox=sandbox,
                 choose=self.options.choose,
-                tell=lambda text: self.emit(Notice(text=text)),
+                tell=self._notify,
             )
         )
 
     @cached_property
     def permission(self) -> Permission:
-        """What the model's commands may do without a question, and whom to ask."""
+        """The rules by which the model's commands need the user's approval."""
         return Permission(
             root=self.root,
             level=self.suite.sandbox.level,
             approvals=self.trust.approvals,
             ask=self.options.ask_command,
-            report=lambda text: self.emit(Notice(text=text)),
+            report=self._notify,
             asks_all=self.settings.approvals == "all",
             test_command=self.suite.command,
         )
 
     @cached_property
     def model(self) -> Model:
-        """Who answers: the recording if one is given, else Anthropic's API; recorded if that is asked for."""
+        """The model: a recording if the options name one, else Anthropic's API; recorded on request."""
         replay = self.options.find_recording(self.environment)
         model: Model
         if replay is not None:
@@ -132,7 +135,7 @@ class Adapters:
         else:
             endpoint = Endpoint.from_environment(self.environment)
             if endpoint.is_in_the_clear:
-                self.emit(Notice(text=f"Key and code go unencrypted to {redact_url(endpoint.url)}."))
+                self._notify(f"Key and code are sent unencrypted to {redact_url(endpoint.url)}.")
             model = AnthropicModel(
                 self.settings.model,
                 key=self.options.key,
@@ -141,30 +144,27 @@ class Adapters:
                 limits=AnswerLimits.from_environment(self.environment),
                 may_wait=self.options.may_wait,
             )
-            told = format_unknown_price(model.name, Ceilings.from_settings(self.settings))
-            if told is not None:
-                self.emit(Notice(text=told))
-        return (
-            model
-            if self.options.record is None
-            else RecordingModel(
-                model, self.options.record, private=PrivateData.on_this_machine(self.root, key=self.options.key)
-            )
-        )
+            warning = format_unknown_price(model.name, Ceilings.from_settings(self.settings))
+            if warning is not None:
+                self._notify(warning)
+        if self.options.record is None:
+            return model
+        private = PrivateData.on_this_machine(self.root, key=self.options.key)
+        return RecordingModel(model, self.options.record, private=private)
 
     def use_model(self, name: str) -> None:
-        """Let ``name`` answer whoever is made from now on; raises ``UsageError`` while a recording is played."""
+        """Use the model ``name`` for new agents; raises ``UsageError`` while a recording is played back."""
         if self.options.find_recording(self.environment) is not None:
             raise UsageError(
-                "A recording is played back here, and it answers whatever the model is called.",
+                "A recording is being played back, so the model cannot be changed.",
                 hint=f"start without --replay and CDD_REPLAY: cdd --model {name}",
             )
         self.options = replace(self.options, model=name)
-        for made in ("settings", "model"):
-            self.__dict__.pop(made, None)
+        for cached in ("settings", "model"):
+            self.__dict__.pop(cached, None)
 
     def parts(self) -> ProjectParts:
-        """The project as the doctor looks at it: nothing is asked of the user."""
+        """Return the parts that ``cdd doctor`` checks; they never ask the user."""
         options = replace(self.options, ask=None, attended=True)
         asks_nobody = Adapters(options, emit=lambda _: None, environment=self.environment)
         return ProjectParts(
@@ -278,7 +278,7 @@ class Composition:
             below = Composition(options, emit=self.adapters.emit, environment=self.adapters.environment)
             return below.green(wanted)
         adapters, limits, own = self.adapters, self.adapters.settings, self.adapters.settings.green
-        policy = green.adapt_policy(Policy.from_settings(limits), own, wanted)
+        policy = green.adapt_policy(Policy.from_settings(limits), own, wanted=wanted)
         brief = green.make_brief_for(Workspace(adapters.root), own, edit_format=limits.edit_format)
         context = self.context(wanted.slug, brief=brief, policy=policy)
         run = wanted.find_run(adapters.root)

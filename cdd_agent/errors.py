@@ -76,7 +76,7 @@ class DocumentError(UsageError):
 
 
 class AlreadyAtWork(UsageError):
-    """Another process is working on the same thing, and only one may."""
+    """Another process is already working on the same thing."""
 
 
 class GateClosed(CddError):

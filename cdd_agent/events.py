@@ -391,7 +391,7 @@ class GateJudged:
     evidence: str
     """The basis of the verdict, in one line."""
     finding: str = ""
-    """The result of RED, as a code."""
+    """A code for the result of RED."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

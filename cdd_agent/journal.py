@@ -1,7 +1,7 @@
 """The journal: all events of a ticket's runs, appended as lines of JSON.
 
 A killed run or a full disk leaves at most an incomplete last line, which readers skip. The journal only documents the
-work, and no step is resumed from it. If it cannot be written, the user is told once and the run continues.
+work, and no step is resumed from it. If it cannot be written, the user gets one notice and the run continues.
 """
 
 from collections.abc import Iterator

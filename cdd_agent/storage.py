@@ -164,7 +164,7 @@ def sweep(folders: Iterable[Path]) -> tuple[Path, ...]:
             leftovers = [each for each in entries if is_leftover(each.name) and each.is_file(follow_symlinks=False)]
             for path in (Path(each.path) for each in leftovers):
                 # The file of a write in progress is locked.
-                with contextlib.suppress(OSError), _locked_file(path):
+                with contextlib.suppress(OSError), _locked(path):
                     path.unlink()
                     swept.append(path)
     return tuple(swept)
@@ -179,13 +179,13 @@ def scratch() -> Iterator[Path]:
     before = tempfile.tempdir
     home = Path(tempfile.gettempdir())
     for leftover in home.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError), _locked_folder(leftover):
+        with contextlib.suppress(OSError), _locked(leftover, is_folder=True):
             shutil.rmtree(leftover, ignore_errors=True)
     with contextlib.ExitStack() as lock:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=home))
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                lock.enter_context(_locked_folder(folder))
+                lock.enter_context(_locked(folder, is_folder=True))
                 if folder.exists():  # otherwise another process removed it before it was locked
                     break
         tempfile.tempdir = str(folder)
@@ -197,22 +197,13 @@ def scratch() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked_file(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _locked(path: Path, *, is_folder: bool = False) -> Iterator[None]:
+    kind = os.O_DIRECTORY if is_folder else os.O_NONBLOCK
+    handle = os.open(path, os.O_RDONLY | kind | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # The folder for temporary files is shared: never remove another user's folder.
-        if os.fstat(handle).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "It belongs to another user", str(folder))
+        if is_folder and os.fstat(handle).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(path))
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:

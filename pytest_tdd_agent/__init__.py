@@ -1,7 +1,7 @@
 """A pytest plugin that reports every test as data and opens or closes the gates of test-driven development.
 
-This package is the plugin (``-p pytest_tdd_agent``). It declares the options; everything else is loaded only when one
-of them asks for it, so that a run without them is pytest's alone. It asserts nothing: PYTEST_DONT_REWRITE.
+This package is the plugin (``-p pytest_tdd_agent``). It declares the options and loads everything else only if one of
+them is given, so other runs pay nothing. It contains no assertions: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["pytest_addoption", "pytest_configure", "pytest_load_initial_conftest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options, and the settings that are their defaults; no setting turns the plugin on."""
+    """Declare the options and their default settings; no setting turns the plugin on."""
     group = parser.getgroup("tdd-agent", "reports and gates of test-driven development")
     group.addoption(
         "--tdd-agent",
@@ -28,33 +28,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--tdd-agent-report",
         metavar="FILE",
-        help="Write the report to FILE and the stream of events beside it (FILE with suffix .jsonl); both are "
-        "removed when the run starts. -: print the report, and nothing else. Turns --tdd-agent on.",
+        help="Write the report to FILE and the event stream beside it (suffix .jsonl); existing ones are removed when "
+        "the run starts. -: print only the report. Turns --tdd-agent on.",
     )
     _add_gate_options(group)
     group.addoption(
         "--tdd-agent-flaky",
         metavar="N",
         type=int,
-        help="When all tests have run, run each that failed unexpectedly again, alone, up to N times; one that passes "
-        "then is reported as flaky. In red, a target has to fail in the same way each time. Turns --tdd-agent on.",
+        help="After all tests, rerun each unexpectedly failed test alone, up to N times, and report it as flaky if it "
+        "passes. In red, a target must fail in the same way every time. Turns --tdd-agent on.",
     )
     group.addoption(
         "--tdd-agent-audit",
         action="store_true",
         default=False,
-        help="Look for signs that something bends what tests come to, such as patched functions of pytest; a gate "
+        help="Search for signs that something manipulates test results, such as patched functions of pytest; a gate "
         "always does. Turns --tdd-agent on.",
     )
     group.addoption(
         "--tdd-agent-nonce",
         metavar="TEXT",
         default="",
-        help="Text that the report repeats, by which the caller knows it as that of this run.",
+        help="Text that the report repeats, so that the caller can identify the run.",
     )
     parser.addini("tdd_agent_report", "default of --tdd-agent-report, relative to the root directory")
     parser.addini("tdd_agent_baseline", "default of --tdd-agent-baseline for gates, relative to the root directory")
-    parser.addini("tdd_agent_expects", "names as of --tdd-agent-expects, for gates", type="args", default=[])
+    parser.addini("tdd_agent_expects", "default of --tdd-agent-expects for gates", type="args", default=[])
     parser.addini("tdd_agent_flaky", "default of --tdd-agent-flaky")
 
 
@@ -71,40 +71,40 @@ def _add_gate_options(group: pytest.OptionGroup) -> None:
         metavar="NODEID",
         action="append",
         default=[],
-        help="A test the gate is about: a node id, or a function, class, file or folder for the tests in it "
+        help="A test that the gate is about: a node id, or a function, class, file or folder for its tests "
         "(repeatable). Default: all tests that are not in the baseline (red), all that ran (green, refactor).",
     )
     group.addoption(
         "--tdd-agent-baseline",
         metavar="FILE",
-        help="The report of the run before, with which the gate compares.",
+        help="The earlier report that the gate compares with.",
     )
     group.addoption(
         "--tdd-agent-expects",
         metavar="NAME",
         action="append",
         default=[],
-        help="A name that is still to be made, such as package.module or package.module.function, whose absence is a "
-        "right reason to fail; or the class of an exception that the product wrongly raises (repeatable).",
+        help="A name that does not exist yet, such as package.module or package.module.function, so failing because of "
+        "it is a right reason; or the class of an exception that the product wrongly raises (repeatable).",
     )
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Have a report left even if the run ends before it is configured."""
+    """Arrange for a report even if the run ends before it is configured."""
     option = early_config.known_args_namespace
-    if _is_wanted(option):
-        from .unstarted import leave_report
+    if _is_requested(option):
+        from .unstarted import prepare_report
 
-        leave_report(early_config, option)
+        prepare_report(early_config, option)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the plugin's hooks if an option asks for them."""
-    if _is_wanted(config.option):
+    if _is_requested(config.option):
         config.pluginmanager.import_plugin(f"{__name__}.plugin")
 
 
-def _is_wanted(option: Namespace) -> bool:
+def _is_requested(option: Namespace) -> bool:
     wanted = (
         option.tdd_agent,
         option.tdd_agent_report,

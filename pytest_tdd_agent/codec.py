@@ -1,7 +1,6 @@
-"""Reports as JSON: the document that the plugin writes, and back. Pure but for ``load`` and ``dump``.
+"""Convert reports to JSON documents and back. Pure, except ``load`` and ``dump``.
 
-A reader refuses a newer schema and a damaged document with an error that names the place; keys it does not know are
-ignored.
+Reading raises ``ReportError`` with the position for a newer schema or a damaged document, and ignores unknown keys.
 """
 
 from __future__ import annotations
@@ -41,23 +40,22 @@ _PASSED_LINE = (
 
 
 _DAMAGED = (ValueError, RecursionError, KeyError, TypeError, AttributeError)
-"""What reading a line raises that nobody has written so."""
+"""The exceptions that reading a damaged line can raise."""
 
 LIMIT_BYTES = 256 * 1024 * 1024
-"""Of a report that is read: more than a million tests."""
+"""Maximum size of a report that is read: more than a million tests."""
 
 
 class ReportError(ValueError):
-    """A report cannot be read; says what is wrong and where."""
+    """A report cannot be read; the message names the problem and its position."""
 
 
 def to_json(report: SuiteReport) -> dict[str, object]:
-    """Return the document of a report: plain values that ``json.dumps`` takes."""
-    return {**_head(report), "summary": summary(report), "tests": [case_to_json(case) for case in report.tests]}
+    """Return the document of a report as plain values for ``json.dumps``."""
+    return {**_head_to_json(report), "summary": summary(report), "tests": [case_to_json(case) for case in report.tests]}
 
 
-def _head(report: SuiteReport) -> dict[str, object]:
-    """The document without what follows from the tests."""
+def _head_to_json(report: SuiteReport) -> dict[str, object]:
     gate = report.gate
     return {
         "schema": SCHEMA,
@@ -99,21 +97,21 @@ def case_to_json(case: Case) -> dict[str, object]:
     }
 
 
-def case_line(case: Case) -> str:
-    """Return the document of one test in one line."""
+def case_to_line(case: Case) -> str:
+    """Return one test as a line of JSON."""
     return _COMPACT.encode(case_to_json(case))
 
 
-def passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str, float]) -> str:
-    """Return ``case_line`` of a test that simply passed, in few calls: most tests do."""
+def format_passed_line(nodeid: str, *, file: str, line: int, phases: Mapping[str, float]) -> str:
+    """Return ``case_to_line`` of a test that passed in one try. Most tests do, so it is fast."""
     if len(phases) != len(_THREE_PHASES):
-        return case_line(Case(nodeid, "passed", file, line, sum(phases.values()), dict(phases)))
+        return case_to_line(Case(nodeid, "passed", file, line, sum(phases.values()), dict(phases)))
     setup, call, teardown = phases["setup"], phases["call"], phases["teardown"]
     return _PASSED_LINE % (_quote(nodeid), _quote(file), line, setup + call + teardown, setup, call, teardown)
 
 
-def failure_line(failure: Failure) -> str:
-    """Return the document of one failure in one line."""
+def failure_to_line(failure: Failure) -> str:
+    """Return one failure as a line of JSON."""
     return _COMPACT.encode(failure_to_json(failure))
 
 
@@ -141,85 +139,85 @@ def _verdict_to_json(verdict: Verdict) -> dict[str, object]:
 
 
 class _Value:
-    """A value of a document together with its place, so that an error can name it."""
+    """A value of a document with its position, for error messages."""
 
-    def __init__(self, value: object, place: str) -> None:
+    def __init__(self, value: object, position: str) -> None:
         self.value = value
-        self.place = place
+        self.position = position
 
-    def wrong(self, expected: str) -> ReportError:
-        """Return the error that says what was expected here."""
+    def make_error(self, expected: str) -> ReportError:
+        """Return an error that names the expected value."""
         shown = repr(self.value)
-        return ReportError(f"{self.place}: expected {expected}, found {shown[:80]}")
+        return ReportError(f"{self.position}: expected {expected}, found {shown[:80]}")
 
     def entries(self) -> dict[str, _Value]:
         """Return the values of an object by key."""
         if not isinstance(self.value, dict):
-            raise self.wrong("an object")
-        return {key: _Value(value, f"{self.place}.{key}") for key, value in self.value.items()}
+            raise self.make_error("an object")
+        return {key: _Value(value, f"{self.position}.{key}") for key, value in self.value.items()}
 
     def __getitem__(self, key: str) -> _Value:
         if not isinstance(self.value, dict):
-            raise self.wrong("an object")
+            raise self.make_error("an object")
         if key not in self.value:
-            raise ReportError(f"{self.place}: the key {key!r} is missing")
-        return _Value(self.value[key], f"{self.place}.{key}")
+            raise ReportError(f"{self.position}: the key {key!r} is missing")
+        return _Value(self.value[key], f"{self.position}.{key}")
 
     def get(self, key: str, default: object) -> _Value:
-        """Return the value of a key that reports of an older plugin lack."""
-        return self.entries().get(key, _Value(default, f"{self.place}.{key}"))
+        """Return the value of a key that reports of older plugins lack."""
+        return self.entries().get(key, _Value(default, f"{self.position}.{key}"))
 
     def items(self) -> list[_Value]:
         """Return the values of a list."""
         if not isinstance(self.value, list):
-            raise self.wrong("a list")
-        return [_Value(value, f"{self.place}[{index}]") for index, value in enumerate(self.value)]
+            raise self.make_error("a list")
+        return [_Value(value, f"{self.position}[{index}]") for index, value in enumerate(self.value)]
 
     def maybe(self, read: Callable[[_Value], T]) -> T | None:
-        """Return what ``read`` makes of the value; nothing if it is null."""
+        """Return ``read`` of the value, or None for null."""
         return None if self.value is None else read(self)
 
     def text(self) -> str:
         """Return a string."""
         if not isinstance(self.value, str):
-            raise self.wrong("a string")
+            raise self.make_error("a string")
         return self.value
 
     def one_of(self, choices: Iterable[str]) -> str:
         """Return one of some strings."""
         if self.value not in tuple(choices):
-            raise self.wrong("one of " + ", ".join(choices))
+            raise self.make_error("one of " + ", ".join(choices))
         return self.text()
 
     def integer(self) -> int:
         """Return an integer."""
         if not isinstance(self.value, int) or isinstance(self.value, bool):
-            raise self.wrong("an integer")
+            raise self.make_error("an integer")
         return self.value
 
     def number(self) -> float:
         """Return a finite number."""
         if not isinstance(self.value, (int, float)) or isinstance(self.value, bool):
-            raise self.wrong("a number")
+            raise self.make_error("a number")
         try:
             number = float(self.value)
         except OverflowError as error:
-            raise self.wrong("a number") from error
+            raise self.make_error("a number") from error
         if not isfinite(number):
-            raise self.wrong("a number")
+            raise self.make_error("a number")
         return number
 
     def flag(self) -> bool:
         """Return true or false."""
         if not isinstance(self.value, bool):
-            raise self.wrong("true or false")
+            raise self.make_error("true or false")
         return self.value
 
 
 def from_json(value: object) -> SuiteReport:
     """Return the report of a document; keys it does not know are ignored.
 
-    Raises ReportError, which names the place, for a damaged document and for one of a newer schema.
+    Raises ReportError, which names the position, for a damaged document and for one of a newer schema.
     """
     document = _Value(value, "$")
     schema = document["schema"].integer()
@@ -228,7 +226,7 @@ def from_json(value: object) -> SuiteReport:
             f"$.schema: {schema} is newer than {SCHEMA}, the newest this reader knows; update pytest_tdd_agent"
         )
     if schema < 1:
-        raise document["schema"].wrong("a positive integer")
+        raise document["schema"].make_error("a positive integer")
     counts = document["summary"]
     report = SuiteReport(
         complete=document["complete"].flag(),
@@ -239,57 +237,57 @@ def from_json(value: object) -> SuiteReport:
         rootdir=document["rootdir"].text(),
         started_at=document["started_at"].text(),
         duration_s=document["duration_s"].number(),
-        tests=tuple(_case(case) for case in document["tests"].items()),
+        tests=tuple(_read_case(case) for case in document["tests"].items()),
         collect_errors=tuple(
-            CollectError(nodeid=error["nodeid"].text(), failure=_failure(error["failure"]))
+            CollectError(nodeid=error["nodeid"].text(), failure=_read_failure(error["failure"]))
             for error in document["collect_errors"].items()
         ),
         fingerprints={name: digest.text() for name, digest in document["fingerprints"].entries().items()},
         collected=counts["collected"].integer(),
         deselected=counts["deselected"].integer(),
-        gate=document["gate"].maybe(_verdict),
+        gate=document["gate"].maybe(_read_verdict),
         old_failures=tuple(nodeid.text() for nodeid in document.get("old_failures", []).items()),
         warnings=document.get("warnings", 0).integer(),
         audited=document.get("audited", False).flag(),
-        signs=tuple(_sign(sign) for sign in document.get("signs", []).items()),
+        signs=tuple(_read_sign(sign) for sign in document.get("signs", []).items()),
         sandbox=document.get("sandbox", "").text(),
         framework=document.get("framework", "pytest").text(),
         structured=document.get("structured", True).flag(),
     )
     for name, count in summary(report).items():
         if counts[name].integer() != count:
-            raise counts[name].wrong(f"{count}, as the tests say")
+            raise counts[name].make_error(f"{count}, the number in the tests")
     return report
 
 
 def failure_from_line(line: str) -> Failure:
-    """Return the failure that ``failure_line`` wrote; raises ReportError for another line."""
+    """Return the failure that ``failure_to_line`` wrote; raises ReportError for any other line."""
     try:
-        return _plain_failure(loads(line))
+        return _failure_from_fields(loads(line))
     except _DAMAGED as error:
         raise ReportError(f"not the line of a failure: {error}") from error
 
 
 def case_from_line(line: str) -> Case:
-    """Return the test that ``case_line`` wrote; unlike ``from_json``, without a look at what its fields hold.
+    """Return the test that ``case_to_line`` wrote, without checking the types of its fields as ``from_json`` does.
 
-    Raises ReportError for a line that has other fields.
+    Raises ReportError for a line with other fields.
     """
     try:
         fields = loads(line)
         failure = fields.pop("failure")
         tries = tuple(fields.pop("tries", ()))
-        return Case(**fields, failure=None if failure is None else _plain_failure(failure), tries=tries)
+        return Case(**fields, failure=None if failure is None else _failure_from_fields(failure), tries=tries)
     except _DAMAGED as error:
         raise ReportError(f"not the line of a test: {error}") from error
 
 
-def _plain_failure(fields: dict[str, Any]) -> Failure:
+def _failure_from_fields(fields: dict[str, Any]) -> Failure:
     frames = tuple(Frame(**at) for at in fields.pop("frames"))
     return Failure(**fields, frames=frames)
 
 
-def _case(value: _Value) -> Case:
+def _read_case(value: _Value) -> Case:
     return Case(
         nodeid=value["nodeid"].text(),
         outcome=value["outcome"].one_of(OUTCOMES),
@@ -298,12 +296,12 @@ def _case(value: _Value) -> Case:
         duration_s=value["duration_s"].number(),
         phases={phase: seconds.number() for phase, seconds in value["phases"].entries().items()},
         reruns=value["reruns"].integer(),
-        failure=value["failure"].maybe(_failure),
+        failure=value["failure"].maybe(_read_failure),
         tries=tuple(each.text() for each in value.get("tries", []).items()),
     )
 
 
-def _failure(value: _Value) -> Failure:
+def _read_failure(value: _Value) -> Failure:
     return Failure(
         phase=value["phase"].one_of(("collect", "setup", "call", "teardown")),
         kind=value["kind"].text(),
@@ -323,7 +321,7 @@ def _failure(value: _Value) -> Failure:
     )
 
 
-def _verdict(value: _Value) -> Verdict:
+def _read_verdict(value: _Value) -> Verdict:
     reasons = tuple(
         Reason(code=reason["code"].text(), nodeid=reason["nodeid"].maybe(_Value.text), message=reason["message"].text())
         for reason in value["reasons"].items()
@@ -331,18 +329,18 @@ def _verdict(value: _Value) -> Verdict:
     return Verdict(phase=value["phase"].one_of(PHASES), open=value["open"].flag(), reasons=reasons)
 
 
-def _sign(value: _Value) -> Sign:
+def _read_sign(value: _Value) -> Sign:
     return Sign(code=value["code"].text(), nodeid=value["nodeid"].maybe(_Value.text), message=value["message"].text())
 
 
 def load(path: Path) -> SuiteReport:
-    """Return the report in a file; raises ReportError, which names the file and what is wrong with it."""
+    """Return the report in a file; raises ReportError, which names the file and the problem."""
     try:
         status = path.stat()
         if not S_ISREG(status.st_mode):
             raise ReportError("not a plain file")
         if status.st_size > LIMIT_BYTES:
-            raise ReportError(f"it has {status.st_size} bytes; at most {LIMIT_BYTES} are read")
+            raise ReportError(f"it has {status.st_size} bytes; the limit is {LIMIT_BYTES}")
         return from_json(loads(path.read_bytes()))
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror}") from error
@@ -359,22 +357,21 @@ def dump(
     counts: Mapping[str, int] | None = None,
     lines: Iterable[str] | None = None,
 ) -> None:
-    """Write the report to a file, whole or not at all; a disk that has much to do is not waited for.
+    """Write the report to a file atomically, without waiting for the disk.
 
-    ``counts`` and ``lines`` (as of ``case_line``) stand for tests that are not held in memory; the record's own if
-    they are left out.
+    ``counts`` and ``lines`` (from ``case_to_line``) replace the record's tests if those are not in memory.
     """
-    head = dumps(_head(report), indent=1)[:-2]
+    head = dumps(_head_to_json(report), indent=1)[:-2]
     counts = summary(report) if counts is None else counts
-    lines = map(case_line, report.tests) if lines is None else lines
+    lines = map(case_to_line, report.tests) if lines is None else lines
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="ascii") as file:
             file.write(f'{head},\n "summary": {dumps(dict(counts))},\n "tests": [')
-            between = "\n"
+            separator = "\n"
             for line in lines:
-                file.write(between + line)
-                between = ",\n"
+                file.write(separator + line)
+                separator = ",\n"
             file.write("\n ]\n}\n")
         temporary.replace(path)
     finally:

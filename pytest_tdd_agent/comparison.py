@@ -1,7 +1,7 @@
-"""A report beside its baseline: what is new, what was so before, and which tests a target names. Pure.
+"""Compare a report with its baseline: which tests are new, which failed before, which belong to a target. Pure.
 
-Node ids that change from run to run, as those of random or clock-dependent parameters do, are matched by function: what
-the run lacks of a function's tests in the baseline with what it has more.
+Node ids of random or time-dependent parameters change between runs. They are matched by function: the tests of a
+function that are missing in the run are paired with those that are new in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HONEST_IN_A_CONFTEST = ("project_hook", "item_dropped", "replaced_body")
 
 
 def expected_failures(baseline: SuiteReport | None, *, phase: str | None) -> tuple[str, ...]:
-    """Return what failed before the cycle began, by node ids; a baseline that RED made has what RED added too."""
+    """Return the node ids that failed before the cycle; a baseline from RED also contains the tests that RED added."""
     if baseline is None:
         return ()
     return baseline.old_failures if phase != "refactor" and _is_of_red(baseline) else failing(baseline)
@@ -27,7 +27,7 @@ def _is_of_red(baseline: SuiteReport) -> bool:
 
 
 class Comparison:
-    """A report beside its baseline, with what the gate is asked."""
+    """A report, its baseline, and the arguments of the gate."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Comparison:
         targets: Sequence[str],
         expects: Sequence[str],
     ) -> None:
-        """Put them side by side; everything is as for ``gate.judge``."""
+        """Pair the tests of both reports. The arguments are those of ``gate.judge``."""
         self.report = report
         self.baseline = baseline
         self.targets = targets
@@ -47,55 +47,55 @@ class Comparison:
         self.before = {case.nodeid: case for case in baseline.tests} if baseline else {}
         lost = [case for nodeid, case in self.before.items() if nodeid not in self.tests]
         new = [case for nodeid, case in self.tests.items() if nodeid not in self.before]
-        self._now = _paired(_ids(_passed_first(lost)), _ids(_passed_first(new)))
+        self._now = _pair_by_function(_sort_nodeids(lost), _sort_nodeids(new))
         self._old = {now: old for old, now in self._now.items()}
-        self._old_failures = _expected(baseline, phase=phase)
+        self._old_failures = _find_expected_nodeids(baseline, phase=phase)
         self.is_repair = phase == "green" and baseline is not None and not _is_of_red(baseline)
-        """What failed in the baseline is what targets ask to mend: it was taken with the tests of the change in it."""
+        """Whether the failures of the baseline are the task: it was taken when the failing tests already existed."""
         self.old_collect_errors = {error.nodeid for error in baseline.collect_errors} if baseline else set()
 
-    def covered(self, target: str) -> list[Case]:
-        """Return the tests that a target names."""
+    def tests_in(self, target: str) -> list[Case]:
+        """Return the tests that belong to a target."""
         exact = self.tests.get(target)
         if exact is not None:
             return [exact]
         return [case for case in self.report.tests if lies_in(case.nodeid, target)]
 
-    def uncollected_in(self, target: str) -> list[CollectError]:
-        """Return the errors of the files that a target names."""
+    def errors_in(self, target: str) -> list[CollectError]:
+        """Return the collection errors of files that belong to a target."""
         errors = self.report.collect_errors
         return [error for error in errors if error.nodeid == target or lies_in(error.nodeid, target)]
 
     def old(self, case: Case) -> Case | None:
-        """Return what the test was in the baseline."""
+        """Return the test as it was in the baseline."""
         return self.before.get(self._old.get(case.nodeid, case.nodeid))
 
     def now(self, old: Case) -> Case | None:
-        """Return what a test of the baseline is in the run."""
+        """Return a test of the baseline as it is in the run."""
         return self.tests.get(self._now.get(old.nodeid, old.nodeid))
 
     def is_new(self, case: Case) -> bool:
-        """Say whether the baseline lacks the test."""
+        """Return whether the test is not in the baseline."""
         return self.old(case) is None
 
     def is_old_failure(self, case: Case) -> bool:
-        """Say whether the test failed before the cycle began, and does not pass now."""
+        """Return whether the test failed before the cycle and still does not pass."""
         old = self.old(case)
         names = {case.nodeid, case.nodeid if old is None else old.nodeid}
         return case.outcome != "passed" and not names.isdisjoint(self._old_failures)
 
     def is_old_error(self, error: CollectError) -> bool:
-        """Say whether the file could not be collected before the cycle began, nor in the baseline."""
+        """Return whether the file could be collected neither before the cycle nor in the baseline."""
         return error.nodeid in self.old_collect_errors and error.nodeid in self._old_failures
 
     def is_spared(self, case: Case) -> bool:
-        """Say whether a target of GREEN that holds the test among others leaves it as it was."""
+        """Return whether a test may stay as it was, although a GREEN target contains it among others."""
         old = self.old(case)
         was_marked = old is not None and old.outcome in _MARKED and case.outcome not in FAILING
         return was_marked or (not self.is_repair and self.is_old_failure(case))
 
     def new_signs(self) -> list[Sign]:
-        """What the audit saw and had not seen in the baseline; if that had none, hooks are taken for honest."""
+        """Return the signs that the baseline lacks; without an audited one, accept signs that conftest files cause."""
         if self.baseline is None or not self.baseline.audited:
             return [sign for sign in self.report.signs if sign.code not in _HONEST_IN_A_CONFTEST]
         known = {(sign.code, sign.nodeid, sign.message) for sign in self.baseline.signs}
@@ -105,83 +105,76 @@ class Comparison:
             if (sign.code, self._old.get(sign.nodeid or "", sign.nodeid), sign.message) not in known
         ]
 
-    def uncollected(self, nodeid: str) -> CollectError | None:
-        """Return the error that kept a test, or the file or folder it is in, from being collected."""
+    def find_collect_error(self, nodeid: str) -> CollectError | None:
+        """Return the error that prevented the collection of a test, its file or its folder."""
         file = nodeid.split("::", 1)[0]
         for error in self.report.collect_errors:
-            held_back = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
-            if held_back or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
+            is_blocked = error.nodeid in (nodeid, file) or nodeid.startswith(error.nodeid + "::")
+            if is_blocked or file.startswith(error.nodeid.replace("/__init__.py", "") + "/"):
                 return error
         return None
 
     def new_collect_errors(self) -> Iterator[CollectError]:
-        """What could be collected in the baseline, or was not there."""
+        """Return the collection errors that the baseline lacks."""
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
 
 
 def lies_in(nodeid: str, target: str) -> bool:
-    """Say whether a node id is of what a target holds: parameters of a function, a class, a group, a file, a folder."""
+    """Return whether a node id is inside a target: a parametrized function, class, group, file or folder."""
     return nodeid.startswith((target + "[", target + "::", target + " > ", target.rstrip("/") + "/"))
 
 
 def function_of(nodeid: str) -> str:
-    """Return a node id without the parameters."""
+    """Return a node id without its parameters."""
     file, colons, name = nodeid.partition("::")
     return file + colons + name.partition("[")[0]
 
 
-def _paired(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:
-    """Each lost node id with a found one of the same function, in order, while there are any."""
+def _pair_by_function(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:
     spare: dict[str, list[str]] = {}
     for nodeid in found:
         spare.setdefault(function_of(nodeid), []).append(nodeid)
-    takers = {function: iter(nodeids) for function, nodeids in spare.items()}
-    pairs = ((nodeid, next(takers.get(function_of(nodeid), iter(())), None)) for nodeid in lost)
+    partners = {function: iter(nodeids) for function, nodeids in spare.items()}
+    pairs = ((nodeid, next(partners.get(function_of(nodeid), iter(())), None)) for nodeid in lost)
     return {nodeid: other for nodeid, other in pairs if other is not None}
 
 
-def _ids(cases: Iterable[Case]) -> list[str]:
-    return [case.nodeid for case in cases]
+def _sort_nodeids(cases: Iterable[Case]) -> list[str]:
+    # Passed tests come first, so that they are paired with passing ones: as many must pass as did before.
+    return [case.nodeid for case in sorted(cases, key=lambda case: case.outcome != "passed")]
 
 
-def _passed_first(cases: Iterable[Case]) -> list[Case]:
-    """What passed goes with what passes: as many have to pass as did."""
-    return sorted(cases, key=lambda case: case.outcome != "passed")
-
-
-def _expected(baseline: SuiteReport | None, *, phase: str) -> set[str]:
-    """The expected failures by their node ids then and in the baseline, which may be RED's report.
-
-    The last of a function's failures stand for those whose node ids changed, as they are matched last again.
-    """
+def _find_expected_nodeids(baseline: SuiteReport | None, *, phase: str) -> set[str]:
+    """Return the expected failures under their old node ids and those in the baseline, which may be RED's report."""
     nodeids = expected_failures(baseline, phase=phase)
     known = set(nodeids)
     tests = {case.nodeid: case for case in baseline.tests} if baseline else {}
     lost = [nodeid for nodeid in nodeids if nodeid not in tests]
     failed = [nodeid for nodeid, case in tests.items() if case.outcome in FAILING and nodeid not in known]
-    return known.union(_paired(lost, failed[::-1]).values())
+    # Pairing sorts failures last, so the last failures of a function are the ones whose node ids changed.
+    return known.union(_pair_by_function(lost, failed[::-1]).values())
 
 
-class Aim:
-    """What a gate has to judge of a run."""
+class Selection:
+    """The tests and files of a run that a gate judges as its targets."""
 
     def __init__(self, run: Comparison, pick: Callable[[str], tuple[Sequence[Case], Sequence[CollectError]]]) -> None:
-        """Take what ``pick`` finds for each target of the run, else what keeps the target from being collected."""
+        """Add what ``pick`` returns for each target, or else the error that prevents its collection."""
         self.cases: dict[str, Case] = {}
         self.blocked: dict[str, CollectError] = {}
         self.missing: list[str] = []
         for target in run.targets:
             cases, errors = pick(target)
-            holder = None if cases or errors else run.uncollected(target)
-            self.take(cases, errors if holder is None else [holder])
-            if not (cases or errors or holder):
+            blocker = None if cases or errors else run.find_collect_error(target)
+            self.add(cases, errors if blocker is None else [blocker])
+            if not (cases or errors or blocker):
                 self.missing.append(target)
 
-    def take(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
-        """Judge these too."""
+    def add(self, cases: Iterable[Case], errors: Iterable[CollectError]) -> None:
+        """Add tests and collection errors."""
         self.cases.update((case.nodeid, case) for case in cases)
         self.blocked.update((error.nodeid, error) for error in errors)
 
     def is_empty(self) -> bool:
-        """Say that there is nothing to judge."""
+        """Return whether there is nothing to judge."""
         return not (self.cases or self.blocked or self.missing)

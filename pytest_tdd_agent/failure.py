@@ -1,14 +1,8 @@
-"""Why a test failed: from an exception to a failure kind, its origin, the name that was missing, and the places.
+"""Describe why a test failed: from an exception to its failure kind, origin, missing name and position.
 
-Where an exception came from: the calls that it passed, and whose code they are.
-
-From an exception to a failure kind: a closed list, and the rule of each. The first rule that fits decides.
-
-Nothing of pytest is imported; its exceptions are known by name, as they are the same in every version.
-
-Why a test failed: from an exception to its kind, its origin and the places in the user's own code.
-
-The right reasons to fail in RED, in two stages: the code is not there yet; it is, and does something else. Pure.
+``classify`` maps an exception to a kind of the closed list ``KINDS``; the first rule that fits decides. ``describe``
+returns the whole failure. ``stage`` decides whether a failure is a right reason in RED. pytest's exceptions are
+recognized by name, so nothing of pytest is imported and the rules hold for every version.
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from typing import Callable, Iterator, Mapping, Sequence, Tuple
 
 from .fingerprint import PACKAGES_FOLDERS, STANDARD_LIBRARY, is_protected
 from .missing_names import KINDS as MISSING_KINDS
-from .missing_names import covers, is_in_project, is_signature_mismatch, missing_name
+from .missing_names import covers, find_missing_name, is_in_project, is_signature_mismatch
 from .report import Failure, Frame
 
 _RAISES = frozenset({"raises", "RaisesGroup", "RaisesExc", "assertRaises", "assertRaisesRegex", "assertRaisesMessage"})
@@ -30,38 +24,39 @@ _RUNNERS = frozenset({"_pytest", "pytest", "pluggy", "unittest", "doctest", "imp
 _INSTALLED = PACKAGES_FOLDERS | {".tox", ".nox", ".venv", "venv", "node_modules"}
 
 Call = Tuple[str, int, str]
-"""Absolute file, line and function."""
+"""Absolute file, line and function name."""
 
 
-def is_named(error: BaseException, name: str, *, package: str) -> bool:
-    """Say whether an exception is of a class of that name, or of one below it, in that top package."""
-    return (package, name) in _names(type(error).__mro__)
+def is_instance_of(error: BaseException, name: str, *, package: str) -> bool:
+    """Return whether a class of the exception has this name and top-level package."""
+    return (package, name) in _list_names(type(error).__mro__)
 
 
 @lru_cache(maxsize=256)
-def _names(classes: tuple[type, ...]) -> frozenset[tuple[str, str]]:
-    """Top package and name of each class."""
+def _list_names(classes: tuple[type, ...]) -> frozenset[tuple[str, str]]:
     return frozenset((str(cls.__module__).split(".", 1)[0], cls.__name__) for cls in classes)
 
 
-def doctest_place(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line of the example that a doctest's exception is about."""
-    if not any(is_named(error, name, package="doctest") for name in ("DocTestFailure", "UnexpectedException")):
+def find_doctest_position(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the doctest example that raised the exception."""
+    if not any(is_instance_of(error, name, package="doctest") for name in ("DocTestFailure", "UnexpectedException")):
         return None
     test, example = getattr(error, "test", None), getattr(error, "example", None)
     return str(getattr(test, "filename", "")), int(getattr(test, "lineno", 0) or 0) + getattr(example, "lineno", 0) + 1
 
 
-def syntax_place(error: BaseException) -> tuple[str, int] | None:
-    """Return file and line that Python could not parse; None if the source was no file."""
-    name, line = (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)  # may be anything
+def find_syntax_position(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line that Python could not parse; None if the source was not a file."""
+    name, line = (
+        (error.filename, error.lineno) if isinstance(error, SyntaxError) else (None, None)
+    )  # hostile code can set any value
     if isinstance(name, str) and name and not name.startswith("<"):
         return name, line if isinstance(line, int) else 0
     return None
 
 
-def scopes(error: BaseException) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """Module, function and variables of each frame that the exception passed, innermost first."""
+def iterate_scopes(error: BaseException) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    """Yield module, function and variables of each frame that the exception passed, innermost first."""
     tracebacks = []
     at = error.__traceback__
     while at is not None:
@@ -72,8 +67,8 @@ def scopes(error: BaseException) -> Iterator[tuple[str, str, Mapping[str, object
         yield str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
 
 
-def calls_of(error: BaseException) -> Iterator[Call]:
-    """Each frame that is not the runner's, outermost first; code without a file is looked through."""
+def iterate_calls(error: BaseException) -> Iterator[Call]:
+    """Yield each frame outside the test runner, outermost first, except code without a file."""
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -90,12 +85,12 @@ def _is_runner(module: object) -> bool:
 
 @lru_cache(maxsize=256)
 def is_own(path: str, root: str) -> bool:
-    """Say whether an absolute path is the user's own code: below the root, and not installed there."""
+    """Return whether an absolute path is the user's own code: below the root, and not installed there."""
     return path.startswith(_prefixes(root)) and _INSTALLED.isdisjoint(relative_path(path, root).split("/"))
 
 
 def is_own_or_installed(path: str, root: str) -> bool | None:
-    """Say true of the user's own code, false of the standard library and of what is installed, None of all else."""
+    """Return True for the user's own code, False for the standard library and installed code, None otherwise."""
     if is_own(path, root):
         return True
     is_installed = _is_standard(path) or not _INSTALLED.isdisjoint(path.replace(os.sep, "/").split("/"))
@@ -109,24 +104,24 @@ def _is_standard(path: str) -> bool:
 
 @lru_cache(maxsize=256)
 def relative_path(path: str, root: str) -> str:
-    """Return a path as reports have it: posix, and relative if it lies below the root."""
+    """Return a path as in reports: posix, and relative if it is below the root."""
     prefix = next(filter(path.startswith, _prefixes(root)), "")
     return path[len(prefix) :].replace(os.sep, "/")
 
 
 @lru_cache(maxsize=8)
 def _prefixes(root: str) -> tuple[str, ...]:
-    """What paths below a root directory begin with, which may be a link."""
+    # The root may be a link, and frames may name its target.
     return tuple(path.rstrip(os.sep) + os.sep for path in (root, os.path.realpath(root)))
 
 
-def origin_of(error: BaseException, stack: Sequence[Call], *, root: str, test_file: str, place: str | None) -> str:
-    """Whose code raised: that of the innermost frame which is neither the runner's nor the standard library's."""
-    if is_named(error, "FixtureLookupError", package="_pytest"):
+def find_origin(error: BaseException, stack: Sequence[Call], *, root: str, test_file: str, place: str | None) -> str:
+    """Return whose code raised: that of the innermost frame outside the test runner and the standard library."""
+    if is_instance_of(error, "FixtureLookupError", package="_pytest"):
         return "test"
     own = [path for path, _, _ in stack if not _is_standard(path)]
     innermost = own[-1] if own else None
-    if innermost is None or syntax_place(error):
+    if innermost is None or find_syntax_position(error):
         innermost = None if place is None else os.path.join(root, place)
     if innermost is None or not is_own(innermost, root):
         return "third_party"
@@ -135,23 +130,22 @@ def origin_of(error: BaseException, stack: Sequence[Call], *, root: str, test_fi
 
 
 def is_in_raises(lines: set[int], source: Callable[[str], str | None], *, test_file: str) -> bool:
-    """Say whether one of the test file's lines stands in a ``with raises(...)`` or calls ``raises(X, f)``."""
+    """Return whether one of the test file's lines is inside ``with raises(...)`` or calls ``raises(X, f)``."""
     text = source(test_file) if lines else None
     if text is None or not any(name in text for name in _RAISES):
         return False
-    return any(first <= line <= last for first, last in _raises_spans(text) for line in lines)
+    return any(first <= line <= last for first, last in _find_raises_spans(text) for line in lines)
 
 
 @lru_cache(maxsize=8)
-def _raises_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """First and last line of each block in the source that is expected to raise."""
+def _find_raises_spans(text: str) -> tuple[tuple[int, int], ...]:
     try:
-        return tuple(_spans(ast.parse(text)))
+        return tuple(_iterate_spans(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
 
 
-def _spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
+def _iterate_spans(tree: ast.AST) -> Iterator[tuple[int, int]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.With, ast.AsyncWith)):
             if any(_is_raises(item.context_expr) for item in node.items):
@@ -169,30 +163,30 @@ def _is_raises(node: ast.expr) -> bool:
 
 KINDS = {
     "syntax_error": "Python cannot parse a file.",
-    "missing_module": "A module that is imported does not exist; `missing_name` is the module.",
-    "import_error": "A module exists, a name imported from it does not; `missing_name` is module and name.",
-    "collection_error": "Another exception at the import of a test file.",
-    "fixture_missing": "A fixture that the test asks for does not exist.",
-    "did_not_raise": "`pytest.raises` saw no exception.",
-    "did_not_warn": "`pytest.warns` saw no such warning.",
-    "raises_match_mismatch": "The exception has the right class and the wrong content.",
-    "wrong_exception": "Inside `raises`, an exception of another class came.",
+    "missing_module": "An imported module does not exist; `missing_name` is the module.",
+    "import_error": "A module exists, but a name imported from it does not; `missing_name` is module and name.",
+    "collection_error": "The import of a test file raised another exception.",
+    "fixture_missing": "A fixture that the test requests does not exist.",
+    "did_not_raise": "The block of `pytest.raises` raised no exception.",
+    "did_not_warn": "The block of `pytest.warns` gave no such warning.",
+    "raises_match_mismatch": "The exception has the right class but the wrong content.",
+    "wrong_exception": "The block of `raises` raised an exception of another class.",
     "not_implemented": "NotImplementedError.",
     "attribute_error": "AttributeError; `missing_name` is owner and attribute.",
     "name_error": "NameError; `missing_name` is the name.",
-    "signature_mismatch": "A call does not fit the function's parameters; `missing_name` is the function, and the "
-    "keyword if it is the keyword that does not fit.",
-    "assertion": "An assertion does not hold; unittest's and doctest's too.",
+    "signature_mismatch": "A call does not match the function's parameters; `missing_name` is the function, and "
+    "the keyword if that does not match.",
+    "assertion": "An assertion failed, including those of unittest and doctest.",
     "timeout": "A time limit was exceeded.",
     "crash": "The process that ran the test died.",
     "resource": "Memory, disk space or file descriptors ran out.",
     "recursion": "RecursionError.",
     "system_exit": "SystemExit.",
-    "xpass_strict": "The test is marked as a strict expected failure, and passes.",
+    "xpass_strict": "The test passes, but is marked as a strict expected failure.",
     "pytest_fail": "`pytest.fail` was called.",
     "exception": "Any other exception.",
 }
-"""Kind of a failure -> what it means; a closed list."""
+"""Kind of a failure -> its meaning; a closed list."""
 
 MESSAGE_CAP = 2000
 
@@ -219,39 +213,40 @@ _TIMEOUTS = (
 )
 _RESOURCE_ERRNOS = frozenset({errno.ENOMEM, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.EDQUOT})
 _BEFORE_RAISES = ("timeout", "resource")
-"""Kinds that hold inside ``raises`` too: what the surroundings did, not the code."""
+"""Kinds that hold inside ``raises`` too, because the environment caused them."""
 
 
 def classify(error: BaseException, *, phase: str, in_raises: bool = False) -> tuple[str, str | None]:
-    """Return the kind of an exception and the name that was missing.
+    """Return the kind of an exception and the missing name.
 
-    ``in_raises``: it came out of the body of a ``with raises(...)``. The first rule that fits decides.
+    ``in_raises``: the exception left the body of a ``with raises(...)``.
     """
-    if is_named(error, "PackageNotFoundError", package="importlib"):  # a distribution, though it says a module
+    if is_instance_of(
+        error, "PackageNotFoundError", package="importlib"
+    ):  # a missing distribution, not a missing module
         return ("collection_error" if phase == "collect" else "exception"), None
-    message = message_of(error)
-    kind = _kind_of_report(error, message)
+    message = format_message(error)
+    kind = _find_explicit_kind(error, message)
     if kind is None and phase == "collect":
-        kind = _kind_at_import(error)
+        kind = _find_import_kind(error)
     if kind is None:
-        kind = _kind_of_class(error, message)
+        kind = _find_class_kind(error, message)
         if in_raises and kind not in _BEFORE_RAISES and not isinstance(error, KeyboardInterrupt):
             kind = "wrong_exception"
-    return kind, missing_name(error, message)
+    return kind, find_missing_name(error, message)
 
 
-def _kind_of_report(error: BaseException, message: str) -> str | None:
-    """The kinds that hold wherever the exception comes from."""
-    if isinstance(error, SyntaxError) and syntax_place(error):
+def _find_explicit_kind(error: BaseException, message: str) -> str | None:
+    if isinstance(error, SyntaxError) and find_syntax_position(error):
         return "syntax_error"
-    if is_named(error, "FixtureLookupError", package="_pytest"):
+    if is_instance_of(error, "FixtureLookupError", package="_pytest"):
         return "fixture_missing"
-    if is_named(error, "OutcomeException", package="_pytest") and type(error).__name__ == "Failed":
+    if is_instance_of(error, "OutcomeException", package="_pytest") and type(error).__name__ == "Failed":
         return next((kind for prefix, kind in _FAIL_PREFIXES if message.startswith(prefix)), "pytest_fail")
-    if is_named(error, "DocTestFailure", package="doctest"):
+    if is_instance_of(error, "DocTestFailure", package="doctest"):
         return "assertion"
     if isinstance(error, AssertionError):
-        module, function, _ = next(scopes(error), ("", "", {}))
+        module, function, _ = next(iterate_scopes(error), ("", "", {}))
         if module.startswith("_pytest.") and function in ("__exit__", "match"):
             return "raises_match_mismatch"
         if module == "unittest.case" and function == "_raiseFailure":
@@ -259,7 +254,7 @@ def _kind_of_report(error: BaseException, message: str) -> str | None:
     return None
 
 
-def _kind_at_import(error: BaseException) -> str:
+def _find_import_kind(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return "syntax_error"
     if not isinstance(error, ImportError) or type(error).__module__.startswith("_pytest."):
@@ -267,7 +262,7 @@ def _kind_at_import(error: BaseException) -> str:
     return MISSING_KINDS.get(type(error).__name__, "import_error")
 
 
-def _kind_of_class(error: BaseException, message: str) -> str:
+def _find_class_kind(error: BaseException, message: str) -> str:
     classes: tuple[tuple[type[BaseException], str], ...] = (
         (SyntaxError, "syntax_error"),
         (ModuleNotFoundError, "missing_module"),
@@ -285,19 +280,19 @@ def _kind_of_class(error: BaseException, message: str) -> str:
         return "signature_mismatch"
     if isinstance(error, OSError) and error.errno in _RESOURCE_ERRNOS:
         return "resource"
-    if any(is_named(error, name, package=package) for name, package in _TIMEOUTS):
+    if any(is_instance_of(error, name, package=package) for name, package in _TIMEOUTS):
         return "timeout"
     return next((kind for cls, kind in classes if isinstance(error, cls)), "exception")
 
 
-def message_of(error: BaseException) -> str:
-    """Return the text of an exception, capped; never raises, whatever its ``__str__`` does."""
+def format_message(error: BaseException) -> str:
+    """Return the text of an exception, truncated; never raises, even if its ``__str__`` does."""
     if isinstance(error, SyntaxError):
         return error.msg[:MESSAGE_CAP] if isinstance(error.msg, str) else ""
-    if is_named(error, "DocTestFailure", package="doctest"):
+    if is_instance_of(error, "DocTestFailure", package="doctest"):
         example, got = getattr(error, "example", None), getattr(error, "got", "")
         return f"Expected {getattr(example, 'want', '')!r}, got {got!r}"[:MESSAGE_CAP]
-    if is_named(error, "FixtureLookupError", package="_pytest"):
+    if is_instance_of(error, "FixtureLookupError", package="_pytest"):
         return f"fixture {getattr(error, 'argname', '')!r} not found"
     shown = "".join(format_exception_only(type(error), error)).rstrip("\n")
     return shown.partition(": ")[2][:MESSAGE_CAP]
@@ -311,33 +306,34 @@ _LAYERS_CAP = 20
 def describe(
     error: BaseException, *, phase: str, root: str, test_file: str, source: Callable[[str], str | None]
 ) -> Failure:
-    """Return the failure that an exception stands for.
+    """Return the failure that an exception describes.
 
     ``root`` is the absolute root directory of the run, ``test_file`` relative to it; ``source`` returns the text of a
     file below the root, None if it cannot be read.
     """
-    layers = list(_layers(error))
+    layers = list(_iterate_layers(error))
     error = layers[-1]
-    stacks = [list(calls_of(layer)) for layer in layers]
+    stacks = [list(iterate_calls(layer)) for layer in layers]
     own = [[call for call in stack if is_own(call[0], root)] for stack in stacks]
     lines = {line for calls in own for path, line, _ in calls if relative_path(path, root) == test_file}
     kind, missing = classify(error, phase=phase, in_raises=is_in_raises(lines, source, test_file=test_file))
     if not any(own):
-        causes = [list(calls_of(cause)) for cause in _causes(error)]
+        causes = [list(iterate_calls(cause)) for cause in _list_causes(error)]
         stacks = [*causes, *stacks]
         own = [[call for call in stack if is_own(call[0], root)] for stack in causes]
     innermost = next((calls for calls in reversed(own) if calls), [])
     frames = tuple(Frame(relative_path(path, root), line, function) for path, line, function in innermost[-FRAMES_CAP:])
-    doctest_at = next(filter(None, map(doctest_place, layers)), None)
-    place = doctest_at or syntax_place(error) or next(((at.path, at.line) for at in reversed(frames)), None)
+    doctest_at = next(filter(None, map(find_doctest_position, layers)), None)
+    place = doctest_at or find_syntax_position(error) or next(((at.path, at.line) for at in reversed(frames)), None)
     path = None if place is None else relative_path(place[0], root)
-    product = "" if doctest_at and frames else test_file  # a doctest lies in the file that it tests
+    product = "" if doctest_at and frames else test_file  # a doctest is in the file that it tests
     stack = next((stack for stack in reversed(stacks) if stack), [])
-    is_said_of_test = kind == "xpass_strict"  # by pytest or unittest, whose exception has no place
-    origin = "test" if is_said_of_test else origin_of(error, stack, root=root, test_file=product, place=path)
-    message = message_of(error)
+    is_unexpected_pass = kind == "xpass_strict"  # pytest and unittest raise it without a position
+    origin = "test" if is_unexpected_pass else find_origin(error, stack, root=root, test_file=product, place=path)
+    message = format_message(error)
     if not message and isinstance(error, AssertionError) and frames:
-        message = _line(source(frames[-1].path), frames[-1].line)
+        # pytest rewrites assertions in test files only; others have no message.
+        message = _read_line(source(frames[-1].path), frames[-1].line)
     return Failure(
         phase=phase,
         kind=kind,
@@ -360,14 +356,13 @@ def _is_in_project(error: BaseException, missing: str | None, *, root: str, orig
     return is_in_project(missing, root, is_own=lambda path: is_own_or_installed(path, root))
 
 
-def _line(text: str | None, number: int) -> str:
-    """A line of a source, as pytest rewrites the assertions of test files only: those elsewhere have no message."""
+def _read_line(text: str | None, number: int) -> str:
     lines = (text or "").splitlines()
     return lines[number - 1].strip()[:MESSAGE_CAP] if number <= len(lines) else ""
 
 
 def from_text(text: str, phase: str) -> Failure:
-    """Return the failure of a report that came without an exception: a strict pass, a worker that died."""
+    """Return the failure of a report without an exception: a strict pass, or a worker that died."""
     kind = "exception"
     if text.startswith("[XPASS(strict)]"):
         kind = "xpass_strict"
@@ -376,51 +371,52 @@ def from_text(text: str, phase: str) -> Failure:
     return Failure(phase=phase, kind=kind, origin="test", exception="", message=text[:MESSAGE_CAP])
 
 
-def _layers(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and inside it, innermost last, the one it wraps."""
+def _iterate_layers(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and the ones it wraps, innermost last."""
     layer: BaseException | None = error
     for _ in range(_LAYERS_CAP):
         if layer is None:
             return
         yield layer
-        layer = _wrapped(layer)
+        layer = _unwrap(layer)
 
 
-def _wrapped(error: BaseException) -> BaseException | None:
+def _unwrap(error: BaseException) -> BaseException | None:
     inner: object = None
-    if is_named(error, "MultipleDoctestFailures", package="_pytest"):
+    if is_instance_of(error, "MultipleDoctestFailures", package="_pytest"):
         inner = next(iter(getattr(error, "failures", ())), None)
-    elif is_named(error, "UnexpectedException", package="doctest"):
+    elif is_instance_of(error, "UnexpectedException", package="doctest"):
         inner = getattr(error, "exc_info", (None, None))[1]
-    elif is_named(error, "ConftestImportFailure", package="_pytest"):
+    elif is_instance_of(error, "ConftestImportFailure", package="_pytest"):
         inner = error.__cause__
     elif _is_group(error):
-        inner = _only_member(error)
-    elif is_named(error, "OutcomeException", package="_pytest"):
-        # warns() and RaisesGroup() fail even if the block under them was left by an exception: that one is the reason
+        inner = _find_only_member(error)
+    elif is_instance_of(error, "OutcomeException", package="_pytest"):
+        # warns() and RaisesGroup() fail even if an exception left their block: that exception is the reason
         exits = (
-            names for module, function, names in scopes(error) if (module[:8], function) == ("_pytest.", "__exit__")
+            names
+            for module, function, names in iterate_scopes(error)
+            if (module[:8], function) == ("_pytest.", "__exit__")
         )
         inner = next(exits, {}).get("exc_val")
         inner = None if isinstance(inner, BaseException) and _is_group(inner) else inner
-    elif isinstance(error, Warning) and next(scopes(error), ())[:2] == ("_pytest.recwarn", "__exit__"):
-        inner = error.__context__  # warns() failed, and sent on what was not expected, which is an error here
+    elif isinstance(error, Warning) and next(iterate_scopes(error), ())[:2] == ("_pytest.recwarn", "__exit__"):
+        inner = error.__context__  # warns() failed and emitted the unexpected warning again, as an error
     return inner if isinstance(inner, BaseException) else None
 
 
 def _is_group(error: BaseException) -> bool:
-    return any(is_named(error, "BaseExceptionGroup", package=name) for name in ("builtins", "exceptiongroup"))
+    return any(is_instance_of(error, "BaseExceptionGroup", package=name) for name in ("builtins", "exceptiongroup"))
 
 
-def _only_member(group: BaseException) -> BaseException | None:
-    """The first member of a group of which all are of one class and kind and lack the same name."""
+def _find_only_member(group: BaseException) -> BaseException | None:
+    """Return the first member of a group if all have the same class, kind and missing name."""
     members: tuple[BaseException, ...] = getattr(group, "exceptions", ())
-    ends = [list(_layers(member))[-1] for member in members]
+    ends = [list(_iterate_layers(member))[-1] for member in members]
     return ends[0] if len({(type(end), classify(end, phase="call")) for end in ends}) == 1 else None
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """What the exception was raised from, in an exception without a place of its own, outermost last."""
+def _list_causes(error: BaseException) -> list[BaseException]:
     found = [error]
     while found[0].__cause__ is not None and len(found) < _LAYERS_CAP:
         found.insert(0, found[0].__cause__)
@@ -428,7 +424,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 BEHAVIORAL = ("assertion", "did_not_raise", "did_not_warn", "raises_match_mismatch", "wrong_exception")
-"""Kinds that show the test's body at work: it ran the code and the code did something else."""
+"""Kinds of a test that ran the code, and the code did something else."""
 
 STRUCTURAL = (
     "missing_module",
@@ -438,21 +434,21 @@ STRUCTURAL = (
     "signature_mismatch",
     "not_implemented",
 )
-"""Kinds that show that the code is not there yet; right only for a name that was expected to be missing."""
+"""Kinds of code that does not exist yet; a right reason only for an expected name."""
 
 _NAMED = {**MISSING_KINDS, "NotImplementedError": "not_implemented", "SyntaxError": "syntax_error"}
 _NAMED_IN_PRODUCT = ("ImportError", "ModuleNotFoundError", "NameError", "NotImplementedError", "UnboundLocalError")
 _LOOKED_UP = ("missing_module", "import_error", "signature_mismatch")
-"""Kinds that say in which module the name was looked for; an attribute may be missing in an object of any library."""
+"""Kinds that name the searched module; an attribute may be missing in an object of any library."""
 _NO_DEFECT = ("syntax_error", "fixture_missing", "missing_module", "timeout", "crash", "resource")
-"""Kinds that no declaration of their exception makes a right reason."""
+"""Kinds that are never a right reason, even if their exception is expected."""
 
 
 def stage(failure: Failure, expects: Sequence[str]) -> str | None:
-    """Return which right reason to fail in RED a failure is; None if it is a wrong one.
+    """Return the stage of a right reason to fail in RED; None for a wrong reason.
 
-    ``behavioral``: the test ran the code, and the code did something else. ``structural``: the code is not there yet,
-    so the test has not judged it. ``expects`` is as for ``gate.judge``.
+    ``behavioral``: the test ran the code, and the code did something else. ``structural``: the code does not exist
+    yet, so the test could not judge it. ``expects`` is as for ``gate.judge``.
     """
     kind = kind_inside(failure)
     is_declared = failure.origin == "project" and failure.exception in expects
@@ -461,12 +457,12 @@ def stage(failure: Failure, expects: Sequence[str]) -> str | None:
         return "behavioral"
     if failure.phase not in ("call", "collect") or kind not in STRUCTURAL:
         return None
-    says_so_itself = failure.origin == "project" and kind in ("not_implemented", "name_error")
-    return "structural" if says_so_itself or _is_expected(failure, expects) else None
+    is_raised_by_product = failure.origin == "project" and kind in ("not_implemented", "name_error")
+    return "structural" if is_raised_by_product or _is_expected(failure, expects) else None
 
 
 def kind_inside(failure: Failure) -> str:
-    """Return the kind; of a name that is missing inside ``raises``, the kind it would have outside."""
+    """Return the kind; for a name missing inside ``raises``, the kind it would have outside."""
     if failure.kind != "wrong_exception" or not (failure.origin == "test" or failure.exception in _NAMED_IN_PRODUCT):
         return failure.kind
     if failure.exception == "TypeError" and failure.missing_name is not None:
@@ -475,7 +471,7 @@ def kind_inside(failure: Failure) -> str:
 
 
 def is_of_third_party(failure: Failure) -> bool:
-    """Say whether the name was looked for in a module that is installed, so that the project cannot make it."""
+    """Return whether the name is missing in an installed module, which the project cannot change."""
     return kind_inside(failure) in _LOOKED_UP and failure.missing_in_project is False
 
 
@@ -496,10 +492,10 @@ __all__ = [
     "classify",
     "covers",
     "describe",
+    "format_message",
     "from_text",
     "is_in_project",
     "is_of_third_party",
     "kind_inside",
-    "message_of",
     "stage",
 ]

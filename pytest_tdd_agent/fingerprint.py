@@ -1,6 +1,6 @@
-"""Digests of what a GREEN run may not change: tests, their data, pytest's configuration, what could shadow pytest.
+"""Compute digests of the files that GREEN must not change: tests, their data, pytest's configuration, shadow modules.
 
-The only side effects are reading files and asking git once which it ignores.
+The only side effects are reading files and asking git which files it ignores.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ IGNORED_FOLDERS = frozenset(
         "venv",
     }
 )
-"""Never looked into: caches, environments and the tool's own files. A folder with one of the marks is one too."""
+"""Folders that are never searched: caches, environments and the tools' own files."""
 
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
-"""What makes a folder an environment: a virtual one, one of conda's kind."""
+"""Names that mark a folder as a virtual or conda environment."""
 
 PACKAGES_FOLDERS = frozenset({"site-packages", "dist-packages"})
-"""What is installed lies in a folder of such a name."""
+"""Names of folders that contain installed packages."""
 
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-"""Folder of the standard library, asked of a module of it; ``PACKAGES_FOLDERS`` may lie in it."""
+"""Folder of the standard library; it may contain ``PACKAGES_FOLDERS``."""
 
 _CONFIGURATION = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _TEST_FOLDERS = frozenset({"test", "tests"})
 _TEST_FILE = re.compile(r"(test_.*|.*_test)\.py")
 _TEST_WORD = re.compile(r"(?:^|[/_.-])(?:tests?|checks?|specs?|e2e)(?:$|[/_.-])")
-_NOT_TELLING = re.compile(r"\[[^]]*\]|\W|_|py$")
+_MEANINGLESS = re.compile(r"\[[^]]*\]|\W|_|py$")
 _RUNNER = (
     "pytest|_pytest|pluggy|iniconfig|py|exceptiongroup|xdist|execnet|unittest|doctest|pytest_tdd_agent|"
     "sitecustomize|usercustomize"
@@ -60,7 +60,7 @@ _RUNNER = (
 _SHADOW = re.compile(rf"(?:src/)?(?:(?:{_RUNNER})(?:/__init__)?(?:\.py[cd]?|(?:\.[\w-]+)?\.(?:so|pyd))|[^/]+\.pth)")
 _STARTUP = re.compile(r"(?:src/)?(?:[^/]+\.pth|(?:site|user)customize\b.*)")
 _MODULE = re.compile(r"(?:src/)?([^\W\d]\w*)(?:/__init__)?(?:\.pyc?|(?:\.[\w-]+)?\.(?:so|pyd))")
-_SHADOWING = "[module]"  # in the key of a module that stands before an installed one
+_SHADOWING = "[module]"  # in the key of a module that shadows an installed one
 _LEFTOVER = re.compile(r".*\.pyo|\.coverage.*|\.DS_Store")
 _SECTIONS = {
     "pyproject.toml": "pyproject.toml[tool.pytest]",
@@ -68,9 +68,12 @@ _SECTIONS = {
     "tox.ini": "tox.ini[pytest]",
 }
 _PRESENT = sha256(b"present").hexdigest()
-_ANSWERS_ONLY = ("-c", "core.fsmonitor=false")  # all that a repository's configuration can have this command run
+_NO_PROGRAMS = (
+    "-c",
+    "core.fsmonitor=false",
+)  # the only program that a repository's configuration can make this command run
 _IGNORED_BY_GIT = (
-    *("git", *_ANSWERS_ONLY, "ls-files"),
+    *("git", *_NO_PROGRAMS, "ls-files"),
     *("--others", "--ignored", "--exclude-standard", "--directory", "-z"),
 )
 _GIT_TIMEOUT_S = 20.0
@@ -83,13 +86,13 @@ _STRING = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|#.*""")
 
 
 def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Collection[str] = ()) -> bool:
-    """Say whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
+    """Return whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
 
-    ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` are not, as most of each is the product's: ``digests`` covers
-    pytest's section of them. ``testing`` is a test folder only in the root; elsewhere it is what a package offers its
-    users. ``python_files`` and ``testpaths`` are pytest's settings. A pattern such as ``*.py`` tells no test from the
-    product and does not count; all that lies in one of the ``testpaths`` does if its path says tests, checks, specs or
-    e2e, as ``.`` or ``src`` hold the product too.
+    ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` do not count, because most of each belongs to the product;
+    ``digests`` covers pytest's section of them. ``testing`` is a test folder only in the root; elsewhere it belongs to
+    a package. ``python_files`` and ``testpaths`` are pytest's settings. A pattern like ``*.py`` matches the product too
+    and does not count. A path in ``testpaths`` counts only if it contains tests, checks, specs or e2e, because ``.`` or
+    ``src`` contain the product too.
     """
     *folders, name = path.split("/")
     if name in _CONFIGURATION or _TEST_FILE.fullmatch(name):
@@ -106,9 +109,9 @@ def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Co
 
 
 def _is_match(path: str, pattern: str) -> bool:
-    """Match as pytest does: a pattern without a slash is for the name."""
+    # As in pytest, a pattern without a slash applies to the name.
     name = pattern.rpartition("/")[2]
-    if not path.endswith(".py") or not _NOT_TELLING.sub("", name):
+    if not path.endswith(".py") or not _MEANINGLESS.sub("", name):
         return False
     if name == pattern:
         return fnmatchcase(path.rpartition("/")[2], pattern)
@@ -116,10 +119,10 @@ def _is_match(path: str, pattern: str) -> bool:
 
 
 def shadows_runner(path: str) -> bool:
-    """Say whether a file could stand in for pytest, what runs the tests with it, or what Python loads when it starts.
+    """Return whether Python could load a file instead of pytest or its libraries, or when it starts.
 
-    Only in the folders that are commonly on the import path, the root and ``src``: ``src/pkg/pytest.py`` is the
-    product's. ``path`` is posix and relative to the root.
+    Only files directly in the root and ``src`` count, which are commonly on the import path: ``src/pkg/pytest.py``
+    belongs to the product. ``path`` is posix and relative to the root.
     """
     return _SHADOW.fullmatch(path) is not None
 
@@ -135,32 +138,31 @@ def digests(
 
     Pytest's section of a shared configuration file in ``root`` has a key such as ``pyproject.toml[tool.pytest]``.
     ``inifile`` is the configuration in use; it counts too if it lies above ``root``, as ``../pyproject.toml[...]``.
-    Of a module that shadows the runner no more counts than that it is there: a project may be one of these modules. The
-    same holds for a module in ``root`` or ``src`` of the name of an installed one, with a key such as ``mock[module]``.
-    What tests write may lie beside them: files that git ignores are left out, but not Python files and configuration,
-    as pytest would load those. Of a link to a folder, the name of the target counts, and what is in it if the link is
-    a test folder.
+    For a module that shadows the test runner only its presence counts, because the project itself may be that module.
+    The same holds for a module in ``root`` or ``src`` with the name of an installed one (key ``mock[module]``). Ignored
+    files are left out, because tests may write them, except Python files and configuration, which pytest would load.
+    For a link to a folder the target's name counts, and also the target's content if the link is a test folder.
     """
-    found = dict(_configuration_digests(root))
+    found = dict(_iterate_section_digests(root))
     if inifile is not None and root not in inifile.parents:
-        found.update(_digests_above(inifile, root=root))
+        found.update(_iterate_digests_above(inifile, root=root))
     is_test = partial(is_protected, python_files=python_files, testpaths=testpaths)
-    installed = _installed_path()
+    installed = _list_installed_paths()
     folders = [root]
     for top in folders:
-        ignored = _ignored_by_git(top)
-        for path in _files(top):
+        ignored = _list_ignored_files(top)
+        for path in _iterate_files(top):
             name, is_link = path.relative_to(root).as_posix(), _is_linked_folder(path)
             digest = None
             if shadows_runner(name):
-                digest = _digest(path) if _STARTUP.fullmatch(name) else _PRESENT
+                digest = _compute_digest(path) if _STARTUP.fullmatch(name) else _PRESENT
             elif is_test(f"{name}/" if is_link else name):
                 is_output = _is_output(path.relative_to(top).as_posix(), ignored)
-                digest = None if is_output or _is_left_over(path) else _digest(path)
-                if is_link and not is_test(f"{name.rpartition('/')[0]}/") and not _holds(path):
+                digest = None if is_output or _is_leftover(path) else _compute_digest(path)
+                if is_link and not is_test(f"{name.rpartition('/')[0]}/") and not _is_recursive(path):
                     folders.append(path)
             elif top == root:
-                key = _shadowing(name, installed, root=root)
+                key = _find_shadow_key(name, installed, root=root)
                 name, digest = (name, None) if key is None else (key, _PRESENT)
             if digest is not None:
                 found[name] = digest
@@ -168,16 +170,16 @@ def digests(
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the sorted names whose digest differs, the added and the removed ones included.
+    """Return the sorted names with a different digest, including added and removed ones.
 
-    A module that no longer stands before an installed one is no change.
+    A removed shadow module does not count as a change.
     """
     differing = (name for name in {*before, *after} if before.get(name) != after.get(name))
     return tuple(sorted(name for name in differing if name in after or not name.endswith(_SHADOWING)))
 
 
-def _files(root: Path) -> Iterator[Path]:
-    """Yield files, and links to folders, which are not followed."""
+def _iterate_files(root: Path) -> Iterator[Path]:
+    """Yield files and links to folders, without following links."""
     for folder, subfolders, names in os.walk(str(root)):
         here = Path(folder)
         subfolders[:] = [
@@ -197,19 +199,19 @@ def _is_linked_folder(path: Path) -> bool:
     return os.path.islink(str(path)) and path.is_dir()
 
 
-def _holds(link: Path) -> bool:
-    """Say whether a link leads to a folder that it lies in."""
+def _is_recursive(link: Path) -> bool:
+    """Return whether a link points to a folder that contains it."""
     target = os.path.realpath(str(link))
     return os.path.commonpath([target, os.path.realpath(str(link.parent))]) == target
 
 
-def _is_left_over(path: Path) -> bool:
-    """Say whether a file is of no use to tests; Python loads compiled code outside its cache if there is no source."""
+def _is_leftover(path: Path) -> bool:
+    # Python loads compiled code outside its cache only without a source file.
     return _LEFTOVER.fullmatch(path.name) is not None or (path.suffix == ".pyc" and path.with_suffix(".py").exists())
 
 
-def _installed_path() -> list[str]:
-    """Return the entries of the import path with the standard library and what is installed."""
+def _list_installed_paths() -> list[str]:
+    """Return the entries of the import path with the standard library and installed packages."""
     return [
         entry
         for entry in sys.path
@@ -217,8 +219,8 @@ def _installed_path() -> list[str]:
     ]
 
 
-def _shadowing(name: str, installed: list[str], *, root: Path) -> str | None:
-    """Return the key of a module if one of its name is installed, and is not this one by a link."""
+def _find_shadow_key(name: str, installed: list[str], *, root: Path) -> str | None:
+    """Return the key of a module that shadows a different installed one."""
     module = _MODULE.fullmatch(name)
     if module is None:
         return None
@@ -233,8 +235,8 @@ def _shadowing(name: str, installed: list[str], *, root: Path) -> str | None:
     return None if is_own else module[1] + _SHADOWING
 
 
-def _ignored_by_git(root: Path) -> frozenset[str]:
-    """Return the files below ``root`` that git ignores, whole folders by name; none without git or a repository."""
+def _list_ignored_files(root: Path) -> frozenset[str]:
+    """Return the files and whole folders below ``root`` that git ignores; empty without git or a repository."""
     try:
         answer = subprocess.run(
             _IGNORED_BY_GIT,
@@ -252,15 +254,15 @@ def _ignored_by_git(root: Path) -> frozenset[str]:
 
 
 def _is_output(name: str, ignored: frozenset[str]) -> bool:
-    """Say whether a file, or a folder it is in, is ignored, and pytest would not load it."""
+    """Return whether a file, or a folder above it, is ignored and pytest would not load it."""
     if name.endswith((".py", ".pyc")) or name.rsplit("/", 1)[-1] in _CONFIGURATION:
         return False
     parts = name.split("/")
     return any("/".join(parts[:end]) in ignored for end in range(1, len(parts) + 1))
 
 
-def _digest(path: Path) -> str | None:
-    """Return the digest of a regular file; of what else has the name (a socket, a lost link) no more than its kind."""
+def _compute_digest(path: Path) -> str | None:
+    """Return the digest of a file; for a socket or a dangling link, that of its type."""
     try:
         if _is_linked_folder(path):
             return sha256(b"link to " + os.fsencode(os.readlink(str(path)))).hexdigest()
@@ -274,31 +276,33 @@ def _digest(path: Path) -> str | None:
         return sha256(f"unreadable {error.errno}".encode()).hexdigest()
 
 
-def _configuration_digests(root: Path) -> Iterator[tuple[str, str]]:
+def _iterate_section_digests(root: Path) -> Iterator[tuple[str, str]]:
     for name, key in _SECTIONS.items():
         try:
             text = (root / name).read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
             continue
-        section = _toml_section(text) if name == "pyproject.toml" else _section(text, key[len(name) :])
+        section = _extract_toml_section(text) if name == "pyproject.toml" else _extract_section(text, key[len(name) :])
         if section:
             yield key, sha256(section.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _digests_above(inifile: Path, *, root: Path) -> Iterator[tuple[str, str]]:
+def _iterate_digests_above(inifile: Path, *, root: Path) -> Iterator[tuple[str, str]]:
     folder = os.path.relpath(str(inifile.parent), str(root)).replace(os.sep, "/")
     if inifile.name in _SECTIONS:
         own = _SECTIONS[inifile.name]
-        yield from ((f"{folder}/{key}", digest) for key, digest in _configuration_digests(inifile.parent) if key == own)
+        yield from (
+            (f"{folder}/{key}", digest) for key, digest in _iterate_section_digests(inifile.parent) if key == own
+        )
         return
-    whole = _digest(inifile)
+    whole = _compute_digest(inifile)
     if whole is not None:
         yield f"{folder}/{inifile.name}", whole
 
 
-def _section(text: str, header: str) -> str:
-    """Return the lines below every such header, without comments."""
-    kept = []
+def _extract_section(text: str, header: str) -> str:
+    """Return the lines below every header that starts so, without comments."""
+    lines = []
     inside = False
     for line in text.splitlines():
         bare = line.strip()
@@ -307,16 +311,16 @@ def _section(text: str, header: str) -> str:
         if _HEADER.match(bare):
             inside = bare.startswith(header)
         if inside:
-            kept.append(line.rstrip())
-    return "\n".join(kept)
+            lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
-def _toml_section(text: str) -> str:
-    """Return the lines that say something of ``tool.pytest``, without comments; all of the text if that is not to tell.
+def _extract_toml_section(text: str) -> str:
+    """Return the lines about ``tool.pytest``, without comments; the whole text if they cannot be separated.
 
-    Raw text, the same on every version: Python before 3.11 has no TOML parser.
+    It works on raw text and so gives the same result on every version: Python before 3.11 has no TOML parser.
     """
-    kept: list[str] = []
+    lines: list[str] = []
     table: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     is_in_text, depth = False, 0
@@ -327,20 +331,20 @@ def _toml_section(text: str) -> str:
                 continue
             header, assignment = (_TABLE.match(bare), _ASSIGNMENT.match(bare)) if depth == 0 else (None, None)
             if header is not None:
-                table = path = _names(header[1])
+                table = path = _split_key(header[1])
             elif assignment is not None:
-                path = (*table, *_names(assignment[1]))
+                path = (*table, *_split_key(assignment[1]))
             if "\\" in "".join(path[:2]) or (path == ("tool",) and header is None and "pytest" in text):
                 return text
         if path[:2] == ("tool", "pytest"):
-            kept.append(line.rstrip())
+            lines.append(line.rstrip())
         if (bare.count('"""') + bare.count("'''")) % 2:
             is_in_text = not is_in_text
         elif not is_in_text and (depth or _TABLE.match(bare) is None):
             plain = _STRING.sub("", bare)
             depth = max(0, depth + sum(map(plain.count, "[{")) - sum(map(plain.count, "]}")))
-    return "\n".join(kept)
+    return "\n".join(lines)
 
 
-def _names(keys: str) -> tuple[str, ...]:
+def _split_key(keys: str) -> tuple[str, ...]:
     return tuple(key.strip("\"'") for key in re.findall(_KEY, keys))

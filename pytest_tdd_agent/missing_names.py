@@ -1,6 +1,6 @@
-"""The name that was not there: what it is, whose it would be, and whether an expected name accounts for it.
+"""Find the name that a failing test lacks, whether it belongs to the project, and whether it is an expected one.
 
-Asks the interpreter which modules it has and would find; imports nothing.
+Modules are looked up without importing them.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ KINDS = {
     "NameError": "name_error",
     "UnboundLocalError": "name_error",
 }
-"""Class of an exception that says that a name is not there -> the kind of failure."""
+"""Class of an exception about a missing name -> failure kind."""
 
-# Patterns are compiled when a test has failed: that takes long, and most runs have no use for it.
+# Patterns are compiled only when a test fails: compiling is slow, and most runs do not need it.
 _SIGNATURE = (
     r"(?P<function>[\w.<>]+)\(\) (takes |missing \d+ required |got an unexpected keyword argument "
     r"'(?P<keyword>\w+)'|got multiple values for |got some positional-only )"
 )
 _CANNOT_IMPORT = r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
 _NO_ATTRIBUTE = r"(?:partially initialized )?(?:module|type object)? ?'([\w.]+)'(?: object)? has no attribute '(\w+)'"
-_TYPE = vars(type)  # asked of it, not of a class, whose metaclass may answer
+_TYPE = vars(type)  # read from ``type``, because a class's metaclass may answer anything
 _NO_NAME = r"(?:free variable|name|cannot access local variable|local variable) '(\w+)'"
 
 
 def is_signature_mismatch(error: BaseException, message: str) -> bool:
-    """Say whether a call did not fit the parameters of its function."""
+    """Return whether a call did not match the parameters of its function."""
     return isinstance(error, TypeError) and match(_SIGNATURE, message) is not None
 
 
-def missing_name(error: BaseException, message: str) -> str | None:
-    """Return the module, attribute, name, function or keyword that was not there, as fully as is known."""
-    name = _kept(error, "name")
+def find_missing_name(error: BaseException, message: str) -> str | None:
+    """Return the missing module, attribute, name, function or keyword, as fully qualified as possible."""
+    name = _read_field(error, "name")
     if isinstance(error, ModuleNotFoundError):
         return name if isinstance(name, str) else None
     if isinstance(error, ImportError):
@@ -47,7 +47,7 @@ def missing_name(error: BaseException, message: str) -> str | None:
         return f"{found.group(2)}.{found.group(1)}" if found else name if isinstance(name, str) else None
     if isinstance(error, AttributeError):
         if isinstance(name, str):
-            owner = _owner(_kept(error, "obj"))
+            owner = _name_owner(_read_field(error, "obj"))
             return f"{owner}.{name}" if owner else name
         found = match(_NO_ATTRIBUTE, message)
         return f"{found.group(1)}.{found.group(2)}" if found else None
@@ -58,24 +58,24 @@ def missing_name(error: BaseException, message: str) -> str | None:
     if found is None:
         return None
     function = found.group("function")
-    home = _home(error.__traceback__, function)
+    home = _find_module_of(error.__traceback__, function)
     return ".".join(part for part in (home, function, found.group("keyword")) if part)
 
 
-def _kept(error: BaseException, field: str) -> object:
-    """What the interpreter put into an exception, whatever a class of the project answers."""
+def _read_field(error: BaseException, field: str) -> object:
+    """Return a value that the interpreter stored in an exception, bypassing attributes of the project's classes."""
     classes: tuple[type[BaseException], ...] = (ImportError, AttributeError)
     slots = [vars(cls)[field] for cls in classes if isinstance(error, cls) and field in vars(cls)]
     return slots[0].__get__(error) if slots else None
 
 
 def _is_module(value: object) -> bool:
-    """Ask the type, as a lazy object answers ``isinstance`` by loading what it stands for."""
+    # A lazy object would answer ``isinstance`` by importing its module.
     return issubclass(type(value), ModuleType)
 
 
-def _owner(value: object) -> str:
-    """The dotted name of a module, a class, or the class of another object."""
+def _name_owner(value: object) -> str:
+    """Return the dotted name of a module, a class, or another object's class."""
     if _is_module(value):
         return str(vars(value).get("__name__", ""))
     cls: type = value if issubclass(type(value), type) else type(value)  # type: ignore[assignment]
@@ -83,8 +83,8 @@ def _owner(value: object) -> str:
     return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else str(name)
 
 
-def _home(traceback: TracebackType | None, function: str) -> str:
-    """The module of a function that could not be called, looked up where the call stands."""
+def _find_module_of(traceback: TracebackType | None, function: str) -> str:
+    """Return the module of a function that could not be called, looked up in the frame of the call."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     if traceback is None:
@@ -97,14 +97,15 @@ def _home(traceback: TracebackType | None, function: str) -> str:
 
 
 def is_in_project(name: str, root: str, *, is_own: Callable[[str], bool | None]) -> bool | None:
-    """Say whether the top module of a dotted name is the project's; None if that cannot be told.
+    """Return whether the top-level module of a dotted name belongs to the project; None if unknown.
 
-    ``root`` is the project's folder; ``is_own`` says whether a file is the project's or is installed, None if neither.
+    ``root`` is the project's folder. ``is_own`` returns True for files of the project, False for installed
+    ones, None for others.
     """
     top = name.split(".", 1)[0]
     folders = (root, os.path.join(root, "src"))
     if any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in (".py", "")):
-        return True  # even if a copy of it is installed
+        return True  # even if a copy is installed
     if top in sys.builtin_module_names:
         return False
     module = sys.modules.get(top)
@@ -123,10 +124,10 @@ def _paths(values: Iterable[object]) -> list[str]:
 
 
 def covers(expected: str, missing: str, *, kind: str) -> bool:
-    """Say whether an expected name accounts for a missing one of a structural kind.
+    """Return whether an expected name covers a missing one of a structural kind.
 
-    A dotted name accounts for itself, for what is inside it, and for a module it lies in that is missing too.
-    A plain name accounts for an attribute or import of that name wherever it was looked for.
+    A dotted name covers itself, the names inside it, and the modules that contain it. A plain name covers an attribute
+    or import of that name anywhere.
     """
     if missing == expected:
         return True

@@ -1,8 +1,8 @@
-"""The hooks of the plugin: what each process registers, and the end of a run.
+"""The hooks of the plugin: registration in each process, and the end of a run.
 
-Under xdist each worker has only what watches its tests; the report is the controlling process's. No fault of the
-plugin breaks a run: the ``Guard`` keeps it, the report is marked as incomplete, and so every gate is closed.
-PYTEST_DONT_REWRITE: nothing here asserts.
+Under xdist, workers only observe their tests; the controlling process writes the report. An error in the plugin never
+breaks a run: ``Guard`` catches it and the report is marked as incomplete, which closes every gate.
+This module contains no assertions: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TextIO
 import pytest
 
 from . import codec, fingerprint, gate, screen
-from .options import ACTIVE, DEFAULT_REPORT, Options, is_inherited, is_written_around, now, read_options
-from .recording.recorder import Collected, Recorder
+from .options import ACTIVE, DEFAULT_REPORT, Options, format_now, is_inherited, is_report_of_outer_run, read_options
+from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     witness = Witness(config, guard)
     options = read_options(config)
     is_worker = hasattr(config, "workerinput")
-    if not is_worker and is_written_around(options.report):
+    if not is_worker and is_report_of_outer_run(options.report):
         return
     auditor = None
     if options.is_audited:
@@ -51,33 +51,35 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(witness, "tdd-agent-witness")
     if is_worker:
         config.pluginmanager.register(WorkerWitness(config, witness), "tdd-agent-worker-witness")
-        _run_again(config, options, witness=witness, guard=guard, listener=WorkerListener(config))
+        _register_rerunner(config, options, witness=witness, guard=guard, listener=WorkerListener(config))
         return
     if options.gate is not None:
         config.option.continue_on_collection_errors = True
         config.option.maxfail = 0
-    recorder = _start(config, options, witness=witness, guard=guard)
+    recorder = _start_recording(config, options, witness=witness, guard=guard)
     active = os.environ.get(ACTIVE, "")
     os.environ[ACTIVE] = os.pathsep.join(filter(None, (active, os.path.realpath(str(options.report)))))
     closing = Closing(config, options, recorder=recorder, auditor=auditor)
-    config.add_cleanup(lambda: _restore(active))
+    config.add_cleanup(lambda: _restore_environment(active))
     config.add_cleanup(closing.end)
     config.pluginmanager.register(recorder.collection, "tdd-agent-collection")
     config.pluginmanager.register(recorder, "tdd-agent-recorder")
     config.pluginmanager.register(closing, "tdd-agent-closing")
-    again = ControllerListener(recorder.stream, spool=recorder.spool, guard=guard)
-    _run_again(config, options, witness=witness, guard=guard, listener=again)
+    reruns = ControllerListener(recorder.stream, spool=recorder.spool, guard=guard)
+    _register_rerunner(config, options, witness=witness, guard=guard, listener=reruns)
 
 
-def _run_again(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
+def _register_rerunner(
+    config: pytest.Config, options: Options, *, witness: Witness, guard: Guard, listener: Listener
+) -> None:
     if options.flaky:
         rerunner = Rerunner(options, witness=witness, guard=guard, listener=listener)
         config.pluginmanager.register(rerunner, "tdd-agent-rerunner")
         config.pluginmanager.register(listener, "tdd-agent-reruns")
 
 
-def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
-    """Open the files of a run; raises pytest.UsageError if that cannot be done."""
+def _start_recording(config: pytest.Config, options: Options, *, witness: Witness, guard: Guard) -> Recorder:
+    """Open the files of a run; raises pytest.UsageError if that fails."""
     folder = options.report.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,13 +103,15 @@ def _start(config: pytest.Config, options: Options, *, witness: Witness, guard: 
         args=[str(arg) for arg in config.invocation_params.args],
         plugins=sorted(plugins),
         pid=os.getpid(),
-        time=now(),
+        time=format_now(),
     )
-    collection = Collected(stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each")
+    collection = CollectionRecorder(
+        stream, spool=spool, guard=guard, is_each=getattr(config.option, "dist", "no") == "each"
+    )
     return Recorder(stream, spool=spool, collection=collection, witness=witness, guard=guard)
 
 
-def _restore(active: str) -> None:
+def _restore_environment(active: str) -> None:
     if active:
         os.environ[ACTIVE] = active
     else:
@@ -115,7 +119,7 @@ def _restore(active: str) -> None:
 
 
 class Closing:
-    """Hooks of the controlling process that end the run: the verdict, the report, the exit status, what is shown."""
+    """Hooks of the controlling process that end a run: verdict, report, exit status and terminal section."""
 
     def __init__(
         self,
@@ -125,14 +129,16 @@ class Closing:
         recorder: Recorder,
         auditor: Auditor | None,
     ) -> None:
-        """Take the fingerprints, before any test can touch a file."""
+        """Compute the fingerprints before any test can change a file."""
         self._config = config
         self._options = options
         self._recorder = recorder
-        self._signs = None if auditor is None else auditor.signs  # bound here: code under test may replace these
+        self._signs = (
+            None if auditor is None else auditor.find_signs
+        )  # bound now, because code under test may replace these later
         self._judge, self._dump = gate.judge, codec.dump
-        self._started_at = now()
-        self._clock = perf_counter  # held here: tests may replace it in every module
+        self._started_at = format_now()
+        self._clock = perf_counter  # bound now, because tests may replace it in every module
         self._start_s = perf_counter()
         self._report: SuiteReport | None = None
         self._counts = dict.fromkeys(OUTCOMES, 0)
@@ -152,14 +158,14 @@ class Closing:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Keep pytest's words off standard output if the report is to be there."""
+        """Silence pytest's own output if standard output is reserved for the report."""
         self._has_started = True
         if self._printer is not None:
             self._printer.silence()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Judge, write the report, and set the exit status if there is a gate to speak."""
+        """Judge the run, write the report, and set the exit status if there is a gate."""
         if not self._recorder.stream.is_ours():
             return
         status = int(exitstatus)
@@ -172,20 +178,20 @@ class Closing:
                 session.exitstatus = 0
 
     def _write(self, status: int) -> Verdict | None:
-        """Write the report with the verdict, if there is a gate; return the verdict."""
+        """Write the report; return the verdict if there is a gate."""
         recorder, options = self._recorder, self._options
-        report = self._gathered(status, tests=tuple(self._ended_tests()))
+        report = self._build_report(status, tests=tuple(self._count_tests()))
         if options.gate is not None:
             verdict = self._judge(
                 options.gate, report, baseline=options.baseline, targets=options.targets, expects=options.expects
             )
             report = replace(report, gate=verdict)
         self._report = report
-        self._dump(report, options.report, counts=self._counts, lines=recorder.spool.texts())
+        self._dump(report, options.report, counts=self._counts, lines=recorder.spool.iterate_lines())
         return report.gate
 
-    def _ended_tests(self) -> list[Case]:
-        """Count the tests and their causes of failure; return the tests if there is a gate to judge them."""
+    def _count_tests(self) -> list[Case]:
+        """Count tests and causes of failure; return the tests if there is a gate."""
         counts = self._counts = dict.fromkeys((*OUTCOMES, "collected", "deselected", "flaky"), 0)
         counts["collected"], counts["deselected"] = (
             self._recorder.collection.collected,
@@ -194,7 +200,7 @@ class Closing:
         for error in self._recorder.collection.errors.values():
             self._causes.add_error(error)
         cases = []
-        for line, case in self._recorder.spool.lines():
+        for line, case in self._recorder.spool.iterate_cases():
             counts["passed" if case is None else case.outcome] += 1
             if case is not None:
                 counts["flaky"] += case.outcome == "passed"
@@ -207,7 +213,7 @@ class Closing:
                 cases.append(codec.case_from_line(line) if case is None else case)
         return cases
 
-    def _gathered(self, status: int, *, tests: tuple[Case, ...]) -> SuiteReport:
+    def _build_report(self, status: int, *, tests: tuple[Case, ...]) -> SuiteReport:
         recorder = self._recorder
         baseline = self._options.baseline
         signs = () if self._signs is None else self._signs(self._not_passed)
@@ -232,31 +238,31 @@ class Closing:
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the verdict with its reasons, or what failed where, and where the report is."""
+        """Show the verdict with its reasons or the causes of failure, and the path of the report."""
         if not self._recorder.stream.is_ours():
             return
         with self._recorder.guard:
             terminalreporter.section("tdd-agent")
-            for line in self._lines():
+            for line in self._format_summary():
                 terminalreporter.write_line(line)
 
-    def _lines(self) -> list[str]:
+    def _format_summary(self) -> list[str]:
         report, fault = self._report, self._recorder.guard.fault
         if report is None or fault is not None:
-            return [f"no report can be trusted: pytest_tdd_agent failed: {fault}"]
+            return [f"do not trust the report: pytest_tdd_agent failed: {fault}"]
         where = os.path.relpath(str(self._options.report), str(self._config.invocation_params.dir))
-        verdict = () if report.gate is None else screen.verdict_lines(report.gate)
+        verdict = () if report.gate is None else screen.format_verdict(report.gate)
         if report.gate is None or len(report.gate.reasons) > screen.MOST_REASONS:
-            found = (screen.counts_line(self._counts, complete=report.complete), *self._causes.lines())
+            found = (screen.format_counts(self._counts, complete=report.complete), *self._causes.format_lines())
         else:
-            found = tuple(self._flaky.lines())
+            found = tuple(self._flaky.format_lines())
         is_red = report.gate is not None and report.gate.open and report.gate.phase == "red"
         green = f"--tdd-agent-gate=green --tdd-agent-baseline={where} --tdd-agent-report=green.json"
-        then = f"; next, make the tests pass: pytest {green}" if is_red else ""
-        return [*verdict, *found, f"report: {where}{then}"]
+        hint = f"; next, make the tests pass: pytest {green}" if is_red else ""
+        return [*verdict, *found, f"report: {where}{hint}"]
 
     def end(self) -> None:
-        """Close the files: ``end`` is the stream's last line. A run that ended before its session has a report too."""
+        """Close the files. A run that ended before its session gets a report too."""
         recorder = self._recorder
         if not recorder.stream.is_ours():
             return
@@ -276,17 +282,17 @@ class Closing:
 
 
 class Printer:
-    """Leaves standard output to the report."""
+    """Reserves standard output for the report."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Turn the descriptor away to standard error, so that what hooks and tests print cannot mix with the report."""
+        """Redirect the descriptor to standard error, because hooks and tests could print into the report."""
         self._config = config
         self._output: TextIO = sys.stdout
-        self._kept: int | None = None
+        self._saved_descriptor: int | None = None
         if self._is_descriptor():
             sys.stdout.flush()
             capture = self._stop_capture()
-            self._kept = os.dup(1)
+            self._saved_descriptor = os.dup(1)
             os.dup2(2, 1)
             if capture is not None:
                 capture.start_global_capturing()
@@ -296,30 +302,30 @@ class Printer:
         try:
             return sys.stdout.fileno() == 1
         except (OSError, ValueError, AttributeError):
-            return False  # pytest was called by a program that put something else in its place
+            return False  # the program that called pytest replaced standard output
 
     def _stop_capture(self) -> CaptureManager | None:
-        """Capturing puts the descriptor back that it found: let it begin anew."""
+        # Capturing restores the descriptor that it saved, so it must be restarted after a redirect.
         capture: CaptureManager | None = self._config.pluginmanager.getplugin("capturemanager")
         if capture is not None:
             capture.stop_global_capturing()
         return capture
 
     def silence(self) -> None:
-        """Keep off what pytest says."""
+        """Discard pytest's own output."""
         if self._config.pluginmanager.has_plugin("terminalreporter"):
             writer = self._config.get_terminal_writer()
             self._output = writer._file
             writer._file = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
     def print(self, report: Path) -> None:
-        """Print a report on what was standard output, and put that back."""
-        if self._kept is None:
+        """Restore standard output and print the report."""
+        if self._saved_descriptor is None:
             self._output.write(report.read_text(encoding="ascii"))
             self._output.flush()
             return
         self._stop_capture()
         sys.stdout.flush()
-        os.dup2(self._kept, 1)
-        with os.fdopen(self._kept, "w", encoding="ascii") as output:
+        os.dup2(self._saved_descriptor, 1)
+        with os.fdopen(self._saved_descriptor, "w", encoding="ascii") as output:
             output.write(report.read_text(encoding="ascii"))

@@ -1,6 +1,6 @@
-"""What the plugin says of one pytest run: the records that the gate and any other tool read. Pure.
+"""The records of one pytest run, which the gate and other tools read. Pure.
 
-``codec`` is their form as JSON; the fields are explained in ``docs/reference/report.md``.
+``codec`` converts them to JSON; ``docs/reference/report.md`` explains the fields.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 SCHEMA = 1
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
-"""What a test can come to; a failed setup or teardown is an error."""
+"""Outcomes of a test; a failed setup or teardown is an error."""
 
 FAILING = ("failed", "error")
-"""Those of them that are a failure."""
+"""Outcomes that count as failures."""
 
 PHASES = ("red", "green", "refactor")
 """The gates."""
@@ -21,7 +21,7 @@ PHASES = ("red", "green", "refactor")
 
 @dataclass(frozen=True)
 class Frame:
-    """One place in the user's own code on the way to a failure."""
+    """One call in the user's own code that led to a failure."""
 
     path: str
     """Relative to the root directory of the run."""
@@ -38,40 +38,40 @@ class Failure:
     kind: str
     """One of ``failure.KINDS``."""
     origin: str
-    """Where the exception came from: ``test``, ``project`` or ``third_party``."""
+    """Whose code raised: ``test``, ``project`` or ``third_party``."""
     exception: str
     """Name of the exception's class."""
     message: str
     missing_name: str | None = None
-    """The module, attribute or name that was not there."""
+    """The module, attribute or name that does not exist."""
     path: str | None = None
     line: int | None = None
     frames: tuple[Frame, ...] = ()
     text: str = ""
-    """The failure as pytest shows it, capped."""
+    """The failure as pytest shows it, truncated."""
     output: str = ""
-    """What the test printed and logged, as pytest captured it, capped."""
+    """Captured output and logs of the test, truncated."""
     missing_in_project: bool | None = None
-    """Whether the module that ``missing_name`` was looked for in, or would be in, is the project's."""
+    """Whether the module in which ``missing_name`` was expected belongs to the project."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test and what came of it."""
+    """One test and its result."""
 
     nodeid: str
     outcome: str
     file: str
     line: int
-    """1-based line of the test function; 0 if pytest does not say."""
+    """1-based line of the test function; 0 if unknown."""
     duration_s: float
     phases: dict[str, float] = field(default_factory=dict)
     """Phase -> seconds."""
     reruns: int = 0
     failure: Failure | None = None
-    """Why it did not pass; of a test that passed only when it was run again, why the first try did not."""
+    """Why it did not pass; for a test that passed only in a rerun, why the first try failed."""
     tries: tuple[str, ...] = ()
-    """What each try came to, oldest first, if the plugin tried more than once: a failure's kind, else the outcome."""
+    """The result of each try, oldest first, if the plugin reran the test: failure kind or outcome."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,18 @@ class CollectError:
 
 @dataclass(frozen=True)
 class Sign:
-    """Something in the process that may bend what tests come to."""
+    """Something in the process that may manipulate test results."""
 
     code: str
     """One of ``audit.SIGNS``."""
     nodeid: str | None
     message: str
-    """What, and where: the same in every run of the same code."""
+    """The finding and its location; the same text in every run of the same code."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One ground for a verdict."""
+    """One reason for a closed gate."""
 
     code: str
     """One of ``gate.CODES``."""
@@ -110,7 +110,7 @@ class Verdict:
     phase: str
     open: bool
     reasons: tuple[Reason, ...] = ()
-    """Why it is closed; what an open gate accepted is said by the report itself."""
+    """Why the gate is closed; empty if it is open."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class SuiteReport:
     """One pytest run."""
 
     complete: bool
-    """Every collected test was begun and ended and the session was closed."""
+    """Whether every collected test began and ended and the session was closed."""
     exit_status: int
-    """pytest's own."""
+    """pytest's own exit status."""
     nonce: str
     python: str
     pytest: str
@@ -130,27 +130,27 @@ class SuiteReport:
     tests: tuple[Case, ...] = ()
     collect_errors: tuple[CollectError, ...] = ()
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """Protected file -> sha256 of its bytes as they were when the run began."""
+    """Protected file -> sha256 of its bytes at the start of the run."""
     collected: int = 0
     deselected: int = 0
     gate: Verdict | None = None
     old_failures: tuple[str, ...] = ()
-    """Of the report of a RED gate: what failed in its baseline, so before the change that RED made, as ``failing``."""
+    """In a report of RED: the node ids that already failed in its baseline, as returned by ``failing``."""
     warnings: int = 0
-    """How many warnings pytest caught."""
+    """Number of warnings that pytest caught."""
     audited: bool = False
-    """Signs of tampering were looked for."""
+    """Whether the plugin searched for signs of tampering."""
     signs: tuple[Sign, ...] = ()
     sandbox: str = ""
-    """What the tests were shut into, as the program says that ran pytest; empty if it says nothing."""
+    """The sandbox of the tests, set by the program that ran pytest; empty if unknown."""
     framework: str = "pytest"
-    """What ran the tests; of another one than pytest, ``python`` and ``pytest`` are empty."""
+    """The test framework; ``python`` and ``pytest`` are empty for another one than pytest."""
     structured: bool = True
-    """There is a result for each test; otherwise nothing but ``exit_status`` is known."""
+    """Whether there is a result for each test; otherwise only ``exit_status`` is known."""
 
 
 def summary(report: SuiteReport) -> dict[str, int]:
-    """Return how many tests came to each outcome, were collected, deselected, and passed only when run again."""
+    """Return the number of tests by outcome, and the numbers of collected, deselected and flaky tests."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for case in report.tests:
         counts[case.outcome] += 1
@@ -161,6 +161,6 @@ def summary(report: SuiteReport) -> dict[str, int]:
 
 
 def failing(report: SuiteReport) -> tuple[str, ...]:
-    """Return the node ids of the tests that failed and of what could not be collected."""
+    """Return the node ids of failed tests and of files that could not be collected."""
     failed = (case.nodeid for case in report.tests if case.outcome in FAILING)
     return (*failed, *(error.nodeid for error in report.collect_errors))

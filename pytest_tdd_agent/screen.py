@@ -1,6 +1,6 @@
-"""What the terminal shows at the end of a run: a few lines that a person and a model can both act on. Pure.
+"""The terminal section at the end of a run: a few lines that a person or a model can act on. Pure.
 
-Failures with one root cause are one entry: a fixture that breaks two hundred tests is said once.
+Failures with the same root cause are one entry, so a fixture that breaks two hundred tests appears once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .report import Case, CollectError, Failure, Verdict
 _MOST_CAUSES = 10
 _MOST_TESTS = 3
 MOST_REASONS = 3
-"""Of one code."""
+"""Reasons shown per code."""
 _WIDTH = 160
 _HINTS = {
     "baseline_missing": "hint: --tdd-agent-target=NODEID, or before the change: pytest --tdd-agent-report=before.json "
     "--tdd-agent-audit, and then --tdd-agent-baseline=before.json",
-    "name_not_expected": "hint: a name that is still to be made is declared with --tdd-agent-expects=NAME",
+    "name_not_expected": "hint: declare a name that does not exist yet with --tdd-agent-expects=NAME",
 }
-"""Code of a reason -> the options that the person at the terminal may have wanted."""
+"""Code of a reason -> the options that may be missing."""
 
 
 class _Cause(NamedTuple):
@@ -31,56 +31,56 @@ class _Cause(NamedTuple):
 
 
 class Causes:
-    """Failures by root cause: the same kind of failure at the same place, with the same first line."""
+    """Failures grouped by root cause: same kind, position and first line of the message."""
 
     def __init__(self) -> None:
-        """Begin without a failure."""
+        """Start without failures."""
         self._tests: dict[_Cause, list[str]] = {}
         self._counts: dict[_Cause, int] = {}
         self._flaky: list[str] = []
 
     def add(self, case: Case) -> None:
-        """Take a test that did not simply pass."""
+        """Add a test that failed or is flaky."""
         if case.outcome in ("failed", "error") and case.failure is not None:
             self._count(case.failure, case.nodeid)
         elif case.outcome == "passed":
             self._flaky.append(f"{case.nodeid} ({', then '.join((*case.tries[:-1], 'passed'))})")
 
     def add_error(self, error: CollectError) -> None:
-        """Take a file that could not be collected."""
+        """Add a file that could not be collected."""
         self._count(error.failure, error.nodeid)
 
     def _count(self, failure: Failure, name: str) -> None:
-        cause = _Cause(failure.kind, failure.exception, _first_line(failure.message), failure.path, failure.line)
+        cause = _Cause(failure.kind, failure.exception, _get_first_line(failure.message), failure.path, failure.line)
         self._counts[cause] = self._counts.get(cause, 0) + 1
         names = self._tests.setdefault(cause, [])
         if len(names) < _MOST_TESTS:
             names.append(name)
 
-    def lines(self) -> Iterator[str]:
-        """Yield the causes, those of most tests first, and what is flaky."""
+    def format_lines(self) -> Iterator[str]:
+        """Yield the causes, the most frequent first, and the flaky tests."""
         ordered = sorted(self._counts, key=lambda cause: -self._counts[cause])
         for cause in ordered[:_MOST_CAUSES]:
             at = f" {cause.path}:{cause.line}" if cause.path else ""
             yield f"  {cause.kind}{at}: {cause.message or cause.exception}"
-            yield f"    {_listed(self._tests[cause], self._counts[cause])}"
+            yield f"    {_format_tests(self._tests[cause], self._counts[cause])}"
         if len(ordered) > _MOST_CAUSES:
-            left = sum(self._counts[cause] for cause in ordered[_MOST_CAUSES:])
-            yield f"  and {len(ordered) - _MOST_CAUSES} more causes, of {left} failures, in the report"
+            count = sum(self._counts[cause] for cause in ordered[_MOST_CAUSES:])
+            yield f"  and {len(ordered) - _MOST_CAUSES} more causes, of {count} failures, in the report"
         for flaky in self._flaky[:_MOST_CAUSES]:
             yield f"  flaky: {flaky}"
         if len(self._flaky) > _MOST_CAUSES:
             yield f"  and {len(self._flaky) - _MOST_CAUSES} more flaky tests in the report"
 
 
-def counts_line(counts: Mapping[str, int], *, complete: bool) -> str:
-    """Return how many tests came to what."""
+def format_counts(counts: Mapping[str, int], *, complete: bool) -> str:
+    """Return the number of tests per outcome."""
     shown = [f"{count} {name}" for name, count in counts.items() if count and name != "collected"]
     return f"{'' if complete else 'incomplete run: '}{', '.join(shown) or 'no tests'}"
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield whether the gate is open, and why not: of each code the first reasons."""
+def format_verdict(verdict: Verdict) -> Iterator[str]:
+    """Yield whether the gate is open, and the first reasons of each code."""
     yield f"{verdict.phase.upper()} gate: {'open' if verdict.open else 'closed'}"
     by_code: dict[str, list[str]] = {}
     for reason in verdict.reasons:
@@ -93,8 +93,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
             yield f"    {_HINTS[code]}"
 
 
-def _listed(names: list[str], count: int) -> str:
-    """Node ids, the file said once where it is the same, and how many there are."""
+def _format_tests(names: list[str], count: int) -> str:
     shown = names[:1]
     file = names[0].split("::", 1)[0]
     shown += [name[len(file) :] if name.startswith(file + "::") else name for name in names[1:]]
@@ -102,6 +101,6 @@ def _listed(names: list[str], count: int) -> str:
     return (f"{count} tests: " if count > 1 else "") + ", ".join(shown) + more
 
 
-def _first_line(text: str) -> str:
+def _get_first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."

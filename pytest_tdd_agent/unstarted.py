@@ -1,4 +1,4 @@
-"""The report of a run that ends before it is configured: a conftest that fails, an option that nobody knows."""
+"""Write the report of a run that ends before it is configured, for example because a conftest file fails."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from platform import python_version
 import pytest
 
 from . import codec
-from .options import is_inherited, is_written_around, now, report_path
+from .options import find_report_path, format_now, is_inherited, is_report_of_outer_run
 from .report import SuiteReport
 
 
-def leave_report(config: pytest.Config, option: Namespace) -> None:
-    """Have a report written when pytest ends without having configured the plugin; ``option`` is not yet checked."""
+def prepare_report(config: pytest.Config, option: Namespace) -> None:
+    """Write a report if pytest ends before it configures the plugin. ``option`` is not checked yet."""
     try:
-        path = report_path(config, option)
+        path = find_report_path(config, option)
     except pytest.UsageError:
-        return  # there is no place for it; the options are refused when they are read
-    if is_inherited(config) or is_written_around(path):
+        return  # reading the options will raise the same error
+    if is_inherited(config) or is_report_of_outer_run(path):
         return
     report = SuiteReport(
         complete=False,
@@ -30,7 +30,7 @@ def leave_report(config: pytest.Config, option: Namespace) -> None:
         python=python_version(),
         pytest=pytest.__version__,
         rootdir=str(config.rootpath),
-        started_at=now(),
+        started_at=format_now(),
         duration_s=0.0,
     )
 
@@ -45,7 +45,6 @@ def leave_report(config: pytest.Config, option: Namespace) -> None:
 
 
 def _write(report: SuiteReport, path: Path) -> None:
-    """Write the report, in place of what an earlier run has left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     stream = path.with_suffix(".jsonl")
     if stream.exists():

@@ -104,7 +104,7 @@ def _iter_fenced(answer: str) -> Iterator[_Fenced]:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
             if opening is None:
                 _require_no_misplaced_fence(bare, line=number)
-        elif opening["fence"] in bare and _closes(bare, opening["fence"]):
+        elif opening["fence"] in bare and _is_closing(bare, opening["fence"]):
             content = "".join(f"{row}\n" for row in rows)
             yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
             opening = None
@@ -122,7 +122,7 @@ def _iter_fenced(answer: str) -> Iterator[_Fenced]:
         )
 
 
-def _closes(row: str, fence: str) -> bool:
+def _is_closing(row: str, fence: str) -> bool:
     rest = row.lstrip(" ")
     word = rest.rstrip(" \t")
     return len(row) - len(rest) <= 3 and len(word) >= len(fence) and word == fence[0] * len(word)

@@ -49,7 +49,7 @@ class Budget:
             max_calls_per_turn=settings.max_calls_per_turn,
         )
 
-    def after(self, calls: int) -> "Budget":
+    def subtract_calls(self, calls: int) -> "Budget":
         """Return the budget that remains after ``calls`` tool calls."""
         limit = self.max_calls_total
         return self if limit is None else replace(self, max_calls_total=max(0, limit - calls))
@@ -57,6 +57,9 @@ class Budget:
 
 Scope: TypeAlias = Literal["step", "ticket"]
 """A step of a plan or one conversation; or all work on a ticket."""
+
+
+_KINDS = ("tokens", "usd", "calls", "minutes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,25 +82,11 @@ class Ceilings:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Ceilings":
         """Return the limits in the settings."""
-        return cls(
-            step=Ceiling(
-                tokens=settings.max_tokens_per_step,
-                usd=settings.max_usd_per_step,
-                calls=settings.max_calls_per_step,
-                minutes=settings.max_minutes_per_step,
-            ),
-            ticket=Ceiling(
-                tokens=settings.max_tokens_per_ticket,
-                usd=settings.max_usd_per_ticket,
-                calls=settings.max_calls_per_ticket,
-                minutes=settings.max_minutes_per_ticket,
-            ),
+        step, ticket = (
+            Ceiling(**{kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in _KINDS})
+            for scope in ("step", "ticket")
         )
-
-    @property
-    def has_usd(self) -> bool:
-        """Whether a limit in dollars is set."""
-        return bool(self.step.usd or self.ticket.usd)
+        return cls(step=step, ticket=ticket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +207,7 @@ class Tally:
         """Add to the usage."""
         self.used += used
 
-    def conversation(self, name: str) -> "Tally":
+    def get_conversation(self, name: str) -> "Tally":
         """Return the tally of one conversation in this session, whichever agent and model it is with."""
         return self._conversations.setdefault(name, Tally(UsageTotals()))
 
@@ -248,7 +237,7 @@ class Meter:
         self._ticket_name, self._go_on = f"the ticket {ticket}", go_on
         self._tally = tally
         self._step_name = f"this conversation about {ticket}"
-        self._step = Tally(UsageTotals()) if tally is None else tally.conversation(go_on)
+        self._step = Tally(UsageTotals()) if tally is None else tally.get_conversation(go_on)
         self._ticket = UsageTotals()
         self._is_in_step = False
         self._since: float | None = None
@@ -256,12 +245,12 @@ class Meter:
     @property
     def step(self) -> UsageTotals:
         """The usage of the step or conversation."""
-        return self._step.used + self._elapsed()
+        return self._step.used + self._measure_elapsed()
 
     @property
     def ticket(self) -> UsageTotals:
         """The usage of the ticket, counted by this meter and, after ``resume``, in earlier sessions."""
-        return self._ticket + self._elapsed()
+        return self._ticket + self._measure_elapsed()
 
     def resume(self, ticket: UsageTotals) -> None:
         """Continue from the usage of earlier sessions."""
@@ -275,7 +264,7 @@ class Meter:
 
     def pause(self) -> None:
         """Stop the clock until the next step begins."""
-        elapsed, self._since, self._is_in_step = self._elapsed(), None, False
+        elapsed, self._since, self._is_in_step = self._measure_elapsed(), None, False
         self._add(elapsed)
 
     def check(self) -> None:
@@ -306,7 +295,7 @@ class Meter:
 
     def _require_room(self, next_tokens: int) -> None:
         step = ScopeUsage(scope="step", name=self._step_name, ceiling=self._ceilings.step, used=self.step)
-        total = self.ticket if self._tally is None else self._tally.used + self._elapsed()
+        total = self.ticket if self._tally is None else self._tally.used + self._measure_elapsed()
         ticket = ScopeUsage(scope="ticket", name=self._ticket_name, ceiling=self._ceilings.ticket, used=total)
         for usage in (step, ticket):
             error = find_exceeded_limit(usage, next_tokens=next_tokens, go_on=self._go_on)
@@ -319,7 +308,7 @@ class Meter:
         if self._tally is not None:
             self._tally.add(used)
 
-    def _elapsed(self) -> UsageTotals:
+    def _measure_elapsed(self) -> UsageTotals:
         # The time of the step that is not added yet.
         minutes = 0.0 if self._since is None else (self._clock.monotonic() - self._since) / 60
         return UsageTotals(minutes=minutes)
@@ -333,7 +322,7 @@ def estimate_tokens(request: Request) -> int:
 
 def format_unknown_price(model: str, ceilings: Ceilings) -> str | None:
     """Return a warning if dollars are limited but the price of ``model`` is not known."""
-    if not ceilings.has_usd or prices.find_context_window(model) is not None:
+    if not (ceilings.step.usd or ceilings.ticket.usd) or prices.find_context_window(model) is not None:
         return None
     return (
         f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect. The limits on "

@@ -7,7 +7,6 @@ and tool calls only with their tools. Long tool outputs are shortened: files can
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import assert_never
 
@@ -58,12 +57,13 @@ def compact(conversation: Conversation, *, model: Model, emit: Emit, agent: str)
     ``conversation`` stays unchanged. Raises what ``model`` raises, and ``ModelError`` if the summary is incomplete.
     """
     marks = Marks(draw_token())
+    prompt = (Path(__file__).parent / "prompts" / "summary.md").read_text(encoding="utf-8")
     # A recording finds the turn by this last line, such as ``Work: summary of socrates sale``.
     work = f"Work: summary of {extract_last_line(conversation.system).removeprefix('Work: ')}"
     parts = [marks.wrap(text, source=source) for source, text in _iter_parts(conversation.messages)]
     transcript = "\n\n".join([*parts, "Write the summary of this conversation."])
     request = Request(
-        system=f"{_read_prompt()}\n\n{marks.rule}\n\n{work}",
+        system=f"{prompt.strip()}\n\n{marks.rule}\n\n{work}",
         messages=(UserMessage(content=(Text(text=transcript),)),),
         max_tokens=MAX_ANSWER_TOKENS,
     )
@@ -136,8 +136,3 @@ def _hide_text(emit: Emit) -> Emit:
                 emit(event)
 
     return emit_rest
-
-
-@cache
-def _read_prompt() -> str:
-    return (Path(__file__).parent / "prompts" / "summary.md").read_text(encoding="utf-8").strip()

@@ -329,7 +329,9 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
         )
     ends = [0, *(splice.end for splice in splices)]
     parts = [body[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
-    return Edited(text="".join([mark, *parts, body[ends[-1] :]]), lines=_line_numbers(body, splices), ignored=ignored)
+    return Edited(
+        text="".join([mark, *parts, body[ends[-1] :]]), lines=_find_line_numbers(body, splices), ignored=ignored
+    )
 
 
 def split_lines(text: str) -> list[str]:
@@ -428,12 +430,13 @@ def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, in
     return "".join(rows)
 
 
-def _fit_endings(found: Lines, change: _Change) -> Lines | None:
-    return change.new_lines if list(found) == list(change.old_lines) else None
+def _fit_equal(normalize: Callable[[str], str]) -> Fit:
+    """Return a fit for lines that are equal after ``normalize``."""
 
+    def fit(found: Lines, change: _Change) -> Lines | None:
+        return change.new_lines if list(map(normalize, found)) == list(map(normalize, change.old_lines)) else None
 
-def _fit_trailing(found: Lines, change: _Change) -> Lines | None:
-    return change.new_lines if _strip_trailing(found) == _strip_trailing(change.old_lines) else None
+    return fit
 
 
 def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
@@ -462,17 +465,12 @@ def _fit_tabs(found: Lines, change: _Change) -> Lines | None:
     return None
 
 
-def _fit_look_alikes(found: Lines, change: _Change) -> Lines | None:
-    there, old = ([row.translate(_LOOK_ALIKES) for row in _strip_trailing(rows)] for rows in (found, change.old_lines))
-    return change.new_lines if there == old else None
-
-
 _KINDS: dict[str, Fit] = {
-    "line endings": _fit_endings,
-    "white space at the ends of lines": _fit_trailing,
+    "line endings": _fit_equal(str),
+    "white space at the ends of lines": _fit_equal(str.rstrip),
     "the depth of indentation": _fit_indentation,
     "tabs in place of spaces": _fit_tabs,
-    "characters that look alike": _fit_look_alikes,
+    "characters that look alike": _fit_equal(lambda line: line.rstrip().translate(_LOOK_ALIKES)),
 }
 
 
@@ -495,7 +493,7 @@ def _compress_tabs(line: str, width: int) -> str:
     return "\t" * (columns // width) + " " * (columns % width) + rest
 
 
-def _line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
+def _find_line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
     starts = [0, *(splice.start for splice in splices)]
     newlines = (body.count("\n", before, start) for before, start in pairwise(starts))
     return tuple(1 + count for count in accumulate(newlines))
@@ -503,7 +501,7 @@ def _line_numbers(body: str, splices: list[_Splice]) -> tuple[int, ...]:
 
 def _make_ambiguous_error(body: str, splices: list[_Splice], *, ignored: str | None) -> UsageError:
     contents = split_lines(body)
-    numbers = _line_numbers(body, splices)[:SHOWN_PLACES]
+    numbers = _find_line_numbers(body, splices)[:SHOWN_PLACES]
     shown = "\n".join(f"{number:>6} | {strip_ending(contents[number - 1])}" for number in numbers)
     more = f"\n... and {len(splices) - SHOWN_PLACES} more" if len(splices) > SHOWN_PLACES else ""
     ignoring = f" (ignoring {ignored})" if ignored else ""

@@ -163,12 +163,12 @@ def run_agent(
         if turn.text.strip() or turn.calls:  # Servers do not accept a turn that contains only thoughts.
             conversation.hear(turn)
         if turn.calls:
-            left = budget.after(calls - len(turn.calls))
+            left = budget.subtract_calls(calls - len(turn.calls))
             outputs = _answer_calls(turn, tools, conversation=conversation, budget=left, emit=emit)
             ending = [call for call, output in zip(turn.calls, outputs, strict=True) if output.ends_run]
             if ending:
                 return finish("completed", number, by=ending[0])
-            if budget.after(calls).max_calls_total == 0:
+            if budget.subtract_calls(calls).max_calls_total == 0:
                 return finish("out_of_calls", number)
             is_failed = all(output.is_error for output in outputs)
         else:

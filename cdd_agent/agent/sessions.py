@@ -163,7 +163,12 @@ class Transcript:
     def _append_message(self, token: str, message: Message) -> None:
         for encoded in encode_messages([message]):
             content = encoded["content"]
-            blocks = [block for block in content if _is_plain(block)] if isinstance(content, list) else []
+            # Other blocks, such as thoughts, go back only to the model that wrote them.
+            blocks: list[JSON] = [
+                block
+                for block in (content if isinstance(content, list) else [])
+                if isinstance(block, dict) and block.get("type") in {"text", "tool_use", "tool_result"}
+            ]
             if blocks:
                 self._write(
                     MessageAdded(token=token, message={"role": encoded["role"], "content": _clean_values(blocks)})
@@ -199,11 +204,6 @@ class Transcript:
         with contextlib.suppress(OSError):
             fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._log.append(msgspec.json.encode(SessionStarted(schema=SCHEMA, time=time)) + b"\n")
-
-
-def _is_plain(block: JSON) -> bool:
-    # Other blocks, such as thoughts, go back only to the model that wrote them.
-    return isinstance(block, dict) and block.get("type") in {"text", "tool_use", "tool_result"}
 
 
 def _clean_values(value: JSON) -> JSON:
@@ -278,7 +278,9 @@ def list_sessions(project: Path, *, present: str = "") -> tuple[EarlierSession, 
     for name in sorted(_list_names(project), reverse=True):
         if name != present and not _is_open(_transcript_path(project, name)):
             with contextlib.suppress(UsageError, OSError):
-                sessions.append(_read_outline(_transcript_path(project, name)))
+                path = _transcript_path(project, name)
+                status = os.stat(path, follow_symlinks=False)
+                sessions.append(_read_outline(path, (status.st_mtime_ns, status.st_size)))
     copied = {name for session in sessions for name in session.continues}
     return tuple(session for session in sessions if session.agent and session.id not in copied)
 
@@ -424,13 +426,8 @@ def _is_open(path: Path) -> bool:
     return False
 
 
-def _read_outline(path: Path) -> EarlierSession:
-    status = os.stat(path, follow_symlinks=False)
-    return _read_outline_cached(path, (status.st_mtime_ns, status.st_size))
-
-
 @lru_cache(maxsize=4 * MAX_SESSIONS)
-def _read_outline_cached(path: Path, _state: tuple[int, int]) -> EarlierSession:
+def _read_outline(path: Path, _state: tuple[int, int]) -> EarlierSession:
     return replace(_read(path, with_messages=False), conversations=())
 
 
@@ -495,17 +492,17 @@ class _TranscriptReader:
                 self._continues.append(session)
 
     def build_session(self) -> EarlierSession:
-        last = {(opened.agent, opened.ticket): (opened, messages) for opened, messages in self._conversations.values()}
-        talks = (
+        latest = {(start.agent, start.ticket): (start, messages) for start, messages in self._conversations.values()}
+        conversations = (
             SavedConversation(
-                agent=opened.agent,
-                ticket=opened.ticket,
-                model=opened.model,
-                token=opened.token,
+                agent=start.agent,
+                ticket=start.ticket,
+                model=start.model,
+                token=start.token,
                 messages=repair_messages(messages),
-                typed=self._typed.get((opened.agent, opened.ticket), ""),
+                typed=self._typed.get((start.agent, start.ticket), ""),
             )
-            for opened, messages in last.values()
+            for start, messages in latest.values()
         )
         words = " ".join(self._first.split())
         return EarlierSession(
@@ -513,7 +510,7 @@ class _TranscriptReader:
             agent=self._switch.agent,
             ticket=self._switch.ticket,
             time=self._switch.time,
-            conversations=tuple(talk for talk in talks if talk.messages),
+            conversations=tuple(each for each in conversations if each.messages),
             first_words=words if len(words) <= MAX_FIRST_WORDS else f"{words[: MAX_FIRST_WORDS - 3]}...",
             continues=tuple(self._continues),
         )

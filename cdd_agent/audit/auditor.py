@@ -58,7 +58,6 @@ def check_note(placed: PlacedHandoff) -> Claim:
 
 
 def _find_contradictions(handoff: Handoff) -> Iterator[str]:
-    """Describe each contradiction within a note in one sentence."""
     gate = handoff.gate
     if gate is None:
         yield "It has no gate and is not marked as reconstructed."
@@ -281,7 +280,6 @@ class Auditor:
 
 
 def _no_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:
-    """Return the error that the range has no notes, with a hint where they may be."""
     happened = f"No commit of {revisions} has a handoff note"
     if any(commit.trailers["Handoff-Id"] for each, commit in span.commits.items() if each in span.inside):
         return EnvironmentMissing(

@@ -478,7 +478,6 @@ def _list_reports(reports: Path, suffix: str) -> Iterator[Path]:
 
 
 def _digest(path: Path) -> str:
-    """Return the sha256 of a file, or an empty string if it cannot be read."""
     try:
         return hashlib.sha256(read_ordinary(path, limit_bytes=LIMIT_BYTES)).hexdigest()
     except OSError:

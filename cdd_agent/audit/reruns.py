@@ -209,10 +209,15 @@ class PhaseRerun:
     knows_sources: bool = True
     """Whether the cycle has a GREEN, which shows the item's sources."""
 
+    @property
+    def baseline(self) -> SuiteReport | None:
+        """The report on the commit before the phase."""
+        return self.before.report if self.before is not None else None
+
 
 def find_new_tests(rerun: PhaseRerun) -> tuple[str, ...]:
     """Return the tests and files that RED added, or changed from passing to failing."""
-    now, before = rerun.now.report, rerun.before.report if rerun.before else None
+    now, before = rerun.now.report, rerun.baseline
     if now is None:
         return ()
     then = {case.nodeid: case.outcome for case in before.tests} if before else {}
@@ -233,11 +238,10 @@ def check_red(rerun: PhaseRerun) -> Claim:
         return _explain_missing(rerun.now if report is None else rerun.before or rerun.now, beside=rerun.before)
     # The gate compares with the tests before RED; without a commit before, there were none.
     empty = replace(report, tests=(), collect_errors=(), fingerprints={}, signs=(), audited=False, collected=0)
-    baseline = rerun.before.report if rerun.before else None
     new = find_new_tests(rerun)
     choices = [choice for choice in (_match_tests(rerun.item, report), new) if choice]
     verdicts = [
-        verdict.judge_run(replace(rerun.item, tests=choice), "red", report=report, baseline=baseline or empty)
+        verdict.judge_run(replace(rerun.item, tests=choice), "red", report=report, baseline=rerun.baseline or empty)
         for choice in (choices or [()])
     ]
     open_index = next((index for index, each in enumerate(verdicts) if each.open), None)
@@ -265,8 +269,7 @@ def check_covered_red(rerun: PhaseRerun) -> Claim:
     new = find_new_tests(rerun) or _match_tests(rerun.item, report)
     if not new:
         return refute("run", "No new test could have passed at once.")
-    baseline = rerun.before.report if rerun.before else None
-    outcome = _ignore_changed_files(judge("green", report, baseline=baseline, targets=new))
+    outcome = _ignore_changed_files(judge("green", report, baseline=rerun.baseline, targets=new))
     if not outcome.open:
         return refute("run", f"The tests do not pass at once: {_list_reasons(outcome.reasons)}")
     return confirm("run", f"{_count(len(new), 'new test')} pass at once.")
@@ -282,9 +285,8 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     baseline = before.report if before else None
     targets = _match_tests(rerun.item, report) if began_red(rerun) else ()
     if red is not None and red.now.report is not None:
-        first = red.before.report if red.before else None
-        opened = Verdict(phase="red", open=True)
-        baseline = add_hidden_tests(red.now.report, first=first) if first else replace(red.now.report, gate=opened)
+        opened = replace(red.now.report, gate=Verdict(phase="red", open=True))
+        baseline = add_hidden_tests(red.now.report, first=red.baseline) if red.baseline else opened
         failed = set(failing(red.now.report))
         targets = tuple(test for test in find_new_tests(red) if test in failed) or _match_tests(
             red.item, red.now.report
@@ -300,8 +302,8 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
 
 def began_red(rerun: PhaseRerun) -> bool:
     """Return whether the item's tests failed before GREEN, so that it needed no RED."""
-    before = rerun.before.report if rerun.before else None
-    return before is not None and any(verdict.has_test(rerun.item, nodeid) for nodeid in failing(before))
+    before = failing(rerun.baseline) if rerun.baseline is not None else ()
+    return any(verdict.has_test(rerun.item, nodeid) for nodeid in before)
 
 
 def check_refactor(rerun: PhaseRerun) -> Claim:
@@ -336,7 +338,6 @@ def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Clai
 
 
 def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
-    """Return the item's tests that occur in the report."""
     ids = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
     return tuple(test for test in item.tests if any(each == test or lies_in(each, test) for each in ids))
 
@@ -515,7 +516,6 @@ class RerunClaims:
 
 
 def _find_squashed_phase(placed: PlacedHandoff, chain: Chain) -> str | None:
-    """Return the name of another phase of the cycle on the same commit, or None."""
     if placed.placement is not Placement.OWN:
         return None
     others = (

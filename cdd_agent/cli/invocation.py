@@ -28,7 +28,6 @@ class Named(Protocol):
     @property
     def slug(self) -> str:
         """The name of the journal."""
-        ...
 
 
 Found = TypeVar("Found", bound=Named)

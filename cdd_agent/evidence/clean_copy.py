@@ -155,7 +155,6 @@ def _protected_entries(
 def _has_other_configuration(
     entries: tuple[tuple[str, str] | None, ...], *, path: str, layout: ProjectLayout, repository: Repository
 ) -> bool:
-    """Return whether the part of a file that configures the tests differs."""
     sections = []
     for entry in entries:
         with tempfile.TemporaryDirectory(prefix="cdd-section-", ignore_cleanup_errors=True) as folder:

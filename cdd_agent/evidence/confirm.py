@@ -333,7 +333,6 @@ class _CopyCheck:
 
 
 def _describe_failure(report: SuiteReport, nodeid: str) -> str:
-    """Describe in one line why a test did not pass."""
     function = function_of(nodeid)
     tried = [case for case in report.tests if function_of(case.nodeid) == function and case.failure is not None]
     failures = [case.failure for case in sorted(tried, key=lambda case: case.nodeid != nodeid)]

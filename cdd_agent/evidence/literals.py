@@ -201,7 +201,6 @@ def is_trivial(node: ast.expr) -> bool:
 
 
 def _read_literals(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Return name -> the literal assigned to it."""
     literals: dict[str, ast.expr] = {}
     for statement in body:
         match statement:
@@ -234,7 +233,6 @@ def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[Sta
 
 
 def _tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.expr]:
-    """Return the lists of values in ``parametrize``, ``expand`` or ``parameterized``."""
     if not isinstance(decorator, ast.Call):
         return
     name = decorator.func.attr if isinstance(decorator.func, ast.Attribute) else getattr(decorator.func, "id", "")
@@ -246,7 +244,6 @@ def _tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.exp
 
 
 def _resolve(node: ast.expr, known: dict[str, ast.expr]) -> ast.expr:
-    """Return the literal assigned to a name, or the expression itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items":
         node = node.func.value
     return known.get(node.id, node) if isinstance(node, ast.Name) else node
@@ -340,17 +337,14 @@ def find_special_cases(request: CheckRequest) -> Findings:
                     "a rule is behind them."
                 )
                 continue
-            reasons += [_refuse(change.path, branch, example=example) for branch, example in special]
+            for branch, example in special:
+                message = (
+                    f"{change.path}:{branch.line} returns {example.expected} for "
+                    f"{', '.join(sorted(branch.match(example)))}, exactly the expected value and input of a target "
+                    "test. Implement the rule behind the example."
+                )
+                reasons.append(Reason(code="special_cased", nodeid=None, message=message))
     return Findings(reasons=tuple(dict.fromkeys(reasons)), notices=tuple(dict.fromkeys(notices)))
-
-
-def _refuse(path: str, branch: _Branch, *, example: StatedExample) -> Reason:
-    shown = ", ".join(sorted(branch.match(example)))
-    message = (
-        f"{path}:{branch.line} returns {example.expected} for {shown}, exactly the expected value and input of a "
-        "target test. Implement the rule behind the example."
-    )
-    return Reason(code="special_cased", nodeid=None, message=message)
 
 
 def _computes(tree: ast.Module, family: _Family) -> bool:
@@ -370,7 +364,6 @@ def _computes(tree: ast.Module, family: _Family) -> bool:
 
 
 def _list_results(function: Function) -> Iterator[ast.expr]:
-    """Return what a function returns or yields, and the values of returned names."""
     nodes = list(ast.walk(function))
     values = [node.value for node in nodes if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None]
     names = {value.id for value in values if isinstance(value, ast.Name)}
@@ -470,7 +463,6 @@ def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[
 
 
 def _chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Branch]:
-    """Return the branches of an ``if`` with all its ``elif``."""
     while isinstance(statement, ast.If):
         yield _Branch(statement.lineno, _condition(statement.test, constants), _results_of_body(statement.body))
         if len(statement.orelse) != 1:

@@ -381,7 +381,6 @@ def can_notice_changes(
 
 
 def _read_names(source: str) -> set[str]:
-    """Return every name and attribute in a source."""
     tree = parse(source)
     if tree is None:
         return set()

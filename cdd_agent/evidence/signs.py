@@ -88,12 +88,9 @@ def _find_new(change: ProductChange, *, stated: str) -> tuple[Suspicion, ...]:
     """Return suspicions of kinds that are new in the file and that the step does not ask for."""
     before = {old.kind for old in find_suspicions(change.old or "")}
     now = find_suspicions(change.new or "", stated=stated)
-    return tuple(each for each in now if each.kind not in before and not _is_requested(each.kind, stated))
-
-
-def _is_requested(kind: str, stated: str) -> bool:
-    words = _STATED.get(kind)
-    return words is not None and re.search(rf"(?<!\w)({words})(?!\w)", stated, re.IGNORECASE) is not None
+    patterns = {kind: rf"(?<!\w)({words})(?!\w)" for kind, words in _STATED.items()}
+    requested = {kind for kind, pattern in patterns.items() if re.search(pattern, stated, re.IGNORECASE)}
+    return tuple(each for each in now if each.kind not in before | requested)
 
 
 def find_suspicions(text: str, *, stated: str = "") -> tuple[Suspicion, ...]:
@@ -146,7 +143,8 @@ def _check_call(node: ast.Call, names: dict[str, str], *, stated: str) -> Iterat
         yield Suspicion(node.lineno, "test_tool", "the product imports a test tool")
     if called in ("setattr", "delattr") and first is not None and _is_machinery(resolve_name(first, names)):
         yield Suspicion(node.lineno, "patch", f"an attribute of {resolve_name(first, names)} is replaced")
-    if called in _FD_CALLS and _is_foreign_descriptor(first):
+    is_number = isinstance(first, ast.Constant) and type(first.value) is int
+    if called in _FD_CALLS and is_number and int(getattr(first, "value", 0)) >= 3:
         yield Suspicion(node.lineno, "descriptor", f"{called} is called with the number of a file descriptor")
     if _OPENERS.search(called or getattr(node.func, "attr", "")):
         for word in (inner for argument in node.args for inner in ast.walk(argument)):
@@ -162,11 +160,6 @@ def _is_tool(node: ast.expr | None) -> bool:
 
 def _is_machinery(owner: str) -> bool:
     return owner.partition(".")[0] in (_TOOLS - {"xdist"}) | {"builtins", "__builtins__"}
-
-
-def _is_foreign_descriptor(node: ast.expr | None) -> bool:
-    is_number = isinstance(node, ast.Constant) and type(node.value) is int
-    return is_number and int(getattr(node, "value", 0)) >= 3
 
 
 def _check_assignment(

@@ -281,7 +281,6 @@ class _StubCheck:
         return None
 
     def _read(self, path: str) -> str | None:
-        """Return the text of a file in the copy, without stubs."""
         text = self.texts.get(path)
         if text is not None:
             return text
@@ -291,7 +290,6 @@ class _StubCheck:
             return None
 
     def _run_tests(self, *, truth: bool) -> SuiteReport | None:
-        """Run the new tests with stubs in all gaps."""
         for path in sorted({gap.path for gap in self.gaps}):
             text = self.texts.setdefault(path, self._read(path))
             filled = add_stubs(text, sorted(gap.name for gap in self.gaps if gap.path == path), truth=truth)

@@ -171,14 +171,8 @@ def require_finished(repository: Repository) -> None:
 
 
 COMMIT_HOOKS = (
-    "pre-auto-gc",
-    "pre-commit",
-    "prepare-commit-msg",
-    "commit-msg",
-    "post-commit",
-    "post-index-change",
-    "post-rewrite",
-    "reference-transaction",
+    *("pre-auto-gc", "pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"),
+    *("post-index-change", "post-rewrite", "reference-transaction"),
 )
 """All hooks that ``git commit`` can run."""
 

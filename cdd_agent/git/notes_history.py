@@ -45,7 +45,7 @@ BACKUPS = "refs/cdd/notes-backup"
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHALLOW_BYTES = 100_000_000
 _SHOWN = 3
-"""Number of damages that one error describes."""
+"""Number of damaged notes that one error describes."""
 
 DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
 
@@ -116,14 +116,6 @@ class Reachability:
     """Lost commit -> damage, unless a note on another commit holds the same handoffs."""
 
 
-def read_history(repository: Repository, *, ref: str = REF) -> tuple[NotedCommit, ...]:
-    """Return the notes of ``ref``, newest commit first; raises ``NotesDamaged`` if any of them is damaged."""
-    survey = survey_notes(repository, ref=ref)
-    if survey.damages:
-        raise _error_for(survey.damages)
-    return survey.entries
-
-
 def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
     """Return the handoffs in the note on ``commit``; empty only if it has no note.
 
@@ -132,7 +124,9 @@ def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ..
     lines = read_lines(repository, commit)
     handoffs = decode_handoffs(lines)
     if lines and not handoffs:
-        raise _error_for((_describe_undecodable(commit, lines),))
+        damage = _describe_undecodable(commit, lines)
+        upgrade = "upgrade with: pip install --upgrade cdd-agent"
+        raise NotesDamaged(damage.what, hint=upgrade if damage.kind == "newer" else "")
     return handoffs
 
 
@@ -313,16 +307,6 @@ def _describe_undecodable(commit: CommitId, lines: Sequence[str]) -> Damage:
     return Damage(kind="unreadable", what=what, commit=commit)
 
 
-def _error_for(damages: Sequence[Damage]) -> NotesDamaged:
-    upgrade = all(damage.kind == "newer" for damage in damages)
-    return NotesDamaged(_join_first(damages), hint="upgrade with: pip install --upgrade cdd-agent" if upgrade else "")
-
-
-def _join_first(damages: Sequence[Damage]) -> str:
-    more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
-    return " ".join(damage.what for damage in damages[:_SHOWN]) + more
-
-
 def merge_fetched(repository: Repository, ref: str) -> int:
     """Merge the notes under ``ref`` into ours, line by line, and return how many notes changed.
 
@@ -334,10 +318,11 @@ def merge_fetched(repository: Repository, ref: str) -> int:
         theirs = read_tip(repository, ref)
         if theirs is None:
             raise UsageError(f"This repository has no {ref}.", hint=f"fetch it first: git fetch REMOTE {REF}:{ref}")
-        damages = [note.damage for note in read_notes(repository, theirs) if note.damage is not None]
+        damages = [note.damage.what for note in read_notes(repository, theirs) if note.damage is not None]
         if damages:
+            more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
             raise UsageError(
-                f"The notes in {ref} were not merged. {_join_first(damages)}",
+                f"The notes in {ref} were not merged. {' '.join(damages[:_SHOWN])}{more}",
                 hint="in the repository that they come from: cdd tdd repair-notes --apply; then fetch them again",
             )
         before = _read_lines_by_commit(repository)

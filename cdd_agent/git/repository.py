@@ -52,14 +52,6 @@ _UNFINISHED = (
 """A file in git's folder, the operation that it marks as unfinished, and the command that ends the operation."""
 
 
-def find_unfinished_operation(location: RepositoryLocation) -> tuple[str, str] | None:
-    """Return the operation in progress, such as a merge, and the command that ends it; None if there is none."""
-    for name, operation, command in _UNFINISHED:
-        if (location.git_dir / name).exists():
-            return operation, command
-    return None
-
-
 def is_unborn(location: RepositoryLocation) -> bool:
     """Return whether HEAD names a branch without commits, as opposed to a branch whose ref is damaged."""
     try:
@@ -191,11 +183,13 @@ class Repository:
             return None
 
     def find_unfinished(self) -> tuple[str, str] | None:
-        """Return the operation in progress and the command that ends it; unmerged files count too."""
-        operation = find_unfinished_operation(self.location)
-        if operation is None and self.git("ls-files", "--unmerged", "-z"):
+        """Return the operation in progress, such as a merge, and the command that ends it; None if there is none."""
+        for name, operation, command in _UNFINISHED:
+            if (self.location.git_dir / name).exists():
+                return operation, command
+        if self.git("ls-files", "--unmerged", "-z"):
             return "a merge with conflicts", "git add the resolved files, or git checkout -- them"
-        return operation
+        return None
 
     def list_uncommitted(self) -> tuple[str, ...]:
         """Return staged, changed and untracked paths, in git's order, even if marked with ``skip-worktree``."""

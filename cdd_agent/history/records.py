@@ -8,7 +8,7 @@ One ref therefore keeps everything needed to finish or undo the rollback.
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -187,7 +187,7 @@ def restore_reports(folder: Path, files: Files) -> None:
         write_atomic(folder / name, data)
 
 
-def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Collection[str]) -> Files:
+def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Set[str]) -> Files:
     """Return the run files that fit ``commit``, whose note is ``handoff``, once the ``removed`` commits are gone.
 
     Runs that began in a removed commit lose their files. If the state does not know the cycle, only the request
@@ -202,8 +202,11 @@ def rewind(files: Files, handoff: Handoff, *, commit: CommitId, removed: Collect
             rewound = rewind_state(state, handoff, commit=commit) if state is not None else None
             if rewound is not None:
                 after[f"{slug}/{STATE}"] = state_file.encode(rewound)
-        elif state is None or not _has_commit_in(state, removed):
-            after |= own
+        else:
+            steps = state.step_executions.values() if state is not None else ()
+            commits = {step.base_commit for step in steps} | {c for step in steps for c in step.commits.values()}
+            if state is None or removed.isdisjoint(commits | {state.base_commit}):
+                after |= own
     return after
 
 
@@ -297,12 +300,6 @@ def _landed_commits(step: StepExecution, handoff: Handoff, *, commit: CommitId) 
         return None
     # A rebase replaced the recorded commit, so the one that carries the note counts instead.
     return {**{each: step.commits[each] for each in phases[: phases.index(phase)]}, phase: commit}
-
-
-def _has_commit_in(state: RunState, commits: Collection[str]) -> bool:
-    steps = state.step_executions.values()
-    own = {state.base_commit, *(step.base_commit for step in steps), *(c for s in steps for c in s.commits.values())}
-    return not own.isdisjoint(commits)
 
 
 def _decode_state(data: bytes | None) -> RunState | None:

@@ -288,7 +288,6 @@ class Rollbacks:
         )
 
     def _apply_record(self, stored: StoredRecord) -> None:
-        """Do each part that is not done yet."""
         record, repository = stored.record, self.repository
         repository.git("update-ref", record.ref, stored.commit)
         for snapshot, paths in _sources(record):
@@ -369,9 +368,15 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
     head = repository.read_head()
     if head is None or not _is_ancestor(repository, commit, of=head):
         branch = repository.read_branch() or "HEAD"
+        try:
+            base = None if head is None else CommitId(repository.git("merge-base", commit, head).strip())
+        except GitUnable:
+            raise
+        except GitError:
+            base = None
         raise UsageError(
             f"{commit[:10]} is not part of {branch}. Roll back to a commit that HEAD contains.",
-            hint=_suggest_nearest(repository, _merge_base(repository, commit, head=head)),
+            hint=_suggest_nearest(repository, base),
         )
     lines = read_handoffs(repository, commit)
     if not lines:
@@ -413,15 +418,6 @@ def _is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
             raise UsageError(f"This repository has no commit {commit[:10]}.", hint="cdd tdd history") from error
         return False
     return True
-
-
-def _merge_base(repository: Repository, commit: CommitId, *, head: CommitId | None) -> CommitId | None:
-    try:
-        return None if head is None else CommitId(repository.git("merge-base", commit, head).strip())
-    except GitUnable:
-        raise
-    except GitError:
-        return None
 
 
 def _suggest_nearest(repository: Repository, commit: CommitId | None) -> str:
@@ -466,7 +462,6 @@ def _list_checkpoints(repository: Repository) -> dict[str, str]:
 
 
 def _list_commits(repository: Repository, span: str) -> tuple[tuple[CommitId, str], ...]:
-    """Return the commits of ``span`` with their subjects."""
     lines = repository.git("log", "-z", "--format=%H %s", span).split("\0")
     pairs = (line.partition(" ") for line in lines if line)
     return tuple((CommitId(commit), subject) for commit, _, subject in pairs)

@@ -47,7 +47,11 @@ def read_reachable_notes(repository: Repository) -> ReachableNotes:
         raise find_missing_ref(repository) or UsageError(
             "This repository has no handoff notes: cdd tdd has not run here yet.", hint=BEGIN
         )
-    unreachable = _find_unreachable(repository, head, commits=[entry.commit for entry in survey.entries])
+    commits = [entry.commit for entry in survey.entries]
+    unreachable = set(commits)
+    if head is not None and commits:
+        walk = ("rev-list", "--ignore-missing", "--stdin", "--not", head)
+        unreachable = set(map(CommitId, repository.git(*walk, stdin=format_lines(commits)).splitlines()))
     entries = tuple(entry for entry in survey.entries if entry.commit not in unreachable)
     if not entries and survey.damages:
         raise NotesDamaged(f"No handoff note here can be read. {survey.damages[0].what}")
@@ -152,13 +156,6 @@ def _describe_activity(lock: Path, *, otherwise: str) -> tuple[str, str]:
     """Return who is working on the run, empty if nobody, and what the user should do next."""
     holder = _find_holder(lock)
     return ("", otherwise) if holder is None else (str(holder), "wait until it finishes")
-
-
-def _find_unreachable(repository: Repository, head: CommitId | None, *, commits: list[CommitId]) -> set[CommitId]:
-    if head is None or not commits:
-        return set(commits)
-    lines = repository.git("rev-list", "--ignore-missing", "--stdin", "--not", head, stdin=format_lines(commits))
-    return {CommitId(line) for line in lines.splitlines()}
 
 
 def _find_holder(lock: Path) -> LockHolder | None:

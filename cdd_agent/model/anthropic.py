@@ -35,9 +35,9 @@ from cdd_agent.model.failure import (
     Failure,
     RequestFailed,
     check_key,
+    choose_pause_s,
     explain,
     parse_retry_after,
-    pause_s,
     redact_url,
 )
 from cdd_agent.model.secret import Secret
@@ -61,7 +61,7 @@ _CONNECT_S = 10.0
 _WRITE_BYTES = 4096
 """One write. A socket that is ready to write takes this much without another wait."""
 _PLACEHOLDER = "added-by-the-transport"
-"""What the SDK gets as API key, because it logs requests and keeps them in its errors."""
+"""The API key that the SDK gets, because it logs requests and keeps them in its errors."""
 _LIBRARY_ERRORS = (
     OSError,
     ValueError,
@@ -202,10 +202,10 @@ class AnthropicModel:
                 if retry is None:
                     failure = replace(failed.failure, message=self._clean(failed.failure.message).rstrip("."))
                     error = explain(failure, model=self.name, url=self._endpoint.url, tries=number)
-                    raise error from self._without_key(failed.__cause__)
+                    raise error from self._drop_if_revealing(failed.__cause__)
             except ModelError as error:
                 cleaned = ModelError(self._clean(error.happened), hint=error.hint)
-                raise cleaned from self._without_key(error.__cause__)
+                raise cleaned from self._drop_if_revealing(error.__cause__)
             emit(replace(retry, withdrawn=bool(shown)))
             self._clock.sleep(retry.wait_s)
             number = retry.number
@@ -231,7 +231,7 @@ class AnthropicModel:
 
     def _plan_retry(self, failure: Failure, number: int) -> RetryScheduled | None:
         """Return the pause before the next try, or None if the ``number``-th was the last one."""
-        wait_s = pause_s(failure, number, chance=random.random()) if number < self._limits.tries else None
+        wait_s = choose_pause_s(failure, number, chance=random.random()) if number < self._limits.tries else None
         if wait_s is None or wait_s > LONGEST_ASKED_S:
             return None
         if wait_s > LONGEST_WAIT_S and not (self._may_wait and self._may_wait(failure.summary, wait_s)):
@@ -243,7 +243,7 @@ class AnthropicModel:
         # Shortening comes last: half a key is not recognized.
         return " ".join(self._key.hide_in(text).split())[:_MAX_MESSAGE]
 
-    def _without_key(self, error: BaseException | None) -> BaseException | None:
+    def _drop_if_revealing(self, error: BaseException | None) -> BaseException | None:
         """Return ``error`` unless its traceback, which may be printed, repeats the key."""
         cause = error
         while cause is not None:

@@ -181,7 +181,7 @@ class AnswerLimits:
         )
 
 
-def pause_s(failure: Failure, number: int, *, chance: float) -> float | None:
+def choose_pause_s(failure: Failure, number: int, *, chance: float) -> float | None:
     """Return the seconds to wait after the ``number``-th try failed, or None if another try would fail as well.
 
     1, 2, 4 ... seconds, but never less than the server requested. ``chance`` (0 to 1) moves the pause by up to a

@@ -127,7 +127,7 @@ def print_turns(turns: Iterable[RecordedTurn], *, is_json: bool = False) -> str:
     return _make_yaml_printer()(document) if document else ""
 
 
-def default_stop(content: Iterable[RecordedBlock]) -> RecordedStop:
+def infer_stop_reason(content: Iterable[RecordedBlock]) -> RecordedStop:
     """Return the stop reason of a turn for which the recording names none."""
     return "tool_use" if any(isinstance(block, ToolCall) for block in content) else "end_turn"
 
@@ -145,7 +145,11 @@ def as_json(value: object, where: str, *, depth: int = 0) -> JSON:
         case None | bool() | str():
             return value
         case int():
-            return _require_printable(value, where)
+            try:
+                str(value)  # Python refuses to print very large integers.
+            except ValueError as error:
+                raise ValueError(f"{where} is an integer of thousands of digits: put it in quotes") from error
+            return value
         case float() if isfinite(value):
             return value
         case list():
@@ -157,14 +161,6 @@ def as_json(value: object, where: str, *, depth: int = 0) -> JSON:
             }
         case _:
             raise ValueError(f"{where} is {_describe_type(value)}, which JSON cannot represent: put it in quotes")
-
-
-def _require_printable(value: int, where: str) -> int:
-    try:
-        str(value)  # Python refuses to print very large integers.
-    except ValueError as error:
-        raise ValueError(f"{where} is an integer of thousands of digits: put it in quotes") from error
-    return value
 
 
 def _require_key(key: object, where: str) -> str:
@@ -202,7 +198,7 @@ def _convert_call(shape: _CallShape, where: str, *, spare_id: str) -> ToolCall:
 
 
 def _check_stop(named: str | None, content: tuple[RecordedBlock, ...]) -> RecordedStop:
-    usual = default_stop(content)
+    usual = infer_stop_reason(content)
     if named is None:
         return usual
     stop = _STOPS.get(named)
@@ -260,7 +256,7 @@ def _encode_turn(turn: RecordedTurn) -> dict[str, JSON]:
     usage = {name: getattr(turn.usage, name) for name in turn.usage.__dataclass_fields__}
     encoded: dict[str, JSON] = {} if turn.when is None else {"when": turn.when}
     encoded["content"] = [_encode_block(block, make_call_id(turn.number, at)) for at, block in enumerate(turn.content)]
-    if turn.stop_reason != default_stop(turn.content):
+    if turn.stop_reason != infer_stop_reason(turn.content):
         encoded["stop_reason"] = turn.stop_reason
     if any(usage.values()):
         encoded["usage"] = {name: count for name, count in usage.items() if count}

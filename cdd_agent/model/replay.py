@@ -59,7 +59,7 @@ class Playback:
         lines = [
             f"The recording {self.source} {what} this request ({used} of {self._total} turns used).",
             "The system prompt ends:",
-            *_quote("\n".join(_last_lines(request.system))),
+            *_quote("\n".join(_get_last_lines(request.system))),
             "The last user message begins:",
             *_quote(extract_last_user_text(request)),
         ]
@@ -115,10 +115,10 @@ def extract_last_user_text(request: Request) -> str:
 
 def extract_last_line(text: str) -> str:
     """Return the last line of ``text`` that is not blank; empty if there is none."""
-    return next(iter(_last_lines(text, 1)), "")
+    return next(iter(_get_last_lines(text, 1)), "")
 
 
-def _last_lines(text: str, count: int = _SHOWN_LINES) -> list[str]:
+def _get_last_lines(text: str, count: int = _SHOWN_LINES) -> list[str]:
     return [line for line in text.split("\n") if line.strip()][-count:]
 
 
@@ -215,7 +215,7 @@ class RecordingModel:
             replace(block, id=recording.make_call_id(number, at)) if isinstance(block, ToolCall) else block
             for at, block in enumerate(blocks)
         )
-        stop = recording.default_stop(content)
+        stop = recording.infer_stop_reason(content)
         if stop == "end_turn" and turn.stop_reason in ("max_tokens", "stop_sequence"):
             stop = turn.stop_reason
         return RecordedTurn(

@@ -50,15 +50,15 @@ class Secret:
 
     def is_in(self, text: str) -> bool:
         """Return whether ``text`` contains the key, its start, or its base64 form."""
-        return any(form in text for form in self._forms())
+        return any(form in text for form in self._iter_forms())
 
     def hide_in(self, text: str) -> str:
         """Replace everything that ``is_in`` finds in ``text`` by ``(the key)``."""
-        for form in self._forms():
+        for form in self._iter_forms():
             text = text.replace(form, HIDDEN)
         return text
 
-    def _forms(self) -> Iterator[str]:
+    def _iter_forms(self) -> Iterator[str]:
         # Longest first, so that a replacement leaves no rest of a longer form.
         text = self._reveal()
         if len(text) < _MIN_SECRET:

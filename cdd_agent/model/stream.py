@@ -131,7 +131,7 @@ def parse_object(text: str) -> dict[str, JSON]:
     integers of more than 4,300 digits, lone surrogates and more than 64 levels.
     """
     try:
-        value: JSON = json.loads(text, object_pairs_hook=_unique)
+        value: JSON = json.loads(text, object_pairs_hook=_reject_duplicates)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(value, dict):
@@ -158,7 +158,7 @@ def _check(value: JSON, levels: int) -> None:
                 _check(item, levels - 1)
 
 
-def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+def _reject_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]

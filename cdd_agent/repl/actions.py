@@ -47,24 +47,28 @@ _NO_CONVERSATION = "start a conversation: /spec or /plan with a ticket"
 
 def open_spec(session: SessionState, argument: str) -> None:
     """Start or continue the questions about a ticket, or say that its spec is complete."""
-    ticket = session.find_ticket(argument)
-    alive = session.find_agent("socrates", slug=ticket.slug)
-    socrates = alive if isinstance(alive, Socrates) else session.agents.socrates(ticket)
-    socrates.check()
-    session.switch_to(socrates)
-    with lock_ticket(session.agents.root, ticket.folder):
-        dialogs.continue_spec(socrates, "", screen=session.screen)
+    _open_conversation(session, "socrates", argument=argument)
 
 
 def open_plan(session: SessionState, argument: str) -> None:
     """Show the plan of a ticket, or draft it, and wait for changes."""
+    _open_conversation(session, "planner", argument=argument)
+
+
+def _open_conversation(session: SessionState, name: str, *, argument: str) -> None:
     ticket = session.find_ticket(argument)
-    alive = session.find_agent("planner", slug=ticket.slug)
-    planner = alive if isinstance(alive, Planner) else session.agents.planner(ticket)
-    planner.check()
-    session.switch_to(planner)
-    with lock_ticket(session.agents.root, ticket.folder):
-        dialogs.continue_plan(planner, "", screen=session.screen)
+    agent = session.find_agent(name, slug=ticket.slug) or create_agent(name, ticket, agents=session.agents)
+    agent.check()
+    session.switch_to(agent)
+    _continue(agent, "", session=session)
+
+
+def _continue(agent: Socrates | Planner, message: str, *, session: SessionState) -> None:
+    with lock_ticket(session.agents.root, agent.ticket.folder):
+        if isinstance(agent, Socrates):
+            dialogs.continue_spec(agent, message, screen=session.screen)
+        else:
+            dialogs.continue_plan(agent, message, screen=session.screen)
 
 
 def open_exec(session: SessionState, argument: str) -> None:
@@ -120,11 +124,7 @@ def send(session: SessionState, words: str) -> None:
             session.agents.transcript.record_input(words)
             workspace, marks = Workspace(session.agents.root), Marks(agent.conversation.token)
             message = attach_files(words, workspace, marks=marks, tell=screen.note)
-            with lock_ticket(session.agents.root, agent.ticket.folder):
-                if isinstance(agent, Socrates):
-                    dialogs.continue_spec(agent, message, screen=screen)
-                else:
-                    dialogs.continue_plan(agent, message, screen=screen)
+            _continue(agent, message, session=session)
         case Socrates() if agent.conversation.messages:
             dialogs.continue_spec(agent, "", screen=screen)
         case Executor():
@@ -313,31 +313,31 @@ def resume_session(session: SessionState, argument: str) -> None:
             last = talk
             continue
         try:
-            other = find(root, talk.ticket)
-            agent = create_agent(talk.agent, other, agents=session.agents)
+            session.remember(_restore_agent(talk, session=session))
         except UsageError as error:
             report_dropped(talk.agent, talk.ticket, error=error, screen=screen)
-            continue
-        dialog = session.agents.dialog(other, command=AGENT_COMMANDS[talk.agent])
-        agent.conversation = dialog.resume_session(talk)
-        session.remember(agent)
     if earlier.agent in ("executor", "review"):
         reopen = open_exec if earlier.agent == "executor" else open_review
         reopen(session, ticket.slug)
-    else:
+    elif last is None:
         agent = create_agent(earlier.agent, ticket, agents=session.agents)
-        if last is not None:
-            _restore_conversation(agent, last, session=session)
         session.switch_to(agent)
-        show_last_message(agent, session=session, typed="" if last is None else last.typed)
+        show_last_message(agent, session=session)
+    else:
+        agent = _restore_agent(last, session=session)
+        model = session.agents.model_name
+        if last.model != model:
+            screen.note(f"The conversation started with {last.model}; now {model} answers.")
+        session.switch_to(agent)
+        show_last_message(agent, session=session, typed=last.typed)
     session.agents.transcript.record_continuation(earlier.id)
 
 
-def _restore_conversation(agent: Socrates | Planner, talk: SavedConversation, *, session: SessionState) -> None:
-    dialog = session.agents.dialog(agent.ticket, command=AGENT_COMMANDS[talk.agent])
-    if talk.model != session.agents.model_name:
-        session.screen.note(f"The conversation started with {talk.model}; now {session.agents.model_name} answers.")
-    agent.conversation = dialog.resume_session(talk)
+def _restore_agent(talk: SavedConversation, *, session: SessionState) -> Socrates | Planner:
+    ticket = find(session.agents.root, talk.ticket)
+    agent = create_agent(talk.agent, ticket, agents=session.agents)
+    agent.conversation = session.agents.dialog(ticket, command=AGENT_COMMANDS[talk.agent]).resume_session(talk)
+    return agent
 
 
 def compact(session: SessionState, _argument: str) -> None:

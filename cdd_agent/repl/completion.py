@@ -309,7 +309,7 @@ class PromptCompleter(Completer):
 
 
 def is_file_prefix(text: str) -> bool:
-    """Return whether ``text`` ends inside the name of a file, or right after it.
+    """Return whether ``text`` ends in the middle of the name of a file, or right after it.
 
     >>> is_file_prefix("look at @src/a"), is_file_prefix("me@host"), is_file_prefix("/status")
     (True, False, False)

@@ -132,7 +132,7 @@ class _Container:
     """An open quotation or list item."""
 
     mark: str
-    """What stands left of its first row; ``margin`` is left of the others."""
+    """The text left of its first row; ``margin`` is left of the others."""
     margin: str
     line: int
     is_item: bool
@@ -178,13 +178,13 @@ class _Page:
                     self._draw_text(token.content, start, tag=before.tag)
                 case "table_open":
                     lines = [_MARGIN.sub("", line, count=1) for line in self._lines[start:end]]
-                    self._put(draw_table(lines, width=self._room, look=self._look), line=start, is_open=True)
+                    self._add_rows(draw_table(lines, width=self._room, look=self._look), line=start, is_open=True)
                 case "fence":
                     self._draw_fence(token, is_closed=end - start - token.content.count("\n") == 2)
                 case "code_block":
-                    self._put([Text(line) for line in token.content.split("\n")[:-1]], line=start)
+                    self._add_rows([Text(line) for line in token.content.split("\n")[:-1]], line=start)
                 case "hr":
-                    self._put([draw_rule(self._room, look=self._look)], line=start)
+                    self._add_rows([draw_rule(self._room, look=self._look)], line=start)
 
     def _begin_unit(self, line: int, *, number: int) -> None:
         """Begin a block of the top level, or an item of a list there. The rows above it are final."""
@@ -193,7 +193,7 @@ class _Page:
 
     @property
     def _margins(self) -> tuple[str, str]:
-        """What stands left of the next row and of the rows after it, at most half of the width."""
+        """The texts left of the next row and of the rows after it, at most half of the width."""
         first = "".join(container.margin if container.is_shown else container.mark for container in self._open)
         rest = "".join(container.margin for container in self._open)
         half = self._width // 2
@@ -204,7 +204,7 @@ class _Page:
         """How wide a block may be."""
         return max(LEAST_WIDTH, self._width - len(self._margins[1]))
 
-    def _put(self, rows: Sequence[Text], *, line: int, is_open: bool = False) -> None:
+    def _add_rows(self, rows: Sequence[Text], *, line: int, is_open: bool = False) -> None:
         """Add the rows of the block that begins at ``line``, below a blank row if there is a blank line."""
         self.final, self.is_open = len(self.rows), is_open
         if rows and line > 0 and not self._lines[line - 1].strip(" >"):
@@ -237,7 +237,7 @@ class _Page:
         """Close the last quotation or list item. An item without text has a row for its mark."""
         last = self._open[-1]
         if last.is_item and not last.is_shown:
-            self._put([Text()], line=last.line, is_open=True)
+            self._add_rows([Text()], line=last.line, is_open=True)
         self._open.pop()
 
     def _draw_text(self, source: str, line: int, *, tag: str) -> None:
@@ -252,13 +252,13 @@ class _Page:
         shown = read_inline(source)[0]
         if tag != "p":
             shown.stylize_before(_HEADINGS.get(tag, "italic"))
-        self._put(wrap(shown, self._room) if shown else [], line=line, is_open=tag == "p")
+        self._add_rows(wrap(shown, self._room) if shown else [], line=line, is_open=tag == "p")
 
     def _draw_fence(self, token: "Token", *, is_closed: bool) -> None:
         """Draw code. All of its rows are final but the lower rule of a fence that is open."""
         code = Code(token, color=self._look.color)
         rows = [code.paint(line) for line in token.content.split("\n")[:-1]]
-        self._put([draw_rule(self._room, code.language, look=self._look), *rows], line=(token.map or [0])[0])
+        self._add_rows([draw_rule(self._room, code.language, look=self._look), *rows], line=(token.map or [0])[0])
         self.rows.append(Text(self._margins[1]) + draw_rule(self._room, look=self._look))
         self.final += is_closed
 
@@ -352,7 +352,7 @@ class MarkdownStream:
         """
         is_end = word.endswith("\n")
         if self._is_flowing and isinstance(self._leaf, _Paragraph):
-            self._put(self._leaf.write(word))
+            self._add_rows(self._leaf.write(word))
             self._is_flowing = not is_end
             return
         self._line += word
@@ -381,7 +381,7 @@ class MarkdownStream:
             if self._leaf.is_closed_by(line):
                 self._close_leaf()
             else:
-                self._put([self._leaf.paint(line)])
+                self._add_rows([self._leaf.paint(line)])
             return
         if self._leaf is not None and self._extend(self._leaf, line, is_whole=is_whole):
             return
@@ -406,25 +406,25 @@ class MarkdownStream:
             self._source = f"{held}{line}\n"
             self._draw_source()
             return True
-        self._put(paragraph.write(held))
+        self._add_rows(paragraph.write(held))
         if not _is_continuation(line):
             return False
         text = line.lstrip() + ("\n" if is_whole else "")
         if is_whole and "|" in line:
             paragraph.held = text
         else:
-            self._put(paragraph.write(text))
+            self._add_rows(paragraph.write(text))
         return True
 
     def _close_leaf(self) -> None:
         """Print what the open paragraph or code holds back."""
         leaf, self._leaf = self._leaf, None
         if isinstance(leaf, _Paragraph):
-            self._put(leaf.end())
+            self._add_rows(leaf.end())
         elif leaf is not None:
-            self._put([draw_rule(self._width, look=self._look)])
+            self._add_rows([draw_rule(self._width, look=self._look)])
 
-    def _put(self, rows: Sequence[Text]) -> None:
+    def _add_rows(self, rows: Sequence[Text]) -> None:
         """Print rows of a block of the top level, below a blank row if there is a blank line."""
         if rows:
             blank = [Text()] if self._is_below_blank else []
@@ -477,7 +477,7 @@ class MarkdownStream:
         elif token.type == "fence":
             indent = len(lines[0]) - len(lines[0].lstrip(" "))
             self._leaf = Code(token, indent=indent, color=self._look.color)
-            self._put([draw_rule(self._width, self._leaf.language, look=self._look)])
+            self._add_rows([draw_rule(self._width, self._leaf.language, look=self._look)])
             self._source = ""
         elif len(lines) == 1 and is_whole and (cell_len(lines[0]) <= self._width or "|" in lines[0]):
             # The next line may make a heading or the head of a table of this one.
@@ -486,6 +486,6 @@ class MarkdownStream:
         else:
             self._source = ""
             self._leaf = _Paragraph(self._width, keeps_breaks=_TAG.match(lines[0].lstrip()) is not None)
-            self._put(self._leaf.write(lines[0].lstrip() + ("\n" if len(lines) > 1 or is_whole else "")))
+            self._add_rows(self._leaf.write(lines[0].lstrip() + ("\n" if len(lines) > 1 or is_whole else "")))
             for number, line in enumerate(lines[1:], start=2):
                 self._extend(self._leaf, line, is_whole=is_whole or number < len(lines))

@@ -344,7 +344,7 @@ def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[
     if not tickets:
         screen.line(typed("No tickets yet. Create one: cdd new SLUG"), indent=0)
         return
-    table = _create_table("ticket", "title", "spec", "plan", "steps done")
+    table = create_table("ticket", "title", "spec", "plan", "steps done")
     for ticket in map(summarize_ticket, tickets):
         if ticket.problem:
             problem = typed(f"not valid; details: cdd status {ticket.ticket}")
@@ -392,7 +392,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] =
 def show_steps(state: RunState, *, screen: Screen) -> None:
     """Show the steps of a run with their phases, gates, commits and errors, and what the run used."""
     phases = dict.fromkeys(attempt.phase for step in state.step_executions.values() for attempt in step.attempts)
-    table = _create_table("step", "title", "status", *phases)
+    table = create_table("step", "title", "status", *phases)
     for number, step in state.step_executions.items():
         symbol, style = _STATUS_LOOK[step.status]
         status = Text(f"{screen.symbols[symbol]} {step.status.replace('_', ' ')}", style=style, no_wrap=True)
@@ -441,8 +441,9 @@ def format_cost(used: UsageTotals) -> str:
     return f"at least {used.known_usd:.2f} USD" if used.known_usd else "cost unknown"
 
 
-def _create_table(*headings: str) -> Table:
+def create_table(*headings: str, no_wrap: bool = False) -> Table:
+    """Return an empty table without lines."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=no_wrap)
     return table

@@ -193,7 +193,7 @@ def _style_inline(tokens: Iterable["Token"]) -> Text:
                 text.append(token.content, styles[-1])
                 _append_target(text, token, attribute="src", name=token.content)
             case _:
-                # An entity such as &#27; stands for a control character that was not there when the text was cleaned.
+                # An entity such as &#27; is a control character that was not there when the text was cleaned.
                 text.append(clean(token.content).replace("\n", " "), styles[-1])
     return text
 

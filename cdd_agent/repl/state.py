@@ -109,11 +109,9 @@ class Workflows(Protocol):
 
     def green(self, wanted: Wanted) -> Green:
         """Return a run of GREEN for failing tests."""
-        ...
 
     def orchestrator(self, feature: Feature) -> Orchestrator:
         """Return the orchestrator of a feature."""
-        ...
 
 
 class Agents(Protocol):
@@ -127,48 +125,37 @@ class Agents(Protocol):
     @property
     def root(self) -> Path:
         """The project's folder."""
-        ...
 
     def socrates(self, ticket: Ticket) -> Socrates:
         """Return Socrates on a ticket."""
-        ...
 
     def planner(self, ticket: Ticket) -> Planner:
         """Return the Planner on a ticket."""
-        ...
 
     def executor(self, ticket: Ticket) -> Executor:
         """Return the Executor on a ticket."""
-        ...
 
     def review(self, ticket: Ticket) -> Review:
         """Return a review of the completed steps of a ticket."""
-        ...
 
     @property
     def model_name(self) -> str:
         """The model that answers."""
-        ...
 
     def use_model(self, name: str) -> None:
         """Use another model for all agents created later. Raises ``UsageError`` while a recording is played."""
-        ...
 
     def dialog(self, ticket: Ticket, *, command: str) -> Dialog:
         """Return what gives conversations to Socrates (``spec``) or the Planner (``plan``)."""
-        ...
 
     def follow(self, ticket: Ticket) -> None:
         """Write the following events to the journal of ``ticket``."""
-        ...
 
     def auditor(self) -> Auditor:
         """Return the auditor of handoff notes."""
-        ...
 
     def run_checks(self) -> Iterable[Check]:
         """Run the checks of the doctor one by one."""
-        ...
 
 
 class SessionState:

@@ -20,7 +20,7 @@ from cdd_agent.git.notes_repair import Repair, RepairResult
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
 from cdd_agent.repl.question import ask_to_roll_back
-from cdd_agent.repl.render import Renderer
+from cdd_agent.repl.render import Renderer, create_table
 from cdd_agent.repl.screen import Screen
 from cdd_agent.tdd.recovery import alone
 from cdd_agent.tickets.ticket import Ticket
@@ -247,7 +247,7 @@ def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) 
 
 
 def _draw_table(rows: Sequence[HandoffListed]) -> Table:
-    table = _create_table(*_HEADINGS)
+    table = create_table(*_HEADINGS, no_wrap=True)
     table.add_column("test", overflow="fold")
     if any(row.error for row in rows):
         table.add_column("error", overflow="fold")
@@ -276,13 +276,6 @@ def _draw_cells(row: HandoffListed) -> tuple[str | Text, ...]:
         clean(row.description) + origin,
         Text(clean(row.error.partition("\n")[0]), style="red"),
     )
-
-
-def _create_table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(heading, no_wrap=True)
-    return table
 
 
 def find_run_status(rollbacks: Rollbacks) -> tuple[RunStanding, tuple[Damage, ...]]:
@@ -407,7 +400,7 @@ def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:
     for ticket, handoffs in groupby(audited, key=lambda each: each.ticket):
         screen.gap()
         screen.line(Text(clean(ticket) or "no ticket", style="bold"), indent=0, hang=2)
-        table = _create_table("cycle", "phase", "commit", *CLAIMS)
+        table = create_table("cycle", "phase", "commit", *CLAIMS, no_wrap=True)
         for each in handoffs:
             marks: dict[str, Text] = {}
             for claim in each.claims:

@@ -193,7 +193,7 @@ def choose(level: str, *, unattended: bool, report: Callable[[str], None] = lamb
     failed: list[LevelTrial] = []
     for trial in try_levels(level):
         if trial.sandbox is not None:
-            # With Landlock, the weakest level, a missing better one is worth a message too.
+            # Landlock is the weakest level: then the message also lists better levels that are not installed.
             relevant = [other for other in failed if other.is_installed or trial.level == "landlock"]
             if relevant:
                 report(f"Sandbox {trial.level}. Not usable: {_format_reasons(relevant)}.")

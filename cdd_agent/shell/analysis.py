@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from cdd_agent.shell.programs import feeds_paths, folders_after
+from cdd_agent.shell.programs import find_folders_after, is_path_source
 from cdd_agent.shell.simple_command import (
     WORD_TYPES,
     SimpleCommand,
+    get_text,
     is_plain_arithmetic,
     iter_nodes,
     judge_parts,
-    node_text,
     split_command,
 )
-from cdd_agent.shell.words import READ, CommandClass, CommandContext, Effect, Folders, Project, combine, other_effect
+from cdd_agent.shell.words import READ, CommandClass, CommandContext, Effect, Folders, Project, other_effect
 from cdd_agent.shell.wrappers import judge_variable
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class TreeWalk:
         """Prepare a walk from ``root``."""
         self._root = root
         self._project = project
-        self._functions = frozenset(filter(None, map(_function_name, iter_nodes(root))))
+        self._functions = frozenset(filter(None, map(_get_function_name, iter_nodes(root))))
         self._feeds_paths = False
         self.commands: list[SimpleCommand] = []
         self.doubts: list[str] = []
@@ -193,7 +193,9 @@ class TreeWalk:
         if node.type in _COMMANDS or node.type in _REDIRECTS:
             return self._visit_command([node], folders, is_bound=is_bound)
         if node.type == "redirected_statement":
-            return self._visit_redirected(node, folders, is_bound=is_bound)
+            redirects = [child for child in node.children if child.type in _REDIRECTS]
+            bodies = [child for child in node.children if child.is_named and child.type not in _REDIRECTS]
+            return self._visit_with_redirects(bodies, redirects, folders=folders, is_bound=is_bound)
         if node.type in _SUBSHELLS:
             self._visit_sequence(node.children, folders, is_bound=is_bound)
             return FoldersAfter(folders, folders)
@@ -201,13 +203,13 @@ class TreeWalk:
         return FoldersAfter(after.any_result, after.any_result) if node.type in _MAY_NOT_RUN else after
 
     def _visit_compound(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        text = node_text(node)
+        text = get_text(node)
         context = CommandContext(project=self._project, folders=folders)
         if node.type == "function_definition":
             self._add_construct(node, other_effect("it redefines a command"), folders=None)
             is_bound, folders = True, None
         elif node.type == "for_statement":
-            names = [node_text(child) for child in node.children if child.type == "variable_name"]
+            names = [get_text(child) for child in node.children if child.type == "variable_name"]
             effect = judge_variable(names[0], None, context=context, lasts=True) if names else other_effect()
             if effect != READ:
                 self._add_construct(node, effect, folders=folders)
@@ -247,8 +249,8 @@ class TreeWalk:
                 then = self._visit_with_redirects([command], redirects, folders=start, is_bound=is_bound)
             else:
                 then = self._visit(command, start, is_bound=is_bound)
-            success = then.success if operator == "&&" else _union(after.success, then.success)
-            after = FoldersAfter(success, _union(after.any_result, then.any_result))
+            success = then.success if operator == "&&" else _merge_folders(after.success, then.success)
+            after = FoldersAfter(success, _merge_folders(after.any_result, then.any_result))
         return after
 
     def _visit_pipeline(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
@@ -259,15 +261,10 @@ class TreeWalk:
             count, fed = len(self.commands), self._feeds_paths
             self._visit(child, folders, is_bound=is_bound or not is_first)
             is_single = child.type == "command" and len(self.commands) == count + 1 and self.commands[-1].effect == READ
-            self._feeds_paths = is_single and feeds_paths(split_command([child]).words, is_fed=fed)
+            self._feeds_paths = is_single and is_path_source(split_command([child]).words, is_fed=fed)
             is_first = False
         self._feeds_paths = False
         return FoldersAfter(folders, folders)
-
-    def _visit_redirected(self, node: "Node", folders: Folders, *, is_bound: bool) -> FoldersAfter:
-        redirects = [child for child in node.children if child.type in _REDIRECTS]
-        bodies = [child for child in node.children if child.is_named and child.type not in _REDIRECTS]
-        return self._visit_with_redirects(bodies, redirects, folders=folders, is_bound=is_bound)
 
     def _visit_with_redirects(
         self, bodies: Sequence["Node"], redirects: Sequence["Node"], *, folders: Folders, is_bound: bool
@@ -277,7 +274,7 @@ class TreeWalk:
         if len(bodies) == 1 and bodies[0].type == "list":
             return self._visit_chain(bodies[0], folders, is_bound=is_bound, redirects=redirects)
         after = self._visit_sequence(bodies, folders, is_bound=True)
-        self._visit_command(redirects, _union(folders, after.any_result), is_bound=True)
+        self._visit_command(redirects, _merge_folders(folders, after.any_result), is_bound=True)
         return after
 
     def _visit_command(self, nodes: Sequence["Node"], folders: Folders, *, is_bound: bool) -> FoldersAfter:
@@ -289,7 +286,7 @@ class TreeWalk:
         first = parts.words[0].text if parts.words else ""
         if first in _RESERVED or any(word.text in _BRACES for word in parts.words):
             self.doubts.append("the parser takes syntax for a word")
-        is_known = all(word.value is not None for word in parts.words) and "$" not in "".join(map(node_text, nodes))
+        is_known = all(word.value is not None for word in parts.words) and "$" not in "".join(map(get_text, nodes))
         self.commands.append(
             SimpleCommand(
                 text=" ".join(parts.shown),
@@ -303,8 +300,8 @@ class TreeWalk:
         for node in nodes:
             self._visit_inner(node, folders)
         if effect.moves:
-            success = folders_after(parts.words, context)
-            return FoldersAfter(success, _union(folders, success))
+            success = find_folders_after(parts.words, context)
+            return FoldersAfter(success, _merge_folders(folders, success))
         return FoldersAfter(folders, folders)
 
     def _visit_inner(self, node: "Node", folders: Folders) -> None:
@@ -320,7 +317,7 @@ class TreeWalk:
         self.taints = True
         self.commands.append(
             SimpleCommand(
-                text=node_text(node),
+                text=get_text(node),
                 effect=effect,
                 folders=folders,
                 is_exact=False,
@@ -330,22 +327,22 @@ class TreeWalk:
         )
 
 
-def _union(first: Folders, second: Folders) -> Folders:
+def _merge_folders(first: Folders, second: Folders) -> Folders:
     if first is None or second is None or len(first | second) > _MAX_FOLDERS:
         return None
     return first | second
 
 
-def _function_name(node: "Node") -> str | None:
+def _get_function_name(node: "Node") -> str | None:
     if node.type != "function_definition":
         return None
-    return next((node_text(child) for child in node.children if child.type == "word"), None)
+    return next((get_text(child) for child in node.children if child.type == "word"), None)
 
 
 def _may_run_commands(heredoc: "Node") -> bool:
     siblings = heredoc.parent.children if heredoc.parent is not None else []
-    is_quoted = any(child.type == "heredoc_start" and node_text(child)[:1] in ("'", '"') for child in siblings)
-    return not is_quoted and re.search(r"`|\$\(|\$\{", node_text(heredoc)) is not None
+    is_quoted = any(child.type == "heredoc_start" and get_text(child)[:1] in ("'", '"') for child in siblings)
+    return not is_quoted and re.search(r"`|\$\(|\$\{", get_text(heredoc)) is not None
 
 
 _MAX_LINE_DEPTH = 4
@@ -374,29 +371,10 @@ class LinePart:
         return self.effect.kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgment:
-    """The effects of a line, before it runs."""
-
-    line: str
-    parts: tuple[LinePart, ...]
-
-    @property
-    def kind(self) -> CommandClass:
-        """The class of its strictest part."""
-        return combine(part.effect for part in self.parts).kind
-
-    @property
-    def loses(self) -> str:
-        """The first loss that a part would cause: a clause, or empty."""
-        return combine(part.effect for part in self.parts).loses
-
-
-def judge(line: str, project: Project) -> Judgment:
-    """Judge ``line`` as it would run by ``bash -c`` in the project's folder."""
+def judge(line: str, project: Project) -> tuple[LinePart, ...]:
+    """Return the parts of ``line`` and their effects if ``bash -c`` runs it in the project's folder."""
     whole = hashlib.sha256(line.encode("utf-8", "surrogateescape")).hexdigest()
-    parts = _LineJudge(project, whole).judge(line, frozenset({project.root}), depth=0)
-    return Judgment(line=line, parts=tuple(parts))
+    return tuple(_LineJudge(project, whole).judge(line, frozenset({project.root}), depth=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from cdd_agent.config.trust import Approvals, Offer
 from cdd_agent.errors import CddError, EnvironmentMissing
 
 if TYPE_CHECKING:
-    from cdd_agent.shell.analysis import Judgment, LinePart
+    from cdd_agent.shell.analysis import LinePart
     from cdd_agent.shell.words import CommandClass, Kind
 
 Granted: TypeAlias = Literal["write", "tests"]
@@ -91,16 +91,16 @@ class Permission:
         from cdd_agent.shell.words import Project
 
         root = str(self.root.resolve())
-        judgment = judge(line, Project(root=root, look=_make_look(root)))
-        for part in judgment.parts:
+        parts = judge(line, Project(root=root, look=_make_look(root)))
+        for part in parts:
             if part.kind == "outside":
                 return _format_refusal(part, f"{part.effect.why}. Change only files of the project.")
         if self.ask is None:
-            for part in judgment.parts:
+            for part in parts:
                 if part.effect.loses:
                     return _format_refusal(part, f"{part.effect.loses}, and nobody is there to ask. {_ALTERNATIVES}")
-        once_each = {part.content: part for part in judgment.parts}.values()
-        return next(filter(None, (self._check_part(part, judgment) for part in once_each)), None)
+        once_each = {part.content: part for part in parts}.values()
+        return next(filter(None, (self._check_part(part, line) for part in once_each)), None)
 
     def check_activity(self, activity: Granted) -> str | None:
         """Return why the agent may not write files or run tests, or None if it may; ask the user if necessary."""
@@ -121,9 +121,9 @@ class Permission:
             self._save(offer)
         return None
 
-    def _check_part(self, part: "LinePart", judgment: "Judgment") -> str | None:
+    def _check_part(self, part: "LinePart", line: str) -> str | None:
         if part.effect.loses:
-            return self._ask_about(part, judgment)
+            return self._ask_about(part, line)
         match part.kind:
             case "read":
                 return None
@@ -135,13 +135,13 @@ class Permission:
         if self.ask is None:
             why = f"{part.effect.why}; nobody is there to ask, and the sandbox ({self.level}) does not isolate it."
             return _format_refusal(part, f"{why} {_ALTERNATIVES} {_HINT}")
-        return self._ask_about(part, judgment, offer=offer)
+        return self._ask_about(part, line, offer=offer)
 
-    def _ask_about(self, part: "LinePart", judgment: "Judgment", *, offer: Offer | None = None) -> str | None:
+    def _ask_about(self, part: "LinePart", line: str, *, offer: Offer | None = None) -> str | None:
         """Ask the user about a part; save the permission as ``offer``, if given."""
         assert self.ask is not None
         question = CommandQuestion(
-            line=judgment.line,
+            line=line,
             start=part.start,
             end=part.end,
             kind=part.kind,

@@ -28,8 +28,8 @@ from cdd_agent.shell.words import (
     combine,
     judge_read,
     judge_write,
+    make_word,
     other_effect,
-    word_from_value,
 )
 from cdd_agent.shell.wrappers import (
     WRAPPERS,
@@ -109,7 +109,7 @@ def _judge_unittest(words: Sequence[Word], context: CommandContext) -> Effect:
         value = word.value
         if not word.is_exact or value is None or (value.startswith("-") and not _UNITTEST_FLAGS.fullmatch(value)):
             return other_effect("an option of unittest is not known to be harmless")
-    tests = (word_from_value(word.value or "") for word in words if word.text[0] != "-")
+    tests = (make_word(word.value or "") for word in words if word.text[0] != "-")
     return combine((_TESTS, *(judge_read(test, context) for test in tests)))
 
 
@@ -162,9 +162,7 @@ def _judge_target(sources: Sequence[Word], target: Word, *, context: CommandCont
         loses = f"files in {target.value} could be overwritten" if truncates else ""
         return combine((judge_write(target, context), Effect(kind="write", loses=loses)))
     names = (posixpath.basename((source.value or "").rstrip("/")) for source in sources)
-    return combine(
-        judge_write(word_from_value(f"{target.value}/{name}"), context, truncates=truncates) for name in names
-    )
+    return combine(judge_write(make_word(f"{target.value}/{name}"), context, truncates=truncates) for name in names)
 
 
 def _judge_install(words: Sequence[Word], context: CommandContext) -> Effect:
@@ -182,7 +180,7 @@ def _judge_tee(words: Sequence[Word], context: CommandContext) -> Effect:
 
 def _judge_dd(words: Sequence[Word], context: CommandContext) -> Effect:
     targets = [word for word in words[1:] if word.value is None or word.value.startswith("of=")]
-    files = (word if word.value is None else word_from_value(word.value.removeprefix("of=")) for word in targets)
+    files = (word if word.value is None else make_word(word.value.removeprefix("of=")) for word in targets)
     loses = "the file it writes to would be overwritten" if targets else ""
     return combine((other_effect(loses=loses), *(judge_write(path, context, truncates=True) for path in files)))
 
@@ -200,10 +198,6 @@ def _judge_chmod(words: Sequence[Word], context: CommandContext) -> Effect:
         every = [word for word in words[1:] if not (word.value or "").startswith("-")]
         return combine((other_effect(), *(judge_write(path, context) for path in every)))
     return combine(judge_write(path, context) for path in words[2:])
-
-
-def _judge_wiper(words: Sequence[Word], context: CommandContext) -> Effect:
-    return other_effect("it erases the device or file it names", loses="everything on it would be lost")
 
 
 _REMOVING = ("--del", "--remove-source")
@@ -232,13 +226,13 @@ def judge_words(words: Sequence[Word], context: CommandContext) -> Effect:
     """Return the effect of a command, given its words with the program's name first."""
     # Each wrapper judges the rest of the line again; a long chain of them would take too long.
     wrappers = (*WRAPPERS, *_SPECIAL_WRAPPERS, "command", "jobs")
-    if len(words) > _MAX_WRAPPERS and sum(_program_name(word) in wrappers for word in words) > _MAX_WRAPPERS:
+    if len(words) > _MAX_WRAPPERS and sum(_get_program_name(word) in wrappers for word in words) > _MAX_WRAPPERS:
         return other_effect()
-    name = _program_name(words[0])
+    name = _get_program_name(words[0])
     if name is None:
         unclear = other_effect("the program it runs is not clear from its text")
         rest = next((words[at:] for at, word in enumerate(words) if word.value is not None), ())
-        return combine((unclear, judge_words(rest, context))) if rest and _program_name(rest[0]) else unclear
+        return combine((unclear, judge_words(rest, context))) if rest and _get_program_name(rest[0]) else unclear
     if name in READERS:
         return judge_reader(words, context, name=name)
     if name in WRAPPERS:
@@ -247,10 +241,12 @@ def judge_words(words: Sequence[Word], context: CommandContext) -> Effect:
         return _SPECIAL_WRAPPERS[name](words, context, inner=judge_words)
     if name in _JUDGES:
         return _JUDGES[name](words, context)
+    if name in _FIXED_EFFECTS:
+        return _FIXED_EFFECTS[name]
     return other_effect(f"{words[0].value} is not known to be harmless")
 
 
-def _program_name(word: Word) -> str | None:
+def _get_program_name(word: Word) -> str | None:
     """Return the name of a system program or of a program in the project's environment; None if it is not clear."""
     value = word.value
     if not word.is_exact or not value:
@@ -262,22 +258,22 @@ def _program_name(word: Word) -> str | None:
     return match[1] if match else value
 
 
-def folders_after(words: Sequence[Word], context: CommandContext) -> Folders:
+def find_folders_after(words: Sequence[Word], context: CommandContext) -> Folders:
     """Return the folders in which the shell may be after a command such as cd succeeded."""
-    target = _cd_target(words)
+    target = _find_cd_target(words)
     if words[0].value != "cd" or target is None:
         return None
-    return context.move_to(word_from_value(target)).folders
+    return context.move_to(make_word(target)).folders
 
 
-def _cd_target(words: Sequence[Word]) -> str | None:
+def _find_cd_target(words: Sequence[Word]) -> str | None:
     targets = [word for word in words[1:] if word.value not in ("-P", "-L", "--")]
     value = targets[0].value if len(targets) == 1 and targets[0].is_exact else None
     return None if value is None or value.startswith("-") else value
 
 
 def _judge_cd(words: Sequence[Word], context: CommandContext) -> Effect:
-    target = _cd_target(words)
+    target = _find_cd_target(words)
     if target is None and words[0].value != "popd":
         return replace(other_effect("its target folder is not clear from its text"), moves=True)
     if target is not None and (context.is_outside(target) or context.is_linked_outside(target)):
@@ -360,10 +356,6 @@ def _judge_trap(words: Sequence[Word], context: CommandContext) -> Effect:
     return replace(other_effect("it runs a command later"), lines=tuple(filter(None, scripts)), moves=True, taints=True)
 
 
-def _judge_redefining(words: Sequence[Word], context: CommandContext) -> Effect:
-    return replace(other_effect("it can change the meaning of later commands"), moves=True, taints=True)
-
-
 def _judge_unpacker(words: Sequence[Word], context: CommandContext) -> Effect:
     name = (words[0].value or "").rpartition("/")[2]
     option, is_file = _OUTPUT_OPTIONS[name]
@@ -371,7 +363,7 @@ def _judge_unpacker(words: Sequence[Word], context: CommandContext) -> Effect:
     for at, word in enumerate(words):
         match = option.fullmatch(word.value or "")
         if match is not None:
-            targets += [word_from_value(match["glued"])] if match["glued"] else words[at + 1 : at + 2]
+            targets += [make_word(match["glued"])] if match["glued"] else words[at + 1 : at + 2]
     written = (judge_write(target, context, truncates=is_file) for target in targets)
     return combine((other_effect(f"{words[0].value} is not known to be harmless"), *written))
 
@@ -387,6 +379,16 @@ _OUTPUT_OPTIONS: Mapping[str, tuple[re.Pattern[str], bool]] = {
 """Program -> the option that names its output, and whether the output is a file rather than a folder."""
 
 
+_FIXED_EFFECTS: Mapping[str, Effect] = {
+    **dict.fromkeys(
+        ("mkfs", "wipefs", "mkswap", "blkdiscard"),
+        other_effect("it erases the device or file it names", loses="everything on it would be lost"),
+    ),
+    **dict.fromkeys(
+        ("source", ".", "alias", "unalias", "shopt", "enable", "hash", "umask", "let"),
+        replace(other_effect("it can change the meaning of later commands"), moves=True, taints=True),
+    ),
+}
 _JUDGES: Mapping[str, Judge] = {
     **SPECIAL_READERS,
     **dict.fromkeys(("pytest", "py.test"), _judge_pytest),
@@ -400,7 +402,6 @@ _JUDGES: Mapping[str, Judge] = {
     "dd": _judge_dd,
     "ln": _judge_link,
     "chmod": _judge_chmod,
-    **dict.fromkeys(("mkfs", "wipefs", "mkswap", "blkdiscard"), _judge_wiper),
     **dict.fromkeys(("hg", "svn", "jj", "bzr", "fossil", "rsync"), _judge_other_version_control),
     "command": _judge_command,
     "git": judge_git,
@@ -415,12 +416,11 @@ _JUDGES: Mapping[str, Judge] = {
     "set": _judge_set,
     **dict.fromkeys(("export", "declare", "typeset", "local", "readonly"), _judge_export),
     "trap": _judge_trap,
-    **dict.fromkeys(("source", ".", "alias", "unalias", "shopt", "enable", "hash", "umask", "let"), _judge_redefining),
     **dict.fromkeys(_OUTPUT_OPTIONS, _judge_unpacker),
 }
 
 
-def feeds_paths(words: Sequence[Word], *, is_fed: bool) -> bool:
+def is_path_source(words: Sequence[Word], *, is_fed: bool) -> bool:
     """Return whether a read-only command prints only paths of the project.
 
     ``is_fed``: its standard input contains only such paths.

@@ -17,8 +17,8 @@ from cdd_agent.shell.words import (
     combine,
     judge_read,
     judge_write,
+    make_word,
     other_effect,
-    word_from_value,
 )
 
 Judge: TypeAlias = Callable[[Sequence[Word], CommandContext], Effect]
@@ -36,18 +36,10 @@ _QUERIES = """
     rev-list for-each-ref show-ref diff-tree diff-index diff-files whatchanged count-objects check-ignore check-attr
     cherry range-diff version show-branch verify-commit
 """
-_UNSAFE_IN_QUERIES = (
-    "--output",
-    "--ext-diff",
-    "--textconv",
-    "--open-files-in-pager",
-    "--filters",
-    "--no-index",
-    "--contents",
-    "--exclude-from",
-    "--ignore-revs-file",
-    "--show-signature",
-)
+_UNSAFE_IN_QUERIES = """
+    --output --ext-diff --textconv --open-files-in-pager --filters --no-index --contents --exclude-from
+    --ignore-revs-file --show-signature
+"""
 _LISTS: Mapping[str, frozenset[str]] = {
     "branch": frozenset(["-a", "-r", "-v", "-vv", "-l", "--list", "--all", "--remotes", "--show-current", "--verbose"]),
     "tag": frozenset(["-l", "--list", "-n"]),
@@ -98,7 +90,7 @@ def judge_git(words: Sequence[Word], context: CommandContext) -> Effect:
     values = [_UNKNOWN if word.value is None or word.is_pattern else word.value for word in rest]
     if name in _QUERIES.split():
         effect = _judge_query(name, rest, values=values, context=context)
-    elif _only_lists(name, values):
+    elif _is_listing(name, values):
         effect = READ
     else:
         loses = _LOSSES[name](values, context) if name in _LOSSES else ""
@@ -107,7 +99,7 @@ def judge_git(words: Sequence[Word], context: CommandContext) -> Effect:
 
 
 def _judge_query(name: str, rest: Sequence[Word], *, values: list[str], context: CommandContext) -> Effect:
-    options = [value for value in _before_dashes(values) if value.startswith(("-", _UNKNOWN))]
+    options = [value for value in _take_before_dashes(values) if value.startswith(("-", _UNKNOWN))]
     runs_pager = name == "grep" and any(option[:1] == "-" != option[1:2] and "O" in option for option in options)
     if runs_pager or _UNKNOWN in options or any(map(_is_unsafe_in_query, options)):
         return other_effect(f"an option of git {name} is not known to be harmless")
@@ -116,17 +108,17 @@ def _judge_query(name: str, rest: Sequence[Word], *, values: list[str], context:
     starts = ("/", "../") if takes_revisions else ("/", "..", "~")
     paths = [word for word in rest if word.value is not None and word.value.startswith(starts)]
     if name in ("grep", "ls-files"):
-        paths += [word_from_value(option[2:]) for option in options if _GLUED_PATH.match(option)]
+        paths += [make_word(option[2:]) for option in options if _GLUED_PATH.match(option)]
     return combine(judge_read(word, context) for word in paths)
 
 
 def _is_unsafe_in_query(option: str) -> bool:
     # git accepts every unambiguous abbreviation of a long option.
     name = option.partition("=")[0]
-    return len(name) > 2 and any(unsafe.startswith(name) for unsafe in _UNSAFE_IN_QUERIES)
+    return len(name) > 2 and any(unsafe.startswith(name) for unsafe in _UNSAFE_IN_QUERIES.split())
 
 
-def _only_lists(name: str, values: list[str]) -> bool:
+def _is_listing(name: str, values: list[str]) -> bool:
     if name not in _LISTS:
         return False
     if not values:
@@ -150,7 +142,7 @@ def _only_lists(name: str, values: list[str]) -> bool:
     return not rest or (values[0] in filters and not any(value.startswith(("-", _UNKNOWN)) for value in rest))
 
 
-def _before_dashes(values: Sequence[str]) -> list[str]:
+def _take_before_dashes(values: Sequence[str]) -> list[str]:
     return list(values[: values.index("--")] if "--" in values else values)
 
 
@@ -199,7 +191,7 @@ def _check_clean(values: Sequence[str], context: CommandContext) -> str:
     # After `-e`, `-n` is a pattern, not a dry run.
     is_dry_run = any(
         value in ("-n", "--dry-run") and (at == 0 or values[at - 1] not in ("-e", "--exclude"))
-        for at, value in enumerate(_before_dashes(values))
+        for at, value in enumerate(_take_before_dashes(values))
     )
     return "" if is_dry_run else "untracked files would be deleted"
 
@@ -316,7 +308,7 @@ def parse_arguments(words: Sequence[Word], spec: OptionSpec = OptionSpec()) -> A
         elif value.startswith("--"):
             parsed.long.append(value)
             if "=" in value:
-                parsed.files.append(word_from_value(value.partition("=")[2]))
+                parsed.files.append(make_word(value.partition("=")[2]))
         elif value.startswith("-") and len(value) > 1:
             _parse_letters(value[1:], rest, parsed=parsed, spec=spec)
         else:
@@ -330,7 +322,7 @@ def _parse_letters(cluster: str, rest: Iterator[Word], *, parsed: Arguments, spe
         parsed.letters.add(letter)
         if letter in spec.text + spec.file:
             glued = cluster[at + 1 :]
-            value = word_from_value(glued) if glued else next(rest, None)
+            value = make_word(glued) if glued else next(rest, None)
             if value is not None and not value.is_single:
                 parsed.positional.append(value)
                 parsed.unclear.append(value)
@@ -338,7 +330,7 @@ def _parse_letters(cluster: str, rest: Iterator[Word], *, parsed: Arguments, spe
                 parsed.files.append(value)
             return
     if "/" in cluster or ".." in cluster:
-        parsed.files.append(word_from_value(cluster[1:]))
+        parsed.files.append(make_word(cluster[1:]))
 
 
 _FILE_READERS = """

@@ -16,10 +16,10 @@ from cdd_agent.shell.words import (
     expand_braces,
     judge_read,
     judge_write,
+    make_unknown_word,
+    make_word,
     other_effect,
     parse_word,
-    unknown_word,
-    word_from_value,
 )
 from cdd_agent.shell.wrappers import judge_variable
 
@@ -82,7 +82,7 @@ class CommandParts:
     """Whether an expansion can run a command."""
 
 
-def node_text(node: "Node") -> str:
+def get_text(node: "Node") -> str:
     """Return the source text of a node."""
     return (node.text or b"").decode("utf-8", "surrogateescape").strip(" \t\n")
 
@@ -101,14 +101,14 @@ def _add_node(node: "Node", parts: CommandParts) -> None:
             _add_node(child, parts)
     elif node.type == "variable_assignment":
         parts.assignments.append(node)
-        parts.shown.append(node_text(node))
+        parts.shown.append(get_text(node))
         if parts.words:
-            parts.words.append(parse_word(node_text(node)))
+            parts.words.append(parse_word(get_text(node)))
     elif node.type == "file_redirect":
         _add_redirect(node, parts)
     elif node.type in ("heredoc_redirect", "herestring_redirect"):
         parts.redirects.append(Redirect(operator="<<", target=None))
-        parts.shown.append(node_text(node))
+        parts.shown.append(get_text(node))
         for child in node.children:
             if node.type == "heredoc_redirect" and (child.type in WORD_TYPES or child.type == "file_redirect"):
                 _add_node(child, parts)
@@ -118,21 +118,21 @@ def _add_node(node: "Node", parts: CommandParts) -> None:
         words = _parse_words(node)
         parts.words += words
         parts.shown += [word.canonical for word in words]
-    elif not node.is_named and node_text(node):
-        parts.words.append(word_from_value(node_text(node)))
-        parts.shown.append(node_text(node))
+    elif not node.is_named and get_text(node):
+        parts.words.append(make_word(get_text(node)))
+        parts.shown.append(get_text(node))
 
 
 def _add_redirect(node: "Node", parts: CommandParts) -> None:
-    operator = next((node_text(child) for child in node.children if not child.is_named), "")
+    operator = next((get_text(child) for child in node.children if not child.is_named), "")
     targets = [child for child in node.children if child.type in WORD_TYPES]
-    number = "".join(node_text(child) for child in node.children if child.type == "file_descriptor")
+    number = "".join(get_text(child) for child in node.children if child.type == "file_descriptor")
     target = None
     if targets:
-        first = node_text(targets[0])
+        first = get_text(targets[0])
         is_stream = operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", first)
         words = _parse_words(targets[0])
-        target = None if is_stream else words[0] if len(words) == 1 else unknown_word(first)
+        target = None if is_stream else words[0] if len(words) == 1 else make_unknown_word(first)
         parts.is_opaque = parts.is_opaque or _is_opaque(targets[0])
         parts.shown.append(f"{number}{operator}{first if target is None else target.canonical}")
     else:
@@ -144,9 +144,9 @@ def _add_redirect(node: "Node", parts: CommandParts) -> None:
 
 
 def _parse_words(node: "Node") -> tuple[Word, ...]:
-    text = node_text(node)
+    text = get_text(node)
     if node.type in _SUBSHELLS:
-        return (unknown_word(text, is_inside=node.type == "process_substitution"),)
+        return (make_unknown_word(text, is_inside=node.type == "process_substitution"),)
     return expand_braces(text)
 
 
@@ -159,9 +159,9 @@ def _is_opaque(node: "Node") -> bool:
             continue
         if here.type == "subscript":
             return True
-        if here.type == "expansion" and not _PLAIN_EXPANSION.fullmatch(node_text(here)):
+        if here.type == "expansion" and not _PLAIN_EXPANSION.fullmatch(get_text(here)):
             return True
-        if here.type == "arithmetic_expansion" and not is_plain_arithmetic(node_text(here)):
+        if here.type == "arithmetic_expansion" and not is_plain_arithmetic(get_text(here)):
             return True
         waiting += here.children
     return False
@@ -199,12 +199,12 @@ def _judge_redirect(redirect: Redirect, context: CommandContext) -> Effect:
 
 
 def _judge_assignment(node: "Node", context: CommandContext, *, lasts: bool) -> Effect:
-    names = [node_text(child) for child in node.children if child.type == "variable_name"]
+    names = [get_text(child) for child in node.children if child.type == "variable_name"]
     values = [child for child in node.children if child.type in WORD_TYPES and child.type != "variable_name"]
     # A subscript is evaluated and can run commands.
     if not names or any(child.type == "subscript" for child in node.children):
         return other_effect("it sets an element of an array")
-    value = parse_word(node_text(values[0])).value if values else ""
+    value = parse_word(get_text(values[0])).value if values else ""
     effect = judge_variable(names[0], value, context=context, lasts=lasts)
     is_opaque = any(map(_is_opaque, values))
     return combine((effect, other_effect("an expansion in it can run commands"))) if is_opaque else effect

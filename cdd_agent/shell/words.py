@@ -104,12 +104,12 @@ class Word:
         return shlex.quote(self.value) if self.value is not None and not self.is_pattern else self.text
 
 
-def word_from_value(value: str) -> Word:
+def make_word(value: str) -> Word:
     """Return a word whose value is known."""
     return Word(text=shlex.quote(value), value=value)
 
 
-def unknown_word(text: str, *, is_inside: bool = False) -> Word:
+def make_unknown_word(text: str, *, is_inside: bool = False) -> Word:
     """Return a word whose value is known only at run time."""
     return Word(text=text, value=None, is_inside=is_inside)
 
@@ -142,20 +142,20 @@ def parse_word(text: str) -> Word:
             letter in _BREAKS
             or letter == "`"
             or (letter == "#" and at == 0)
-            or _opens_braces(text, at)
+            or _is_brace_expansion(text, at)
             or (letter == "$" and (_EXPANDS.match(text, at) or text[at + 1 : at + 2] in ("'", '"')))
         ):
-            return unknown_word(text)
+            return make_unknown_word(text)
         else:
             is_pattern = is_pattern or letter in _WILDCARDS
             piece, at = letter, at + 1
         if piece is None:
-            return unknown_word(text)
+            return make_unknown_word(text)
         value.append(piece)
     return Word(text=text, value="".join(value), is_pattern=is_pattern)
 
 
-def _opens_braces(text: str, at: int) -> bool:
+def _is_brace_expansion(text: str, at: int) -> bool:
     # bash takes `{}` and a lone brace literally.
     if text[at] != "{" or text[at : at + 2] == "{}":
         return False

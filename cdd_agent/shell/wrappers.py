@@ -16,9 +16,9 @@ from cdd_agent.shell.words import (
     combine,
     judge_read,
     judge_write,
+    make_unknown_word,
+    make_word,
     other_effect,
-    unknown_word,
-    word_from_value,
 )
 
 Inner: TypeAlias = Callable[[Sequence[Word], CommandContext], Effect]
@@ -97,7 +97,7 @@ def judge_env(words: Sequence[Word], context: CommandContext, *, inner: Inner) -
         elif value is not None and (moved := _CHDIR.fullmatch(value)):
             after = None if moved[1] else next(rest, None)
             folder = (
-                word_from_value(moved[1]) if moved[1] else words[after] if after is not None else unknown_word(value)
+                make_word(moved[1]) if moved[1] else words[after] if after is not None else make_unknown_word(value)
             )
             effects += [other_effect("env changes the folder"), judge_read(folder, context)]
             context = context.move_to(folder)
@@ -143,7 +143,7 @@ def judge_xargs(words: Sequence[Word], context: CommandContext, *, inner: Inner)
     if placeholder:
         command = [_substitute(word, placeholder, is_inside=context.feeds_paths) for word in command]
     else:
-        command.append(unknown_word("...", is_inside=context.feeds_paths))
+        command.append(make_unknown_word("...", is_inside=context.feeds_paths))
     if (command[0].value or "-").startswith("-"):
         return combine((other_effect("an option of xargs is not known to be harmless"), inner(command[1:], context)))
     return combine((*before, inner(command, context)))
@@ -155,7 +155,7 @@ def _substitute(word: Word, mark: str, *, is_inside: bool) -> Word:
         return word
     # Text before the path decides where it leads; text behind it cannot leave the project without `..`.
     rest = value.removeprefix(mark)
-    return unknown_word(word.text, is_inside=is_inside and rest != value and ".." not in rest and mark not in rest)
+    return make_unknown_word(word.text, is_inside=is_inside and rest != value and ".." not in rest and mark not in rest)
 
 
 _FIND_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -223,7 +223,7 @@ def judge_shell(words: Sequence[Word], context: CommandContext) -> Effect:
         return anything
     script = words[at]
     if script.value is None or not is_usual:
-        return replace(anything, lines=_best_guess((script,)))
+        return replace(anything, lines=_guess_line((script,)))
     return Effect(kind="read", lines=(script.value,))
 
 
@@ -232,7 +232,7 @@ def judge_foreign_shell(words: Sequence[Word], context: CommandContext) -> Effec
     return combine((other_effect(f"{words[0].value} is not known to be harmless"), judge_shell(words, context)))
 
 
-def _best_guess(words: Sequence[Word]) -> tuple[str, ...]:
+def _guess_line(words: Sequence[Word]) -> tuple[str, ...]:
     """Return the line that unknown words may be, to find the losses it would cause."""
     text = " ".join(word.value or (word.text[1:-1] if word.text[:1] in ('"', "'") else word.text) for word in words)
     return (text,) if text.strip() else ()
@@ -241,7 +241,7 @@ def _best_guess(words: Sequence[Word]) -> tuple[str, ...]:
 def judge_eval(words: Sequence[Word], context: CommandContext) -> Effect:
     """Return the effect of eval; its words, if known, are another command line."""
     if any(not word.is_exact for word in words[1:]):
-        return replace(other_effect(), lines=_best_guess(words[1:]), moves=True, taints=True)
+        return replace(other_effect(), lines=_guess_line(words[1:]), moves=True, taints=True)
     return Effect(kind="read", lines=(" ".join(word.value or "" for word in words[1:]),), moves=True, taints=True)
 
 

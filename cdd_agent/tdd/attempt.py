@@ -177,7 +177,7 @@ class Attempt:
             max_characters = budget.max_answer_tokens * CHARACTERS_PER_TOKEN
             files = WholeFiles(context.workspace, make_lock_check(locks, context), max_characters=max_characters)
             given = files.render(self._list_files_to_send(), marks=marks)
-            conversation.say(f"{task}\n\nThe complete files of the step, as they are now:\n\n{given or 'none'}")
+            conversation.say(f"{task}\n\nThe current, complete files of the step:\n\n{given or 'none'}")
             return run_without_tools(conversation, files, model=model, budget=budget, emit=emit, agent=brief.agent)
         reports_tests = self.phase == "green" and context.policy.tests_after_write
         tools = make_tools(locks, context, after_writing=item.tests if reports_tests else ())

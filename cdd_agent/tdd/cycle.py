@@ -33,7 +33,7 @@ PARTIAL = "PARTIAL"
 """The finding of a GREEN that is committed in part."""
 
 MAX_HOOK_CHARACTERS = 2_000
-"""Of a hook's output, as a reason."""
+"""Of a hook's output in a reason."""
 
 _UNFINISHED_CODES = frozenset({"target_failed", "target_missing"})
 """The work is incomplete, but the attempt did nothing forbidden."""
@@ -80,7 +80,7 @@ class Cycle:
         self._context = context
         self._save = save
         self._is_saved = True
-        """False while the state is being saved, when nobody knows which one is on disk."""
+        """False while the state is being saved, when the file may hold the old or the new state."""
         self._position: Position | None = None
         """The last position that was in order; None: it has not changed."""
         self._nested: frozenset[str] = frozenset()
@@ -115,7 +115,7 @@ class Cycle:
         try:
             ending = self._run_phases()
         except BaseException:
-            # Interrupted while saving, the last checkpoint is unknown: leave everything as a kill would.
+            # An interrupted save leaves the last checkpoint unknown: change nothing, like a kill.
             if self._is_saved:
                 self._recovery.restore_checkpoint(self._position)
                 self._recovery.checkpoints.clear_mark()

@@ -12,7 +12,7 @@ from cdd_agent.events import Notice, RunFinished, RunStarted
 from cdd_agent.tdd.context import Context, WorkItem
 from cdd_agent.tdd.cycle import Cycle, Ending
 from cdd_agent.work import state_file
-from cdd_agent.work.state import RunState, Status, record_usage
+from cdd_agent.work.state import RunState, Status, complete_step, fail_step, record_usage
 
 Workflow: TypeAlias = Literal["exec", "tdd", "green"]
 
@@ -60,6 +60,14 @@ class WorkflowRun:
     def run_cycle(self, item: WorkItem) -> Ending:
         """Run the cycle of a step in progress, saving each state."""
         return Cycle(item, self.state, context=self.context, save=self.save).run()
+
+    def end_step(self, state: RunState, number: int, *, error: str | None = None) -> None:
+        """Save ``state`` with the step completed, or failed with ``error``."""
+        now = self.clock.now()
+        if error is None:
+            self.save(complete_step(state, number, now=now))
+        else:
+            self.save(fail_step(state, number, error=error, now=now))
 
     @contextmanager
     def report(self, remarks: Iterable[str], *, settle: Callable[[], None]) -> Iterator[None]:

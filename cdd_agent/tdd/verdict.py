@@ -212,7 +212,7 @@ def judge_targets(item: WorkItem, phase: Phase, *, report: SuiteReport, baseline
 
 
 def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
-    """Return the item's targets; a file of which some tests passed before is replaced by those that did not.
+    """Return the item's targets, but for a file in which some tests already passed only the other tests.
 
     Otherwise a test that breaks in such a file would count as a target that still fails, not as broken.
     """

@@ -91,16 +91,6 @@ def find_vague_word(criterion: str) -> str:
     return "" if found is None or _MEASURE.search(sentence) else found[0]
 
 
-def find_form(sentence: str) -> Form | None:
-    """Return the form of ``sentence`` in any case, or None if it has none.
-
-    >>> find_form("While it runs, when the user quits, the program shall ask first")
-    'state'
-    """
-    form, rest = _split_first_word(sentence)
-    return None if form is None or _check_form(form, rest) else form
-
-
 def explain_breach(sentence: str) -> str:
     """Return the sentence, the rule that it breaks and an example, or an empty string if it breaks none."""
     form, rest = _split_first_word(sentence)
@@ -131,7 +121,7 @@ def _check_form(form: Form, rest: str) -> str:
     if not actors or not _LETTER.search(condition, actors[-1].end()):
         return "THE SYSTEM must come before SHALL"
     if not _LETTER.search(condition[: actors[-1].start()]):
-        return "there is no condition before THE SYSTEM SHALL"
+        return "a condition must come before THE SYSTEM SHALL"
     if form == "unwanted":
         then = _THEN.search(condition)
         if then is None or not _LETTER.search(condition[: then.start()]):
@@ -140,7 +130,6 @@ def _check_form(form: Form, rest: str) -> str:
 
 
 def _check_scenario(rest: str) -> str:
-    """Return the rule that a sentence breaks whose GIVEN is followed by ``rest``, or an empty string."""
     when = _WHEN.search(rest)
     then = _THEN.search(rest, when.end() if when else 0)
     if when is None or then is None:

@@ -1,6 +1,6 @@
 """A plan: steps with dependencies, and the rules that it must follow before cdd executes it. Pure.
 
-``plan_markdown`` reads and prints the text of a plan.
+``plan_markdown`` reads the text of a plan.
 """
 
 import hashlib
@@ -105,8 +105,6 @@ class Plan:
     steps: tuple[Step, ...] = ()
     """In the order of the file."""
     risks: str = ""
-    source: str | None = field(default=None, compare=False, repr=False)
-    """The text that the plan was read from, unchanged; None in a plan made in code."""
 
     def step(self, number: int) -> Step | None:
         """Return the first step with this number, or None."""

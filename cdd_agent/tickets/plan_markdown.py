@@ -1,9 +1,7 @@
-"""Read and print ``plan.md``.
+"""Read ``plan.md``.
 
 People edit the file by hand, so the parser accepts many forms. A line that it cannot understand is an error with its
-number, never dropped. A plan that did not change prints as the bytes it was read from.
-
-``docs/decisions/0010-yaml-in-place.md`` says why the outline is not left to a Markdown library.
+number, never dropped. ``docs/decisions/0010-yaml-in-place.md`` says why no Markdown library parses the outline.
 """
 
 import dataclasses
@@ -129,7 +127,6 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
         overview=outline.section_text("overview"),
         steps=tuple(reader.step for reader in readers),
         risks=outline.section_text("risks"),
-        source=text,
     )
 
 
@@ -143,65 +140,6 @@ def _check_size(text: str, *, path: str) -> None:
 
 def _too_large(path: str, message: str) -> DocumentError:
     return DocumentError(path, (Problem(line=0, message=message),), hint="split it into several tickets")
-
-
-def render(plan: Plan) -> str:
-    """Return the plan as Markdown that reads back as the same plan.
-
-    A plan that was read from a file and did not change returns that file's text. Raises ``UsageError`` if a text of the
-    plan would read back as something else, such as a description that contains a step heading.
-    """
-    if plan.source is not None and any(parse(plan.source, path="plan.md", default_kind=kind) == plan for kind in KINDS):
-        return plan.source
-    plan = _normalize(plan)
-    parts = [f"# Implementation Plan: {plan.title}", "## Overview", plan.overview, "## Steps"]
-    parts += [*(_render_step(step) for step in plan.steps), "## Risks", plan.risks]
-    text = "\n\n".join(part for part in parts if part) + "\n"
-    if (again := parse(text, path="plan.md")) != plan:
-        pairs = zip(plan.steps, again.steps, strict=False)
-        changed = next((f"step {step.number}" for step, read in pairs if step != read), "its overview or risks")
-        raise UsageError(
-            f"The plan cannot be written as Markdown: {changed} would read back differently.",
-            hint="put lines that look like headings or keys into a fence, and remove backticks from paths",
-        )
-    return text
-
-
-def _render_step(step: Step) -> str:
-    lines = [
-        f"### Step {step.number}: {step.title}",
-        f"- [{'x' if step.done else ' '}] done",
-        f"- Depends on: {', '.join(str(number) for number in step.depends_on) or 'none'}",
-        f"- Files: {', '.join(f'`{path}`' for path in step.files) or 'none'}",
-        f"- Tests: {', '.join(f'`{test}`' for test in step.tests) or 'none'}",
-        f"- Criteria: {', '.join(step.criteria) or 'none'}",
-        f"- Kind: {step.kind}",
-        f"- Size: {step.size}".rstrip(),
-    ]
-    return "\n".join(lines) + (f"\n\n{step.description}" if step.description else "")
-
-
-def _normalize(plan: Plan) -> Plan:
-    """Return the plan as a file can hold it: titles on one line, texts without blank lines around them."""
-    steps = tuple(
-        dataclasses.replace(
-            step,
-            title=" ".join(step.title.split()),
-            size=" ".join(step.size.split()),
-            depends_on=tuple(dict.fromkeys(step.depends_on)),
-            files=tuple(dict.fromkeys(step.files)),
-            tests=tuple(dict.fromkeys(step.tests)),
-            criteria=tuple(dict.fromkeys(step.criteria)),
-            description=_normalize_text(step.description),
-        )
-        for step in plan.steps
-    )
-    overview, risks = _normalize_text(plan.overview), _normalize_text(plan.risks)
-    return Plan(title=" ".join(plan.title.split()), overview=overview, steps=steps, risks=risks)
-
-
-def _normalize_text(text: str) -> str:
-    return _join(re.split(r"\r\n|\r|\n", text))
 
 
 def _join(lines: list[str]) -> str:
@@ -593,7 +531,6 @@ def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
 
 
 def _strip_punctuation(word: str) -> str:
-    """Return ``word`` without the colons or the full stop at its end."""
     if word.endswith(":"):
         return word.rstrip(":")
     return word[:-1] if re.fullmatch(r"\w\.", word[-2:]) else word

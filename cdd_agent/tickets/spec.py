@@ -72,9 +72,6 @@ class Spec:
 COMPLETE = "a title, a description, at least one acceptance criterion that can be tested, and no open question"
 """The rule behind ``find_missing``, to be shown to the user and the model."""
 
-VAGUE = "A criterion cannot be tested if it has a word that measures nothing, and no number, `code` or quoted text."
-"""The rule behind ``find_vague_criteria``."""
-
 
 def find_missing(spec: Spec) -> tuple[str, ...]:
     """Return what the spec lacks to be complete. Each entry completes the sentence "It lacks ..."."""

@@ -18,14 +18,14 @@ title: {title}
 type: {type:<18} # feature bug enhancement refactor chore doc spike
 status: draft            # draft refined planned executing done
 
-# What is wanted, for whom and why, in a few sentences.
+# The goal, who needs it and why, in a few sentences.
 description: |
 
 # How to tell that it is done. One sentence per line, without quotes:
 #   - WHEN the list is empty THE SYSTEM SHALL write the header only
 acceptance_criteria:
 
-# What a reader might expect but is not part of this ticket, one per line.
+# Related work that this ticket does not include, one per line.
 out_of_scope:
 
 # Background for the implementation.
@@ -132,7 +132,6 @@ def create(project: Path, slug: str, *, title: str, type: str) -> Ticket:
 
 
 def _is_ticket(folder: Path) -> bool:
-    """Return whether a folder contains at least one file of a ticket."""
     return any((folder / name).exists() for name in ("spec.yaml", "plan.md", "execution-state.json"))
 
 

@@ -302,9 +302,6 @@ def _end(state: RunState, step: StepExecution) -> RunState:
     return replace(_with(state, step), current_step=current)
 
 
-_Key = Callable[[StepKey | StepExecution], object]
-
-
 def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tuple[str, ...]]:
     """Adapt the run to the edited ``steps``. Return it with a notice for each difference.
 
@@ -339,7 +336,11 @@ def reconcile(state: RunState, steps: Sequence[StepKey]) -> tuple[RunState, tupl
 def _match(known: Sequence[StepExecution], steps: Sequence[StepKey]) -> dict[int, StepExecution]:
     """Return number of the new step -> execution. A key counts only if it is unique on both sides."""
     found: dict[int, StepExecution] = {}
-    keys: tuple[_Key, ...] = (_title, lambda step: step.text_sha256, _number)
+    keys: tuple[Callable[[StepKey | StepExecution], object], ...] = (
+        lambda step: " ".join(step.title.lower().split()),
+        lambda step: step.text_sha256,
+        lambda step: step.number if isinstance(step, StepKey) else step.step_number,
+    )
     for key in keys:
         taken = {execution.step_number for execution in found.values()}
         open_known = [execution for execution in known if execution.step_number not in taken]
@@ -351,14 +352,6 @@ def _match(known: Sequence[StepExecution], steps: Sequence[StepKey]) -> dict[int
             step.number: by_key[key(step)] for step in open_steps if wanted[key(step)] == 1 and key(step) in by_key
         }
     return found
-
-
-def _title(step: StepKey | StepExecution) -> object:
-    return " ".join(step.title.lower().split())
-
-
-def _number(step: StepKey | StepExecution) -> object:
-    return step.number if isinstance(step, StepKey) else step.step_number
 
 
 def _describe_removed(known: StepExecution) -> str:

@@ -49,7 +49,7 @@ _NAME_CAP = 55
 """Characters of a file's name that its temporary file repeats, since a name has at most 255 bytes."""
 
 
-class FolderEntry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One entry of a folder."""
 
     name: str
@@ -97,10 +97,10 @@ class ConfinedFolder:
             return False
         return True
 
-    def list_entries(self, name: str = "") -> tuple[FolderEntry, ...]:
+    def list_entries(self, name: str = "") -> tuple[DirectoryEntry, ...]:
         """Return the entries of a folder, unsorted."""
         with self._enter(name) as handle, os.scandir(handle) as listed:
-            return tuple(FolderEntry(entry.name, _classify_entry(entry)) for entry in listed)
+            return tuple(DirectoryEntry(entry.name, _classify_entry(entry)) for entry in listed)
 
     def write(self, name: str, data: bytes) -> None:
         """Replace or create the file ``name`` atomically, creating missing folders.

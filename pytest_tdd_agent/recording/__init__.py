@@ -1,1 +1,1 @@
-"""What happens in a run, gathered and streamed."""
+"""Record and stream the events of a run."""

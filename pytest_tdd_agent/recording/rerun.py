@@ -1,7 +1,7 @@
-"""Running failed tests again, alone: what passes then is flaky, what fails again is meant.
+"""Rerun failed tests alone to detect flaky ones.
 
-It happens in the process that ran the tests, after all of them: that process has the items. An xdist worker hands the
-outcome over when it ends.
+Reruns happen in the process that ran the tests, after all of them, because that process has the items. An xdist worker
+sends the results when it ends.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from _pytest.runner import runtestprotocol
 from ..comparison import expected_failures
 from ..options import Options
 from .spool import Spool, Stream
-from .witness import SUBTESTS, Guard, Witness, failure_of, outcome_of
+from .witness import SUBTESTS, Guard, Witness, build_failure, find_outcome
 
 if TYPE_CHECKING:
     from pluggy import Result
 
 MOST_TESTS = 50
-"""A run in which more tests fail unexpectedly is broken, not flaky: so many are run again, the gate's targets first."""
+"""Most tests that are rerun, the gate's targets first. If more fail, the run is broken, not flaky."""
 
 _WORKER_OUTPUT = "tdd_agent_reruns"  # in ``workeroutput`` of xdist: node id -> tries, as JSON text
-_NOT_AGAIN = frozenset({"timeout", "crash", "resource", "system_exit"})
+_NEVER_RERUN = frozenset({"timeout", "crash", "resource", "system_exit"})
 
 
 class Listener(Protocol):
-    """Who is told of the tries."""
+    """Receives the results of reruns."""
 
-    def begins_again(self, nodeid: str) -> None:
-        """Hear that a test is run again."""
+    def begin_rerun(self, nodeid: str) -> None:
+        """Announce a rerun of a test."""
 
-    def tried(self, nodeid: str, tries: Sequence[str]) -> None:
-        """Hear what the tries so far came to, oldest first, without the first: a failure's kind, else the outcome."""
+    def record_tries(self, nodeid: str, tries: Sequence[str]) -> None:
+        """Record the reruns so far, oldest first, without the first run: failure kind or outcome."""
 
 
 class WorkerListener:
-    """Hands the tries over to the controlling process, whose stream only that process writes."""
+    """Sends the results to the controlling process, which alone writes the stream."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Speak for an xdist worker."""
+        """Send as part of an xdist worker's output."""
         self._output: dict[str, object] = config.__dict__["workeroutput"]
         self._tries: dict[str, Sequence[str]] = {}
 
-    def begins_again(self, nodeid: str) -> None:
-        """Say nothing: if the worker dies, nothing that it says arrives."""
+    def begin_rerun(self, nodeid: str) -> None:
+        """Do nothing: if the worker dies, its output is lost."""
 
-    def tried(self, nodeid: str, tries: Sequence[str]) -> None:
-        """Keep what the tries came to for the end of the worker."""
+    def record_tries(self, nodeid: str, tries: Sequence[str]) -> None:
+        """Store the results until the worker ends."""
         self._tries[nodeid] = tries
         self._output[_WORKER_OUTPUT] = dumps(self._tries)
 
 
 class ControllerListener:
-    """Records the tries, those that the workers hand over too."""
+    """Records the results, including those of workers."""
 
     def __init__(self, stream: Stream, *, spool: Spool, guard: Guard) -> None:
         """Record to a stream and a spool."""
@@ -64,88 +64,88 @@ class ControllerListener:
         self._spool = spool
         self._guard = guard
 
-    def begins_again(self, nodeid: str) -> None:
-        """Say which test is run again: if the process dies in it, this line names it."""
+    def begin_rerun(self, nodeid: str) -> None:
+        """Record which test is rerun: if the process dies, this line names the test."""
         self._stream.begin(nodeid)
 
-    def tried(self, nodeid: str, tries: Sequence[str]) -> None:
-        """Record what the tries so far came to."""
-        self._spool.tried(nodeid, tries)
+    def record_tries(self, nodeid: str, tries: Sequence[str]) -> None:
+        """Record the results so far."""
+        self._spool.record_tries(nodeid, tries)
         self._stream.send("retry", nodeid=nodeid, tries=list(tries))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Take over the tries of an xdist worker."""
+        """Record the results of an xdist worker."""
         with self._guard:
             output: dict[str, object] = getattr(node, "workeroutput", {})
             for nodeid, tries in loads(str(output.get(_WORKER_OUTPUT, "{}"))).items():
-                self.tried(nodeid, tries)
+                self.record_tries(nodeid, tries)
 
 
 class Rerunner:
-    """Hooks that run failed tests again when the others have ended."""
+    """Hooks that rerun failed tests after all others."""
 
     def __init__(self, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
-        """Run each test that failed unexpectedly, or is a target, again as often as asked, until it passes."""
+        """Rerun each failed test that is a target or failed unexpectedly, until it passes."""
         self._options = options
         self._expected = frozenset(expected_failures(options.baseline, phase=options.gate))
         self._witness = witness
         self._guard = guard
         self._listener = listener
         self._failed: set[str] = set()
-        self._never_again: set[str] = set()
+        self._excluded: set[str] = set()
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what failed; a test with subtests is not run again, as those report for themselves."""
+        """Record failed tests. Tests with subtests are never rerun, because subtests report separately."""
         if type(report).__name__ in SUBTESTS:
-            self._never_again.add(report.nodeid)
+            self._excluded.add(report.nodeid)
         elif report.outcome == "failed":
             self._failed.add(report.nodeid)
-            if self._witness.kinds.get(report.nodeid) in _NOT_AGAIN:
-                self._never_again.add(report.nodeid)
+            if self._witness.kinds.get(report.nodeid) in _NEVER_RERUN:
+                self._excluded.add(report.nodeid)
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Result[object], None]:
-        """Run what failed again, unless the run was stopped or somebody debugs it; inside what others put round it."""
+        """Rerun failed tests, unless the run was stopped or is being debugged."""
         outcome = yield
         is_stopped = outcome.excinfo is not None or session.shouldstop or session.shouldfail
         if self._failed and not (is_stopped or session.config.option.usepdb):
             with self._guard:
-                items: Sequence[pytest.Item] = getattr(session, "items", ())  # none where xdist controls
-                for item in self._chosen(items):
-                    self._run_again(item)
+                items: Sequence[pytest.Item] = getattr(session, "items", ())  # the xdist controller has none
+                for item in self._select(items):
+                    self._rerun(item)
 
-    def _chosen(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """What to run again; of tests that share a node id nobody knows which has failed."""
+    def _select(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """Return the tests to rerun, without those that share a node id: it is unknown which of them failed."""
         counts = Counter(item.nodeid for item in items)
-        targets = self._options.targets_among(self._failed)
-        again = (self._failed - self._never_again) - (self._expected - targets)
-        chosen = [item for item in items if item.nodeid in again and counts[item.nodeid] == 1]
-        chosen.sort(key=lambda item: (item.nodeid not in targets, item.nodeid in self._expected))
-        return chosen[:MOST_TESTS]
+        targets = self._options.select_targets(self._failed)
+        selected = (self._failed - self._excluded) - (self._expected - targets)
+        items_to_rerun = [item for item in items if item.nodeid in selected and counts[item.nodeid] == 1]
+        items_to_rerun.sort(key=lambda item: (item.nodeid not in targets, item.nodeid in self._expected))
+        return items_to_rerun[:MOST_TESTS]
 
-    def _run_again(self, item: pytest.Item) -> None:
+    def _rerun(self, item: pytest.Item) -> None:
         tries: list[str] = []
         for _ in range(self._options.flaky):
-            self._listener.begins_again(item.nodeid)
-            tries.append(self._try(item))
-            self._listener.tried(item.nodeid, tuple(tries))
-            if tries[-1] == "passed" or tries[-1] in _NOT_AGAIN:
+            self._listener.begin_rerun(item.nodeid)
+            tries.append(self._run_once(item))
+            self._listener.record_tries(item.nodeid, tuple(tries))
+            if tries[-1] == "passed" or tries[-1] in _NEVER_RERUN:
                 return
 
-    def _try(self, item: pytest.Item) -> str:
-        """What one more run of a test comes to."""
-        reports = run_unheard(item)
+    def _run_once(self, item: pytest.Item) -> str:
+        """Run a test once and return its failure kind or outcome."""
+        reports = run_silently(item)
         for report in reports:
-            seen = self._witness.testify(report)
+            seen = self._witness.take_failure(report)
             if report.failed:
-                return failure_of(report, str(report.when), seen=seen).kind
+                return build_failure(report, str(report.when), seen=seen).kind
         has_run = any(report.when == "call" for report in reports)
-        return next(filter("passed".__ne__, map(outcome_of, reports)), "passed" if has_run else "error")
+        return next(filter("passed".__ne__, map(find_outcome, reports)), "passed" if has_run else "error")
 
 
-class _Unheard:
+class _SilentProtocol:
     """A hook that runs a test in the place of pytest's own and of plugins', and tells nobody."""
 
     def __init__(self) -> None:
@@ -157,14 +157,14 @@ class _Unheard:
         return True
 
 
-def run_unheard(item: pytest.Item) -> Sequence[pytest.TestReport]:
-    """Run a test as pytest does, with all that plugins put round it (warning filters, time limits), but for itself."""
+def run_silently(item: pytest.Item) -> Sequence[pytest.TestReport]:
+    """Run a test with all plugin wrappers (warning filters, time limits), without reporting it."""
     plugins = item.config.pluginmanager
-    unheard = _Unheard()
-    plugins.register(unheard)  # last of all, and so the first to be asked
+    protocol = _SilentProtocol()
+    plugins.register(protocol)  # registered last, so called first
     try:
-        # not item.ihook: with an old pluggy that may not know what was registered since it was made
+        # item.ihook of an old pluggy does not see plugins registered later
         item.session.gethookproxy(item.path).pytest_runtest_protocol(item=item, nextitem=None)
     finally:
-        plugins.unregister(unheard)
-    return unheard.reports
+        plugins.unregister(protocol)
+    return protocol.reports

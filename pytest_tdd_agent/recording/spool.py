@@ -1,18 +1,8 @@
-"""The tests that have ended, kept in a file beside the report until the run ends: memory does not grow with them.
+"""Write the files of a run: the stream of events, and the spool of finished tests.
 
-A file that grows by whole lines, each in one write, whatever the tests of the process do.
-
-Tests may patch, freeze or close what they like: the primitives are held from load time, and a closed descriptor is
-opened again. A forked child that goes on running tests writes nothing.
-
-The stream of a run: one JSON object a line, each written at once, so that a killed run can still be read.
-
-A ``test`` line that follows the ``begin`` of the same test does not repeat the node id: with it, a test that passes
-would cost half as much again.
-
-The phases of each test put together to one outcome. Pure but for its own state.
-
-The worst phase counts, never the last; a failed subtest fails its test; a run again makes the earlier try void.
+The stream has one JSON object per line, each written at once, so that the stream of a killed run can be read. The spool
+holds finished tests in a file beside the report until the run ends, so that memory does not grow with their number.
+``Tally`` combines the phases of a test into one outcome.
 """
 
 from __future__ import annotations
@@ -38,10 +28,17 @@ _LOWEST_DESCRIPTOR = 200
 
 
 class AppendedFile:
-    """An open file, new when it is opened."""
+    """A new file that grows by whole lines, whatever the tests in the process do.
+
+    A forked child that continues to run tests writes nothing.
+    """
+
+    # Tests may patch, freeze or close anything. So the primitives are imported by name at load time, and a closed
+    # descriptor is opened again.
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raises OSError. What another run of that name still writes does not get into it."""
+        """Open the file; raises OSError."""
+        # A new inode, because another run may still write to the old one.
         with suppress(OSError):
             path.unlink()
         self.path = path
@@ -55,12 +52,12 @@ class AppendedFile:
         try:
             high = fcntl(descriptor, F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
         except OSError:
-            return descriptor  # so many are not allowed
+            return descriptor  # the limit on descriptors is lower
         close(descriptor)
         return high
 
     def is_ours(self) -> bool:
-        """Say whether this is the process that opened the file, not a fork of it."""
+        """Return whether this process opened the file; False in a fork."""
         return getpid() == self._pid
 
     def write(self, content: bytes) -> None:
@@ -74,7 +71,7 @@ class AppendedFile:
             write(self._descriptor, content)
 
     def _reopen(self) -> None:
-        """Open the file at its old descriptor: any other may be the one that another file of ours takes for its own."""
+        # Use the old number: a new one may be the closed number of our other file, which would then write here.
         descriptor = self._open(0)
         if descriptor != self._descriptor:
             dup2(descriptor, self._descriptor, inheritable=False)
@@ -90,7 +87,7 @@ _quote = encode_basestring_ascii
 
 
 class Stream:
-    """An open stream file, emptied when it is opened."""
+    """The stream of a run; an existing file is replaced."""
 
     def __init__(self, path: Path) -> None:
         """Open the file; raises OSError."""
@@ -98,7 +95,7 @@ class Stream:
         self._last_begun = ""
 
     def is_ours(self) -> bool:
-        """Say whether this is the process that opened the stream, not a fork of it."""
+        """Return whether this process opened the stream; False in a fork."""
         return self._file.is_ours()
 
     def send(self, event: str, **values: object) -> None:
@@ -107,12 +104,13 @@ class Stream:
         self._file.write(dumps({"event": event, **values}).encode("ascii") + b"\n")
 
     def begin(self, nodeid: str) -> None:
-        """Say that a test begins."""
+        """Write that a test begins."""
         self._last_begun = nodeid
         self._file.write(b'{"event":"begin","nodeid":%s}\n' % _quote(nodeid).encode("ascii"))
 
     def end(self, nodeid: str, outcome: str) -> None:
-        """Say what a test came to."""
+        """Write the outcome of a test."""
+        # The node id is not repeated after ``begin``: it would make the stream half as large again.
         if nodeid != self._last_begun:
             self.send("test", nodeid=nodeid, outcome=outcome)
         elif outcome == "passed":
@@ -126,9 +124,9 @@ class Stream:
 
 
 def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the tests that had begun and not ended when the stream broke off; damaged lines are passed over.
+    """Return the tests that had begun and not ended when the stream stopped.
 
-    Any test can write to the file, so a line may hold anything.
+    Damaged lines are ignored: any test can write to the file.
     """
     running: dict[str, None] = {}
     last = ""
@@ -151,16 +149,16 @@ def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
 
 
 SEVERITY = {"passed": 0, "xfailed": 1, "xpassed": 1, "skipped": 1, "failed": 2, "error": 3}
-"""Outcome -> how much it counts among the phases of a test."""
+"""Outcome -> severity; the most severe phase decides the outcome of a test."""
 
 
 class Draft:
-    """A test that has begun and not ended."""
+    """A running test."""
 
     __slots__ = ("failure", "file", "line", "nodeid", "outcome", "phases", "reruns")
 
     def __init__(self, nodeid: str, *, file: str, line: int, reruns: int) -> None:
-        """Begin without a phase."""
+        """Start without phases."""
         self.nodeid = nodeid
         self.file = file
         self.line = line
@@ -169,7 +167,7 @@ class Draft:
         self.phases: dict[str, float] = {}
         self.failure: Failure | None = None
 
-    def case(self) -> Case:
+    def to_case(self) -> Case:
         """Return the record of the test."""
         return Case(
             nodeid=self.nodeid,
@@ -184,10 +182,10 @@ class Draft:
 
 
 class Tally:
-    """What is known of the tests that are running."""
+    """Combines the phases of running tests. The worst phase counts, and a rerun voids the earlier try."""
 
     def __init__(self) -> None:
-        """Begin with no test."""
+        """Start without tests."""
         self._drafts: dict[str, Draft] = {}
 
     def begin(self, nodeid: str, *, file: str, line: int, reruns: int = 0) -> None:
@@ -195,58 +193,60 @@ class Tally:
         if nodeid not in self._drafts:
             self._drafts[nodeid] = Draft(nodeid, file=file, line=line, reruns=reruns)
 
-    def passed(self, nodeid: str, when: str, *, duration_s: float) -> None:
-        """Note a phase that passed, as most do, in as few calls as can be."""
+    def record_passed(self, nodeid: str, when: str, *, duration_s: float) -> None:
+        """Record a passed phase. Most phases pass, so this is fast."""
         if nodeid in self._drafts and when not in self._drafts[nodeid].phases:
             draft = self._drafts[nodeid]
             draft.phases[when] = duration_s
             if when == "call":
                 draft.outcome = draft.outcome or "passed"
         else:
-            self.phase(nodeid, when, outcome="passed", duration_s=duration_s)
+            self.record_phase(nodeid, when, outcome="passed", duration_s=duration_s)
 
-    def phase(self, nodeid: str, when: str, *, outcome: str, duration_s: float, failure: Failure | None = None) -> None:
-        """Note the outcome of a phase (``setup``, ``call`` or ``teardown``)."""
+    def record_phase(
+        self, nodeid: str, when: str, *, outcome: str, duration_s: float, failure: Failure | None = None
+    ) -> None:
+        """Record the outcome of a phase (``setup``, ``call`` or ``teardown``)."""
         draft = self._drafts.get(nodeid)
         if draft is None:
             draft = self._drafts[nodeid] = Draft(nodeid, file=nodeid.split("::", 1)[0], line=0, reruns=0)
         phases = draft.phases
         phases[when] = phases[when] + duration_s if when in phases else duration_s
         if outcome == "passed" and when != "call":
-            return  # has the body run? with --setup-only it has not
+            return  # with --setup-only the body does not run
         if not draft.outcome or SEVERITY[outcome] > SEVERITY[draft.outcome]:
             draft.outcome = outcome
             draft.failure = failure
 
-    def rerun(self, nodeid: str) -> int:
-        """Void what a test came to, as it will be run again; return how often it has been."""
+    def begin_rerun(self, nodeid: str) -> int:
+        """Void the results of a test that will be rerun; return the number of reruns."""
         draft = self._drafts[nodeid]
         draft.outcome, draft.phases, draft.failure = "", {}, None
         draft.reruns += 1
         return draft.reruns
 
     def finish(self, nodeid: str) -> Draft | None:
-        """Return what is known of a test that ended; None if its body has not run, or will again."""
+        """Return a finished test; None if its body has not run or will be rerun."""
         draft = self._drafts.get(nodeid)
         if draft is None or not draft.outcome:
             return None
         return self._drafts.pop(nodeid)
 
     def in_flight(self) -> tuple[str, ...]:
-        """Tests that have begun and not ended."""
+        """Return the running tests."""
         return tuple(self._drafts)
 
 
 _LINES_A_WRITE = 256
 _PASSED_KEYS = '","outcome":"passed","file":"'
-"""In the line of a test that passed, and in no other: quotes inside a node id are escaped."""
-_AT_ONCE = '"reruns":0,"failure":null}'
-"""At the end of the line of a test that passed, unless it has been run again."""
-_END = -len(_AT_ONCE)
+"""Occurs only in the line of a passed test: quotes inside a node id are escaped."""
+_FIRST_TRY_END = '"reruns":0,"failure":null}'
+"""The end of the line of a test that passed in the first try."""
+_END_OFFSET = -len(_FIRST_TRY_END)
 
 
 class Spool:
-    """Lines of the report's ``tests``, in the order in which the tests ended."""
+    """The lines of the report's ``tests``, in the order in which the tests ended."""
 
     def __init__(self, path: Path) -> None:
         """Open an empty file; raises OSError."""
@@ -255,30 +255,30 @@ class Spool:
         self._room = _LINES_A_WRITE
         self._size = 0
         self._ended_twice: set[str] = set()
-        self._twins: frozenset[str] = frozenset()
+        self._shared: frozenset[str] = frozenset()
         self._tries: dict[str, tuple[str, ...]] = {}
 
     def add(self, line: str) -> None:
-        """Take over a test, as ``codec.case_line`` writes it."""
+        """Add a test as written by ``codec.case_to_line``."""
         self._waiting.append(line)
         self._room -= 1
         if not self._room:
             self._flush()
 
     def replace_later(self, nodeid: str) -> None:
-        """Let only the last line of a test count, as it runs again."""
+        """Count only the last line of a test, because it runs again."""
         self._ended_twice.add(nodeid)
 
     def share(self, nodeids: Collection[str]) -> None:
-        """Let the worst line count of node ids that several tests have."""
-        self._twins = frozenset(nodeids)
+        """Count only the worst line of node ids that several tests share."""
+        self._shared = frozenset(nodeids)
 
     def is_shared(self, nodeid: str) -> bool:
-        """Say whether several tests have a node id."""
-        return nodeid in self._twins
+        """Return whether several tests share a node id."""
+        return nodeid in self._shared
 
-    def tried(self, nodeid: str, tries: Sequence[str]) -> None:
-        """Note what running a failed test again came to; ``tries`` are oldest first, without the first."""
+    def record_tries(self, nodeid: str, tries: Sequence[str]) -> None:
+        """Record the reruns of a failed test, oldest first, without the first run."""
         self._tries[nodeid] = tuple(tries)
 
     def _flush(self) -> None:
@@ -289,48 +289,48 @@ class Spool:
             self._waiting.clear()
             self._room = _LINES_A_WRITE
 
-    def lines(self) -> Iterator[tuple[str, Case | None]]:
-        """Yield every test once: its line, and the test itself unless it simply passed."""
+    def iterate_cases(self) -> Iterator[tuple[str, Case | None]]:
+        """Yield each test once: its line, and its record unless it passed in one try."""
         self._flush()
-        counting = self._counting() if self._ended_twice or self._twins else {}
+        counted = self._find_counted_lines() if self._ended_twice or self._shared else {}
         with self._file.path.open(encoding="ascii") as file:
             for number, text in enumerate(file):
                 line = text[:-1]
-                if _PASSED_KEYS in line and line[_END:] == _AT_ONCE and not counting:
+                if _PASSED_KEYS in line and line[_END_OFFSET:] == _FIRST_TRY_END and not counted:
                     yield line, None
                     continue
                 case = codec.case_from_line(line)
-                if counting.get(case.nodeid, number) != number:
+                if counted.get(case.nodeid, number) != number:
                     continue
                 if case.nodeid in self._tries:
-                    case = _with_tries(case, self._tries[case.nodeid])
-                    line = codec.case_line(case)
+                    case = _add_tries(case, self._tries[case.nodeid])
+                    line = codec.case_to_line(case)
                 yield line, None if case.outcome == "passed" and not case.reruns else case
 
-    def texts(self) -> Iterator[str]:
-        """Yield the lines alone, without a look at what they hold if none is to change."""
-        if self._ended_twice or self._twins or self._tries:
-            yield from (line for line, _ in self.lines())
+    def iterate_lines(self) -> Iterator[str]:
+        """Yield the lines only, without parsing them if none must change."""
+        if self._ended_twice or self._shared or self._tries:
+            yield from (line for line, _ in self.iterate_cases())
             return
         self._flush()
         with self._file.path.open(encoding="ascii") as file:
             yield from map(str.rstrip, file)
 
-    def _counting(self) -> dict[str, int]:
-        """Of each node id that has several lines, the number of the one that counts."""
+    def _find_counted_lines(self) -> dict[str, int]:
+        """Return the number of the line that counts for each node id with several lines."""
         found: dict[str, tuple[int, int]] = {}
         with self._file.path.open(encoding="ascii") as file:
             for number, line in enumerate(file):
                 document = loads(line)
                 nodeid = document["nodeid"]
-                if nodeid in self._twins:
+                if nodeid in self._shared:
                     found[nodeid] = max(found.get(nodeid, (-1, 0)), (SEVERITY[document["outcome"]], number))
                 elif nodeid in self._ended_twice:
                     found[nodeid] = (0, number)
         return {nodeid: number for nodeid, (_, number) in found.items()}
 
-    def is_whole(self) -> bool:
-        """Say whether the file holds what was put into it, and no more."""
+    def is_intact(self) -> bool:
+        """Return whether the file contains exactly the added lines."""
         self._flush()
         return self._file.path.stat().st_size == self._size
 
@@ -342,7 +342,7 @@ class Spool:
 
 
 def remove_abandoned(report: Path) -> None:
-    """Remove the files that killed runs have left beside a report; raises OSError."""
+    """Remove files that killed runs left beside a report; raises OSError."""
     for name in os.listdir(str(report.parent)):
         if name.startswith(f"{report.name}.") and name.endswith(".part"):
             pid = name[len(report.name) + 1 : -len(".part")]
@@ -353,7 +353,7 @@ def remove_abandoned(report: Path) -> None:
 
 def _is_alive(pid: int) -> bool:
     if sys.platform == "win32":
-        return True  # there, to ask is to interrupt
+        return True  # on Windows, os.kill would interrupt the process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -363,7 +363,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _with_tries(case: Case, later: tuple[str, ...]) -> Case:
+def _add_tries(case: Case, later: tuple[str, ...]) -> Case:
     first = case.outcome if case.failure is None else case.failure.kind
     outcome = "passed" if "passed" in later else case.outcome
     return replace(case, outcome=outcome, reruns=case.reruns + len(later), tries=(first, *later))

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, Places, Seal, codes_of
+from pytest_tdd_agent.audit import SIGNS, SIGNS_CAP, CodeLocations, Seal, codes_of
 
 from .conftest import TWO_WORKERS, XDIST, Project
 
@@ -18,7 +18,7 @@ def signs(project: Project, *args: str) -> dict[str, list[tuple[str | None, str]
     """Code -> node id and message of each sign of a run."""
     found: dict[str, list[tuple[str | None, str]]] = {}
     run = project.pytest("--tdd-agent-audit", *args)
-    assert "no report can be trusted" not in run.output, run.output
+    assert "do not trust the report" not in run.output, run.output
     for sign in run.report.signs:
         found.setdefault(sign.code, []).append((sign.nodeid, sign.message))
     assert set(found) <= set(SIGNS)
@@ -106,7 +106,7 @@ class Old(unittest.TestCase):
 """,
     )
     hidden = signs(project, *processes)["outcome_overridden"]
-    message = "an exception left the test, and the report says that it passed"
+    message = "an exception left the test, but the report says that it passed"
     assert hidden == [("test_a.py::Old::test_b", message), ("test_a.py::test_a", message)]
 
 
@@ -215,7 +215,7 @@ def sealed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Seal, Modul
     for module in (package, gate):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     package.__dict__["gate"] = gate
-    return Seal(Places(str(tmp_path)), package="tdd_agent_4711"), gate
+    return Seal(CodeLocations(str(tmp_path)), package="tdd_agent_4711"), gate
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,10 @@ def test_whatever_is_replaced_in_the_plugins_own_package_is_named(
 ) -> None:
     seal, gate = sealed
     gate.__dict__["__file__"] = "gate.py"
-    before = dict(seal.breaks())
+    before = dict(seal.find_breaks())
     exec(cheat, {"gate": gate, "package": sys.modules["tdd_agent_4711"], "types": types})
     assert before == {}
-    assert list(dict(seal.breaks())) == [f"pytest_tdd_agent.{name}"]
+    assert list(dict(seal.find_breaks())) == [f"pytest_tdd_agent.{name}"]
 
 
 def test_what_python_and_libraries_do_to_every_module_breaks_no_seal(
@@ -256,7 +256,7 @@ def test_what_python_and_libraries_do_to_every_module_breaks_no_seal(
         late=late, __warningregistry__={"version": 1}, datetime=type("Stopped", (), {}), perf_counter=lambda: 0.0
     )
     monkeypatch.delitem(sys.modules, gate.__name__)
-    assert dict(seal.breaks()) == {}
+    assert dict(seal.find_breaks()) == {}
 
 
 SWAP = """
@@ -273,7 +273,7 @@ def test_a_test_whose_body_is_replaced_is_seen(project: Project, processes: tupl
         product=SWAP,
         test_a="from product import work\ndef test_a(): work()\ndef test_b(): assert 0\n",
     )
-    message = "tests run <lambda> of product.py instead of the function that was collected"
+    message = "tests run <lambda> of product.py instead of the collected function"
     assert signs(project, *processes) == {"replaced_body": [(None, message)]}
 
 
@@ -291,7 +291,7 @@ def pytest_collection_modifyitems(items):
 
 def test_a_wrapper_around_tests_is_seen_if_it_is_the_projects_and_not_if_it_is_installed(project: Project) -> None:
     project.write(deco=WRAPPER, test_a="from deco import wrapped\n@wrapped\ndef test_a(): pass\ndef test_b(): pass\n")
-    message = "tests run wrapper of deco.py instead of the function that was collected"
+    message = "tests run wrapper of deco.py instead of the collected function"
     assert signs(project, "-p", "deco")["replaced_body"] == [(None, message)]
     project.put("site-packages/installed.py", WRAPPER)
     with pytest.MonkeyPatch.context() as environment:
@@ -324,7 +324,7 @@ class TestMethods:
     def test_method(self): pass
 """,
     )
-    message = "a hook answered for the test and did not call its function"
+    message = "a hook answered for the test without calling its function"
     assert signs(project)["body_not_called"] == [("test_a.py::test_answered", message)]
 
 
@@ -334,7 +334,7 @@ def test_tests_that_are_left_out_in_silence_are_seen_once(project: Project, proc
         conftest="def pytest_collection_modifyitems(items): del items[1:]\n",
         test_a="def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n",
     )
-    message = "collected tests are left out of the run, and no hook is told"
+    message = "collected tests were removed from the run without being reported as deselected"
     assert signs(project, *processes)["item_dropped"] == [(None, message)]
     project.write(conftest="")
     assert signs(project, "-k", "test_a", "--deselect", "test_a.py::test_b", *processes) == {}
@@ -357,12 +357,16 @@ def pytest_runtest_makereport():
 
 
 def test_a_place_is_the_users_unless_it_is_installed(tmp_path: Path) -> None:
-    places = Places(str(tmp_path))
-    assert places.of_user(str(tmp_path / "src/a.py")) == places.of_project(str(tmp_path / "src/a.py")) == "src/a.py"
-    assert places.of_user("/elsewhere/b.py") == "b.py"
-    assert places.of_project("/elsewhere/b.py") is None
+    places = CodeLocations(str(tmp_path))
+    assert (
+        places.find_user_file(str(tmp_path / "src/a.py"))
+        == places.find_project_file(str(tmp_path / "src/a.py"))
+        == "src/a.py"
+    )
+    assert places.find_user_file("/elsewhere/b.py") == "b.py"
+    assert places.find_project_file("/elsewhere/b.py") is None
     for file in (str(tmp_path / ".venv/lib/a.py"), "/x/site-packages/a.py", "<string>", functools.__file__):
-        assert places.of_user(file) is None, file
+        assert places.find_user_file(file) is None, file
 
 
 def test_code_is_found_behind_wrappers() -> None:
@@ -374,5 +378,5 @@ def test_code_is_found_behind_wrappers() -> None:
     assert codes_of(two) == (two.__code__, one.__code__)
     for wrapper in (property, staticmethod, functools.partial, functools.lru_cache(maxsize=None)):
         assert codes_of(wrapper(one)) == (one.__code__,)
-    assert codes_of(Places("/").of_user) == (Places.of_user.__code__,)
+    assert codes_of(CodeLocations("/").find_user_file) == (CodeLocations.find_user_file.__code__,)
     assert codes_of(None) == codes_of(len) == codes_of(dict) == codes_of("text") == ()

@@ -1,5 +1,5 @@
 from pytest_tdd_agent.report import Case, CollectError, Failure, Reason, Verdict
-from pytest_tdd_agent.screen import Causes, counts_line, verdict_lines
+from pytest_tdd_agent.screen import Causes, format_counts, format_verdict
 
 
 def failed(nodeid: str, *, kind: str = "assertion", line: int = 3, message: str = "assert 1 == 2\n + more") -> Case:
@@ -12,7 +12,7 @@ def test_failures_with_one_cause_are_said_once_and_the_widest_cause_first() -> N
     causes.add(failed("tests/b.py::t", line=9))
     for number in range(200):
         causes.add(failed(f"tests/a.py::t[{number}]"))
-    assert list(causes.lines()) == [
+    assert list(causes.format_lines()) == [
         "  assertion tests/a.py:3: assert 1 == 2",
         "    200 tests: tests/a.py::t[0], ::t[1], ::t[2] and 197 more",
         "  assertion tests/a.py:9: assert 1 == 2",
@@ -24,7 +24,7 @@ def test_many_causes_are_cut_and_counted() -> None:
     causes = Causes()
     for number in range(30):
         causes.add(failed("a.py::t", line=number))
-    lines = list(causes.lines())
+    lines = list(causes.format_lines())
     assert len(lines) == 21
     assert lines[-1] == "  and 20 more causes, of 20 failures, in the report"
 
@@ -34,7 +34,7 @@ def test_files_that_cannot_be_collected_and_flaky_tests_are_said() -> None:
     causes.add_error(CollectError("b.py", Failure("collect", "missing_module", "test", "ModuleNotFoundError", "")))
     causes.add(Case("a.py::t", "passed", "a.py", 1, 0.0, reruns=1, tries=("assertion", "passed")))
     causes.add(Case("a.py::u", "skipped", "a.py", 1, 0.0))
-    assert list(causes.lines()) == [
+    assert list(causes.format_lines()) == [
         "  missing_module: ModuleNotFoundError",
         "    b.py",
         "  flaky: a.py::t (assertion, then passed)",
@@ -42,14 +42,14 @@ def test_files_that_cannot_be_collected_and_flaky_tests_are_said() -> None:
 
 
 def test_the_counts_leave_out_what_is_none() -> None:
-    assert counts_line({"passed": 3, "failed": 0, "collected": 3, "flaky": 1}, complete=True) == "3 passed, 1 flaky"
-    assert counts_line({"passed": 0}, complete=False) == "incomplete run: no tests"
+    assert format_counts({"passed": 3, "failed": 0, "collected": 3, "flaky": 1}, complete=True) == "3 passed, 1 flaky"
+    assert format_counts({"passed": 0}, complete=False) == "incomplete run: no tests"
 
 
 def test_of_each_code_the_first_reasons_are_shown() -> None:
     reasons = tuple(Reason("target_failed", None, f"t{number} fails.") for number in range(5))
     other = Reason("tampered", None, "A hook.")
-    assert list(verdict_lines(Verdict("green", False, (*reasons, other)))) == [
+    assert list(format_verdict(Verdict("green", False, (*reasons, other)))) == [
         "GREEN gate: closed",
         *(f"  target_failed: t{number} fails." for number in range(3)),
         "  target_failed: and 2 more in the report",
@@ -59,5 +59,5 @@ def test_of_each_code_the_first_reasons_are_shown() -> None:
 
 def test_a_reason_that_an_option_may_settle_names_it() -> None:
     reason = Reason("name_not_expected", None, "a fails because b is not there.")
-    *_, hint = verdict_lines(Verdict("red", False, (reason,)))
-    assert hint.strip() == "hint: a name that is still to be made is declared with --tdd-agent-expects=NAME"
+    *_, hint = format_verdict(Verdict("red", False, (reason,)))
+    assert hint.strip() == "hint: declare a name that does not exist yet with --tdd-agent-expects=NAME"

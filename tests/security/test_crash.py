@@ -221,7 +221,7 @@ def test_a_damaged_state_never_begins_anew_and_leaves_one_copy(
     path.write_bytes(b'{"schema": 1, "ticket_slug": "sa')
     for _ in range(3):
         assert cdd(trial, "--yes", "exec", SLUG) == ExitCode.USAGE
-        assert "cut off or damaged" in capsys.readouterr().err
+        assert "incomplete or damaged" in capsys.readouterr().err
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
     assert path.read_bytes() == b'{"schema": 1, "ticket_slug": "sa'
     assert trial.git("log", "--format=%s") == "first"

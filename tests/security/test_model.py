@@ -409,7 +409,7 @@ def test_a_proxy_of_the_user_is_used_and_a_server_without_encryption_is_named(tm
         with pytest.raises(ModelError, match=r"no such endpoint: http://models\.invalid/v1/messages"):
             model.reply(asking(), emit=lambda _: None)
     assert len(proxy.requests) == 1
-    assert seen == [Notice(text="Key and code go unencrypted to http://models.invalid.")]
+    assert seen == [Notice(text="Key and code are sent unencrypted to http://models.invalid.")]
 
 
 # What the model is told of calls that cannot be run.

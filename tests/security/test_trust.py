@@ -175,7 +175,7 @@ def test_the_traps_are_live(hostile: Hostile) -> None:
 def test_the_doctor_runs_nothing_of_it_either(hostile: Hostile) -> None:
     result = hostile.cdd("--replay", str(RECORDING), "doctor")
     assert result.returncode == 4
-    assert "3 of 3 things that this repository brings wait for your decision" in result.stdout
+    assert "3 of 3 things in this repository need your decision" in result.stdout
     assert hostile.sprung == set()
 
 

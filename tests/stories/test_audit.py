@@ -27,4 +27,4 @@ def test_a_feature_is_all_true_and_a_forged_note_of_it_is_named(cdd: Cdd, tmp_pa
     subprocess.run(add, cwd=folder, check=True, input=forged, capture_output=True)
     done = cdd("audit", f"{green}^!", cwd=folder)
     assert done.returncode == 1
-    assert f"{green[:8]}: note: GREEN hands over with the result PASS, and here it is FAIL." in done.stdout
+    assert f"{green[:8]}: note: GREEN ends with the result PASS, but this one ended with FAIL." in done.stdout

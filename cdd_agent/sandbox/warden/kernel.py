@@ -122,29 +122,13 @@ _MODE_FILTER = 2
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 _EPERM, _EFAULT = 1, 14
 
+_CALLS = (
+    *("socket", "socketpair", "sendto", "sendmsg", "sendmmsg"),
+    *("add_key", "request_key", "keyctl", "io_uring_setup"),
+)
 _NUMBERS = {
-    "x86_64": {
-        "socket": 41,
-        "socketpair": 53,
-        "sendto": 44,
-        "sendmsg": 46,
-        "sendmmsg": 307,
-        "add_key": 248,
-        "request_key": 249,
-        "keyctl": 250,
-        "io_uring_setup": 425,
-    },
-    "aarch64": {
-        "socket": 198,
-        "socketpair": 199,
-        "sendto": 206,
-        "sendmsg": 211,
-        "sendmmsg": 269,
-        "add_key": 217,
-        "request_key": 218,
-        "keyctl": 219,
-        "io_uring_setup": 425,
-    },
+    "x86_64": dict(zip(_CALLS, (41, 53, 44, 46, 307, 248, 249, 250, 425), strict=True)),
+    "aarch64": dict(zip(_CALLS, (198, 199, 206, 211, 269, 217, 218, 219, 425), strict=True)),
 }
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """``AUDIT_ARCH`` values, by which the kernel names an architecture to a filter."""

@@ -4,7 +4,7 @@
 most frameworks share exists already:
 
 ========================  ============================================================================
-``find``                  ``by_manifest("pom.xml", command=...)``; a ``javascript.NpmTool`` for npm packages
+``find``                  ``find_by_manifest("pom.xml", ...)``;    a ``javascript.NpmTool`` for npm packages
 ``read``, JUnit XML       ``jvm.Build(folder=...).read``, or ``junit_xml.read_junit`` for other names
 ``read``, jest's JSON     ``javascript_reports.read_jest`` (vitest writes the same)
 ``read``, node's events   ``javascript_reports.read_node``
@@ -30,10 +30,15 @@ from cdd_agent.testrun.frameworks import (
     javascript_reports,
     jvm,
     rust,
-    rust_errors,
     unittest,
 )
-from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, by_manifest
+from cdd_agent.testrun.frameworks.framework import (
+    FinishedRun,
+    Framework,
+    FrameworkMatch,
+    ParsedResults,
+    find_by_manifest,
+)
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 """The order in which GNU make looks for them."""
@@ -121,14 +126,14 @@ NODE = replace(
 )
 CARGO = Framework(
     name="cargo",
-    discovery=rust_errors.MANIFEST,
+    discovery=rust.MANIFEST,
     find=rust.find_cargo,
     word=r"(?:.*/)?cargo",
     arguments=rust.build_cargo_arguments,
     variables=rust.VARIABLES,
     requirements=environment.require_rust,
     read=rust.read_cargo,
-    is_test=rust_errors.is_test,
+    is_test=rust.is_test,
     names=rust.list_names,
     hides_other_tests=True,
     begins_build=rust.begins_build,
@@ -136,7 +141,7 @@ CARGO = Framework(
 NEXTEST = replace(
     CARGO,
     name="nextest",
-    discovery=f"{rust_errors.MANIFEST}, and cargo-nextest installed",
+    discovery=f"{rust.MANIFEST}, and cargo-nextest installed",
     find=rust.find_nextest,
     word="nextest",
     arguments=rust.build_nextest_arguments,
@@ -146,7 +151,7 @@ NEXTEST = replace(
 GO = Framework(
     name="go",
     discovery=go.MANIFEST,
-    find=by_manifest(go.MANIFEST, command=("go", "test")),
+    find=find_by_manifest(go.MANIFEST, command=("go", "test")),
     word=r"(?:.*/)?go",
     arguments=go.build_arguments,
     requirements=environment.require_go,
@@ -158,7 +163,7 @@ GO = Framework(
 MAVEN = Framework(
     name="maven",
     discovery="pom.xml",
-    find=by_manifest("pom.xml", command=("mvn", "-B", "test"), wrapper=("mvnw", "Maven")),
+    find=find_by_manifest("pom.xml", command=("mvn", "-B", "test"), wrapper=("mvnw", "Maven")),
     word=r"(?:.*/)?mvnw?",
     arguments=jvm.build_maven_arguments,
     requirements=environment.require_maven,
@@ -173,7 +178,7 @@ GRADLE = replace(
     MAVEN,
     name="gradle",
     discovery="build.gradle(.kts) or settings.gradle(.kts)",
-    find=by_manifest(
+    find=find_by_manifest(
         *("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
         command=("gradle", "test"),
         wrapper=("gradlew", "Gradle"),
@@ -188,7 +193,7 @@ GRADLE = replace(
 DOTNET = Framework(
     name="dotnet",
     discovery="*.sln or *.csproj",
-    find=by_manifest(
+    find=find_by_manifest(
         *("*.sln", "*.slnx", "*.csproj", "*.fsproj", "*.vbproj"), command=("dotnet", "test", "{manifest}")
     ),
     word=r"(?:.*/)?dotnet",
@@ -234,4 +239,4 @@ COMMAND = replace(
 
 JAVASCRIPT = (VITEST, JEST, MOCHA, NODE)
 FRAMEWORKS = (*JAVASCRIPT, NEXTEST, CARGO, GO, MAVEN, GRADLE, DOTNET, UNITTEST, MAKE)
-"""In the order in which they are looked for, and in which a ``test_command`` is compared with them."""
+"""The order in which cdd looks for frameworks and compares a ``test_command`` with them."""

@@ -60,7 +60,7 @@ class ProjectFramework:
     """The framework that runs the tests."""
 
     framework: Framework | None
-    """None: pytest."""
+    """None for pytest."""
     finding: FrameworkMatch
 
     @property
@@ -236,7 +236,7 @@ def _subfolders(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in names if not name.startswith(".") and name not in IGNORED_FOLDERS)
 
 
-def project_at(here: Path, *, top: Path) -> Path:
+def find_project(here: Path, *, top: Path) -> Path:
     """Return the project for ``here``, a folder at or below ``top``.
 
     It is the nearest folder upwards with tickets, settings or its own framework, or else ``top``. A package inside a
@@ -253,12 +253,12 @@ def project_at(here: Path, *, top: Path) -> Path:
     return top
 
 
-def projects_of(root: Path, files: Iterable[str]) -> dict[Path, str]:
+def map_projects(root: Path, files: Iterable[str]) -> dict[Path, str]:
     """Map each project at or below ``root`` to the first of ``files`` in it; ``files`` are relative to ``root``."""
     found: dict[Path, str] = {}
     for file in files:
         path = root / file
-        found.setdefault(project_at(path if path.is_dir() else path.parent, top=root), file)
+        found.setdefault(find_project(path if path.is_dir() else path.parent, top=root), file)
     return found
 
 

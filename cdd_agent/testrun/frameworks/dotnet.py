@@ -7,16 +7,16 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
-from cdd_agent.testrun.frameworks.junit_xml import local_name, read_xml
+from cdd_agent.testrun.frameworks.junit_xml import read_xml, strip_namespace
 from cdd_agent.testrun.frameworks.sources import (
     Compiler,
     Sources,
+    drop_duplicates,
     find_missing,
-    own_frames,
+    select_own_frames,
     shorten,
     split_target,
     strip_terminal_codes,
-    unique,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure
@@ -106,7 +106,7 @@ def begins_build(folder: Path) -> bool:
 def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for a TRX file for each project, and for the tests in ``targets`` unless a target is a folder."""
     chosen = [_build_filter(target) for target in targets]
-    filters = ("--filter", "|".join(unique(filter(None, chosen)))) if chosen and all(chosen) else ()
+    filters = ("--filter", "|".join(drop_duplicates(filter(None, chosen)))) if chosen and all(chosen) else ()
     return ("--logger", "trx", "--results-directory", str(results), "--nologo", *filters)
 
 
@@ -149,7 +149,7 @@ def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
         return [], root
     named: dict[str, list[Element]] = {}
     for element in root.iter():
-        named.setdefault(local_name(element.tag), []).append(element)
+        named.setdefault(strip_namespace(element.tag), []).append(element)
     methods = {}
     for element in named.get("UnitTest", ()):
         if (method := _find_child(element, "TestMethod")) is not None:
@@ -162,11 +162,11 @@ def _read_trx(path: Path, sources: Sources) -> tuple[list[Case], str | None]:
 
 def _find_child(element: Element | None, *names: str) -> Element | None:
     for name in names:
-        element = next((each for each in element or () if local_name(each.tag) == name), None)
+        element = next((each for each in element or () if strip_namespace(each.tag) == name), None)
     return element
 
 
-def _read_text(element: Element, *names: str) -> str:
+def _find_text(element: Element, *names: str) -> str:
     found = _find_child(element, *names)
     return "" if found is None else (found.text or "").replace("\r\n", "\n")
 
@@ -187,7 +187,7 @@ def _convert(result: Element, method: tuple[str, str] | None, *, sources: Source
         nodeid=f"{file}::{simple}.{name}" if simple else f"{file}::{name}",
         outcome=kind,
         file=file,
-        line=sources.line_of(file, rf"\b{bare}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)"),
+        line=sources.find_line(file, rf"\b{bare}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)"),
         duration_s=duration_s,
         failure=_describe_failure(result, outcome, sources=sources) if kind == "failed" else None,
     )
@@ -204,12 +204,12 @@ def _find_file(owner: str, sources: Sources) -> str | None:
 
 
 def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Failure:
-    message = _read_text(result, "Output", "ErrorInfo", "Message").strip()
-    trace = _read_text(result, "Output", "ErrorInfo", "StackTrace")
+    message = _find_text(result, "Output", "ErrorInfo", "Message").strip()
+    trace = _find_text(result, "Output", "ErrorInfo", "StackTrace")
     thrown = _THROWN.match(message)
     kind = {"timeout": "timeout", "aborted": "crash"}.get(outcome) or _classify(message, thrown)
-    calls = ((sources.own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
-    frames, _ = own_frames((path, int(match["line"]), match["function"]) for path, match in calls if path)
+    calls = ((sources.find_own(match["path"].replace("\\", "/")), match) for match in _FRAME.finditer(trace))
+    frames, _ = select_own_frames((path, int(match["line"]), match["function"]) for path, match in calls if path)
     at = frames[-1] if frames else None
     functions = (match["function"] for match in _CALL.finditer(trace))
     first = next((function for function in functions if not function.startswith(_RUNNERS)), "")
@@ -225,7 +225,7 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
         line=at.line if at else None,
         frames=frames,
         text=shorten(f"{message}\n{trace}".strip("\n")),
-        output=shorten(_read_text(result, "Output", "StdOut")),
+        output=shorten(_find_text(result, "Output", "StdOut")),
     )
 
 

@@ -27,14 +27,14 @@ MODULE_CACHES = (".vite", ".vite-temp", ".cache")
 _HIGHEST = 8
 """How many folders upwards to look for ``node_modules`` and lock files."""
 _DEEPEST = 4
-"""How many folders downwards ``node_modules`` is looked for in a copy's original."""
+"""How many folders downwards to look for ``node_modules`` in the original of a copy."""
 _JAVA_CONFIGURATION = tuple(map(Path, ("/etc/maven", "/etc/gradle", "/etc/java-17-openjdk", "/etc/java-11-openjdk")))
 _UNTRACKED = tuple(
     f"-Daether.{name}.trackingFilename=cdd.untracked" for name in ("enhancedLocalRepository", "lrm.enhanced")
 )
-"""Lets Maven (3, then 4) use a fetched file whichever mirror it came from.
+"""Options that let Maven 3 and 4 use a fetched file from any mirror.
 
-The user's settings name the mirrors; they may also hold passwords, so the sandbox does not have them.
+The user's settings name the mirrors. They can contain passwords, so the sandbox does not have them.
 """
 
 
@@ -80,7 +80,7 @@ Requirements = Callable[[ToolLocations], Tools]
 """Returns the files, variables and arguments that the tools of a language need, besides the program itself."""
 
 
-def tools_for(
+def find_tools(
     requirements: Requirements,
     program: str,
     *,
@@ -133,7 +133,7 @@ def find_modules(root: Path) -> tuple[Path, ...]:
 
 
 def require_python(place: ToolLocations) -> Tools:
-    """Return what a Python interpreter reads."""
+    """Return the paths that a Python interpreter reads."""
     return Tools(reads=access.guess_reads(place.program))
 
 
@@ -294,7 +294,7 @@ SHARED = frozenset(_PARTS)
 
 
 def fingerprint(root: Path, conventions: Conventions) -> dict[str, str]:
-    """Return test file, or part of a file that configures tests -> sha256, for everything below ``root``."""
+    """Map each test file below ``root``, and each part of a file that configures tests, to its SHA-256."""
     found: dict[str, str] = {}
     for path in _iterate_files(root, conventions):
         name = path.relative_to(root).as_posix()
@@ -349,8 +349,7 @@ _NOT_SEARCHED = frozenset({".git", ".cdd", "target", "build", "dist", MODULES})
 def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
     """Link the installed packages of a project into its copy; return the folders that hold them.
 
-    A project in a folder of a repository also uses the packages of the repository, as far as the copy contains the
-    folders around it.
+    A project in a folder of a repository also uses the packages of the repository, if the copy contains their folders.
     """
     top = find_repository_top(root)
     inside = root.relative_to(top)
@@ -366,7 +365,7 @@ def link_modules(root: Path, *, copy: Path) -> tuple[Path, ...]:
 
 
 def find_repository_top(root: Path) -> Path:
-    """Return the top of the project's repository; the project itself without one."""
+    """Return the top of the project's repository, or the project itself."""
     return next((folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")), root)
 
 

@@ -61,9 +61,9 @@ class Framework:
     """How to recognize one framework, run it and read its results."""
 
     name: str
-    """As the setting ``framework`` and messages call it."""
+    """The name in messages and in the setting ``framework``."""
     discovery: str
-    """Description of what is looked for, for the error that nothing was found."""
+    """What cdd looks for, for the error that a project has no framework."""
     find: Callable[[Path], FrameworkMatch | None]
     """Look for the framework in a folder without running anything."""
     word: str = r"(?!)"
@@ -84,7 +84,7 @@ class Framework:
     is_test: Callable[[str], bool]
     """Return whether a file (posix, relative to the project) is a test or configures how tests run."""
     names: NameRule | None = None
-    """None: the names of Python modules."""
+    """By default, the names of Python modules."""
     hides_other_tests: bool = False
     """Whether one test file that does not compile or load keeps the tests of other files from running."""
     is_fallback: bool = False
@@ -94,7 +94,7 @@ class Framework:
     begins_build: Callable[[Path], bool] = lambda _: False
     """Return whether a folder is the top of a build that also runs the tests of packages below it."""
 
-    def names_in(self, root: Path) -> Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]:
+    def make_name_rule(self, root: Path) -> Callable[[Iterable[str], Iterable[str]], tuple[str, ...]]:
         """Return a function of sources and failing tests: the names that RED may find missing."""
         rule = self.names
         if rule is None:
@@ -102,13 +102,13 @@ class Framework:
         return lambda sources, tests: tuple(dict.fromkeys(rule(root, tuple(sources), tests=tuple(tests))))
 
 
-def by_manifest(
+def find_by_manifest(
     *patterns: str, command: tuple[str, ...], wrapper: tuple[str, str] | None = None
 ) -> Callable[[Path], FrameworkMatch | None]:
     """Make a ``Framework.find`` that looks for a file by the first of ``patterns`` that matches.
 
-    ``{manifest}`` in ``command`` is the file's name. ``wrapper``: a script that, if the project has it, replaces the
-    first word of the command, and the name of the tool it brings along.
+    ``{manifest}`` in ``command`` is the file's name. ``wrapper`` is the name of a script that replaces the first word
+    of the command if the project has it, and the name of the tool in it.
     """
 
     def find(folder: Path) -> FrameworkMatch | None:

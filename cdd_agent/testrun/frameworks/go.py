@@ -13,13 +13,13 @@ from cdd_agent.testrun.frameworks.sources import (
     Compiler,
     Missing,
     Sources,
+    drop_duplicates,
     find_missing,
-    own_frames,
     read_text,
+    select_own_frames,
     shorten,
     split_target,
     strip_terminal_codes,
-    unique,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure, Frame
@@ -61,14 +61,14 @@ _PANICS = (
 
 
 def is_test(path: str) -> bool:
-    """Return whether a file holds tests or their data."""
+    """Return whether a file contains tests or their data."""
     return path.endswith("_test.go") or "testdata" in path.split("/")[:-1]
 
 
 def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) -> Iterator[str]:
     """Yield each package, by its folder and as it is imported.
 
-    A test in the same folder as a source may use any of its names, so all words of such a test are listed too.
+    A test in the same folder as a source can use any of its names, so also yield all words of such a test.
     """
     module = _read_module(root)
     folders = {posixpath.dirname(source) for source in sources if source.endswith(".go")}
@@ -88,8 +88,8 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """
     parts = [split_target(target) for target in targets]
     folders = [file.rpartition("/")[0] if file.endswith(".go") else f"{file}/..." for file, _ in parts]
-    packages = unique(f"./{folder}" if folder not in ("", "/...", "./...") else "./." for folder in folders)
-    names = unique(name.partition("/")[0].partition(" > ")[0] for _, name in parts)
+    packages = drop_duplicates(f"./{folder}" if folder not in ("", "/...", "./...") else "./." for folder in folders)
+    names = drop_duplicates(name.partition("/")[0].partition(" > ")[0] for _, name in parts)
     is_exact = all(_TEST.fullmatch(name) for name in names) and names
     chosen = ("-run", f"^({'|'.join(names)})$") if is_exact else ()
     return ("-json", "-count=1", *chosen, *(packages or ("./...",)))
@@ -103,7 +103,6 @@ class _GoEvent(msgspec.Struct, rename="pascal"):
     test: str = ""
     output: str = ""
     elapsed: float = 0.0
-    import_path: str = ""
 
 
 _decode = msgspec.json.Decoder(_GoEvent).decode
@@ -111,7 +110,7 @@ _decode = msgspec.json.Decoder(_GoEvent).decode
 
 @dataclass(slots=True)
 class _Events:
-    """The events of a run, sorted. Tests are (package, test)."""
+    """The events of a run so far. The key of a test is (package, test)."""
 
     ended: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
     """Test -> action and seconds, in the order in which they ended."""
@@ -198,7 +197,7 @@ def read(run: FinishedRun) -> ParsedResults:
 
 
 def _explain_parents(tests: list[Case]) -> Iterator[Case]:
-    """Yield the tests; one that failed only because a subtest did gets that one's failure."""
+    """Yield the tests; a test that failed only because of a subtest gets the subtest's failure."""
     failures = {case.nodeid: case.failure for case in reversed(tests) if case.failure and case.failure.message}
     for case in tests:
         if case.failure is None or case.failure.message:
@@ -248,13 +247,15 @@ def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
         kind = next((kind for pattern, kind in _PANICS if re.match(pattern, message)), "exception")
         # The goroutine that panicked is printed first.
         first = text.partition("goroutine ")[2].partition("\n\n")[0]
-        calls = ((sources.own(call["path"]), call) for call in _FRAME.finditer(first))
-        frames, _ = own_frames((own, int(call["line"]), call["function"].partition("(")[0]) for own, call in calls)
+        calls = ((sources.find_own(call["path"]), call) for call in _FRAME.finditer(first))
+        frames, _ = select_own_frames(
+            (own, int(call["line"]), call["function"].partition("(")[0]) for own, call in calls
+        )
         path, line = (frames[-1].path, frames[-1].line) if frames else (None, None)
     elif logged := list(_LOGGED.finditer(text)):
         message = "\n".join(match["message"] for match in logged)
         folder = file.rpartition("/")[0] if file.endswith(".go") else file
-        path = sources.own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
+        path = sources.find_own(f"{folder}/{logged[-1]['file']}" if folder else logged[-1]["file"])
         line = int(logged[-1]["line"]) if path else None
     else:
         lines = (line.strip() for line in text.splitlines())

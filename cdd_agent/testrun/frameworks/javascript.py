@@ -17,7 +17,7 @@ import msgspec
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.environment import MODULES, iterate_upwards
 from cdd_agent.testrun.frameworks.framework import FrameworkMatch
-from cdd_agent.testrun.frameworks.sources import read_text, unique
+from cdd_agent.testrun.frameworks.sources import drop_duplicates, read_text
 
 MANIFEST = "package.json"
 SEPARATOR = " > "
@@ -162,7 +162,7 @@ class Selection:
     paths: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
-    def report(self, tool: str, results: Path) -> Path:
+    def locate_report(self, tool: str, results: Path) -> Path:
         """Return the file for the report; its name shows the reader whether tests are left out."""
         return results / (f"{SELECTED}-{REPORTS[tool]}" if self.names else REPORTS[tool])
 
@@ -171,8 +171,8 @@ def select(targets: Iterable[str]) -> Selection:
     """Return the selection that contains all targets: node ids, files and folders."""
     pairs = [target.partition("::")[::2] for target in targets]
     is_by_name = all(path and name for path, name in pairs)
-    paths = unique(path for path, _ in pairs if path)
-    return Selection(paths=paths, names=unique(name for _, name in pairs) if is_by_name else ())
+    paths = drop_duplicates(path for path, _ in pairs if path)
+    return Selection(paths=paths, names=drop_duplicates(name for _, name in pairs) if is_by_name else ())
 
 
 def spell_path(path: str) -> str:
@@ -205,7 +205,7 @@ def match_full_names(names: Iterable[str]) -> str:
 def match_titles(names: Iterable[str]) -> str:
     """Return a pattern for the titles of tests and of their groups, for a tool that compares each level by itself."""
     titles = [name.split(SEPARATOR) for name in _add_unnumbered(names)]
-    found = unique(each for parts in titles for each in (*parts, *_join_ends(parts)))
+    found = drop_duplicates(each for parts in titles for each in (*parts, *_join_ends(parts)))
     return rf"^(?:{'|'.join(map(escape, found))})$"
 
 
@@ -215,7 +215,7 @@ def _join_ends(parts: list[str]) -> Iterator[str]:
 
 def _add_unnumbered(names: Iterable[str]) -> tuple[str, ...]:
     """Return each name with and without the number that the reader adds to a repeated name."""
-    return unique(each for name in names for each in (name, _REPEATED.sub("", name)))
+    return drop_duplicates(each for name in names for each in (name, _REPEATED.sub("", name)))
 
 
 REPORTER = """
@@ -303,7 +303,7 @@ class NpmTool:
     def build_arguments(self, targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
         """Ask for a report, and select the targets. Paths can match further files, which then run too."""
         selection = select(targets)
-        report = str(selection.report(self.name, results))
+        report = str(selection.locate_report(self.name, results))
         options = [option.replace("{report}", report) for option in self.options]
         options += () if all(map(is_mocha_test, selection.paths)) else self.folder_options
         options += [f"{self.filter}={self.match(selection.names)}"] if selection.names else []

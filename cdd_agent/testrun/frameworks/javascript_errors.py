@@ -1,4 +1,4 @@
-"""JavaScript: turns an error's text into a failure: its kind, the missing name and the place in the project's code."""
+"""JavaScript: finds kind, missing name and location of a failure in an error's text."""
 
 import posixpath
 import re
@@ -17,18 +17,15 @@ _TYPE = frozenset({"", "TypeError"})
 _REFERENCE = frozenset({"", "ReferenceError"})
 
 
-# Kinds
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A failure kind, and the missing name in the message."""
 
     name: str
     missing: str | None = None
-    """A member, an export or a name."""
+    """The missing member, export or name."""
     module: str | None = None
-    """As the import spells it."""
+    """The module as the import spells it."""
     importer: str | None = None
     """The file with that import, if the message names it."""
 
@@ -38,7 +35,7 @@ class _Rule:
     kind: str
     pattern: str
     classes: frozenset[str] = _ANY
-    """The error classes it holds for; none: all of them."""
+    """The error classes to which it applies; all if empty."""
 
 
 _MODULE = r"['\"](?P<module>[^'\"\n]+)['\"]"
@@ -103,9 +100,9 @@ _GENERATED = re.compile(r"(?:__vi(?:te_ssr)?_import_\d+__|_[\w$]*|\(intermediate
 
 
 def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
-    """Return the kind of an error by the first rule that matches; ``name`` is its class, empty if unknown.
+    """Return the kind of an error by the first rule that matches; ``name`` is its class or empty.
 
-    ``is_expectation``: the tool itself says that a matcher threw it.
+    ``is_expectation`` is for an error that, according to the tool, a matcher threw.
     """
     message = message.strip()[:_MESSAGE_READ_CAP]
     if is_expectation or name in _ASSERTION_CLASSES or (name in ("", "Error") and _EXPECTATION.match(message)):
@@ -125,7 +122,7 @@ def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
 
 
 def _classify_expectation(message: str) -> Kind:
-    """Return the kind of a failed expectation; an error in it that names something missing decides."""
+    """Return the kind of a failed expectation, or of the error about a missing name inside it."""
     thrown = _THROWN.search(message)
     if thrown:
         inner = next(text for text in thrown.groups() if text is not None).strip().strip("'\"")
@@ -140,13 +137,11 @@ def _classify_expectation(message: str) -> Kind:
 
 
 def _clean_name(name: str) -> str | None:
-    """Return a name as the source spells it, without what a compiler put around it."""
+    """Return a name as the source spells it, without the compiler's additions."""
     inner = re.fullmatch(r"\(0\s*,\s*(.+)\)", name)
     found = re.search(r"[\w$#.]+\Z", _GENERATED.sub("", inner[1] if inner else name, count=1))
     return found[0].strip(".") if found else None
 
-
-# Failures
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEAD = re.compile(r"(?:Uncaught )?(?P<name>[A-Z][\w$]*)(?: ?\[[^\]\n]*\])?: (?P<message>.*)", re.DOTALL)
@@ -161,14 +156,14 @@ _PRINTED = re.compile(r"^(?:\w+Error|Error)(?: ?\[[^\]\n]*\])?: .*", re.MULTILIN
 _ABOVE = re.compile(r"^(?:/|file://)[^\n]*:\d+$", re.MULTILINE)
 _AFTER = re.compile(r"\n\s*\nNode\.js v.*", re.DOTALL)
 _RUNNERS = frozenset(
-    {"vitest", "jest", "mocha", "chai", "expect", "vite", "vite-node", "tinypool", "tinyspy", "yargs", "emittery"}
-)
-_RUNNER_SCOPES = frozenset({"@vitest", "@jest"})
+    {"vitest", "@vitest", "jest", "@jest", "mocha", "chai", "expect", "vite", "vite-node", "tinypool", "tinyspy"}
+) | {"yargs", "emittery"}
+"""Packages and scopes of test runners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorContext:
-    """Where an error was thrown, as far as the report says it."""
+    """The test that threw an error."""
 
     root: Path
     file: str
@@ -180,19 +175,26 @@ class ErrorContext:
 def describe_error(text: str, context: ErrorContext, *, is_expectation: bool = False) -> Failure:
     """Return the failure of an error; ``text`` is its class, message and stack as the tool shows them.
 
-    ``is_expectation``: the tool says that a matcher threw it.
+    ``is_expectation`` is for an error that, according to the tool, a matcher threw.
     """
     text = _COLOR.sub("", text[:_TEXT_READ_CAP]).strip("\n")
-    name, message = _split_head(text)
+    stack = _STACK.search(text)
+    head = text[: stack.start()] if stack else text
+    found = _HEAD.match(head)
+    name, message = (found["name"], found["message"]) if found else ("", head)
     places = _parse_places(text, context.root)
     own = [place for place in places if _is_own(place.path)]
-    origin = _find_origin(places, context)
+    if places and not _is_own(places[0].path):
+        origin = "third_party"
+    else:
+        is_in_test = not places or places[0].path == context.file or context.is_test(places[0].path)
+        origin = "test" if is_in_test else "project"
     kind = classify(message, name=name, is_expectation=is_expectation)
     if context.phase == "collect" and kind.name == "exception":
         kind = replace(kind, name="collection_error")
     if kind.name == "timeout" and message.strip() == "STACK_TRACE_ERROR":  # vitest's stand-in for a message
         message = "A time limit was exceeded"
-    importer = relative_path(kind.importer, context.root) if kind.importer else context.file
+    importer = make_relative(kind.importer, context.root) if kind.importer else context.file
     missing = _find_missing(kind, importer=importer, root=context.root)
     return Failure(
         phase=context.phase,
@@ -210,7 +212,7 @@ def describe_error(text: str, context: ErrorContext, *, is_expectation: bool = F
 
 
 def find_printed_error(text: str) -> str:
-    """Return the error that ended a process, from its output: from the class on, then the place printed above it."""
+    """Return the error that ended a process, from its output, followed by the location that is printed above it."""
     text = _COLOR.sub("", text[-_TEXT_READ_CAP:])
     heads = list(_PRINTED.finditer(text))
     if not heads:
@@ -222,11 +224,11 @@ def find_printed_error(text: str) -> str:
 
 
 def strip_colors(text: str) -> str:
-    """Return a text that was written for a terminal without its colors."""
+    """Return a text without terminal colors."""
     return _COLOR.sub("", text)
 
 
-def relative_path(path: str, root: Path) -> str:
+def make_relative(path: str, root: Path) -> str:
     """Return a file as node ids name it: posix, and relative if it is below the root."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     path = path.partition("?")[0]
@@ -236,52 +238,30 @@ def relative_path(path: str, root: Path) -> str:
     return path if path.startswith(("/", "node:")) else posixpath.normpath(path)
 
 
-def _split_head(text: str) -> tuple[str, str]:
-    """Return class and message; no class if the text does not begin with one."""
-    stack = _STACK.search(text)
-    head = text[: stack.start()] if stack else text
-    found = _HEAD.match(head)
-    return (found["name"], found["message"]) if found else ("", head)
-
-
 def _parse_places(text: str, root: Path) -> list[Frame]:
-    """Return the places of the stack, innermost first, without node's own and the test runner's."""
+    """Return the places of the stack, innermost first, without those in node and in the test runner."""
     frames = []
     for place in (*_BABEL.finditer(text), *_PLACE.finditer(text)):
-        path = relative_path(place["path"], root)
-        if not path.startswith("node:") and not _is_of_runner(path):
-            function = place.groupdict().get("function") or ""
-            frames.append(Frame(path, int(place["line"]), function))
+        path = make_relative(place["path"], root)
+        package = f"/{path}".rpartition("/node_modules/")[2].partition("/")[0] if "node_modules/" in path else ""
+        if not path.startswith("node:") and package not in _RUNNERS and not package.startswith("jest-"):
+            frames.append(Frame(path, int(place["line"]), place.groupdict().get("function") or ""))
     return frames
-
-
-def _is_of_runner(path: str) -> bool:
-    _, found, package = f"/{path}".rpartition("/node_modules/")
-    name = package.partition("/")[0]
-    return bool(found) and (name in _RUNNERS or name in _RUNNER_SCOPES or name.startswith("jest-"))
 
 
 def _is_own(path: str) -> bool:
     return not path.startswith(("/", "../", "node:")) and "node_modules" not in path.split("/")
 
 
-def _find_origin(places: list[Frame], context: ErrorContext) -> str:
-    if not places:
-        return "test"
-    if not _is_own(places[0].path):
-        return "third_party"
-    return "test" if places[0].path == context.file or context.is_test(places[0].path) else "project"
-
-
 def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
-    """Return the missing name; for a module its file relative to the root, as far as the import tells."""
+    """Return the missing name; for a module, its file relative to the root if the import shows it."""
     if kind.module is None:
         return kind.missing
     module = kind.module
     if module.startswith("."):
         module = posixpath.normpath(posixpath.join(posixpath.dirname(importer), module))
     elif module.startswith(("/", "file://")):
-        module = relative_path(module, root)
+        module = make_relative(module, root)
         # Vite's paths begin at the root of the project, so their first folder need not exist in the file system.
         if module.startswith("/") and not Path("/", *Path(module).parts[1:2]).is_dir():
             module = module.removeprefix("/")
@@ -289,7 +269,7 @@ def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
 
 
 def _is_in_project(kind: Kind, missing: str | None, *, root: Path, origin: str) -> bool | None:
-    """Return whether the missing name would be the project's; None if nobody can tell."""
+    """Return whether the missing name would be the project's; None if that is unknown."""
     if missing is None:
         return None
     if kind.module is None:

@@ -24,7 +24,7 @@ from cdd_agent.testrun.frameworks.javascript_errors import (
     ErrorContext,
     describe_error,
     find_printed_error,
-    relative_path,
+    make_relative,
     strip_colors,
 )
 from cdd_agent.testrun.frameworks.sources import read_text
@@ -43,7 +43,7 @@ def _locate_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
     return (selected, True) if os.path.lexists(selected) else (run.results / name, False)
 
 
-def _last_words(output: str) -> str:
+def _format_last_lines(output: str) -> str:
     """Return ``: `` and the last lines of the output, or an empty text."""
     lines = [line.rstrip() for line in strip_colors(output).splitlines() if line.strip()]
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
@@ -55,7 +55,7 @@ def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes, bool], 
     A command that failed although no test did is a problem.
     """
     path, is_selected = _locate_report(run, tool)
-    last = _last_words(run.output)
+    last = _format_last_lines(run.output)
     try:
         results = parse(read_ordinary(path, limit_bytes=LIMIT_BYTES), is_selected)
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
 
     def parse(data: bytes, is_selected: bool) -> ParsedResults:
         report = msgspec.json.decode(data, type=_JestRun)
-        files = [(relative_path(file.name, run.root), file) for file in report.test_results]
+        files = [(make_relative(file.name, run.root), file) for file in report.test_results]
         cases = (
             _convert_jest(test, ErrorContext(root=run.root, file=name, is_test=is_test))
             for name, file in files
@@ -132,7 +132,7 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
         numbered = number_cases(cases, form=_NUMBERED)
         tests = tuple(case for case in numbered if not (is_selected and case.outcome == "skipped"))
         errors = tuple(_find_jest_errors(report, run.root, tool=tool))
-        problem = f"{tool} was interrupted{_last_words(run.output)}" if report.was_interrupted else None
+        problem = f"{tool} was interrupted{_format_last_lines(run.output)}" if report.was_interrupted else None
         return ParsedResults(tests=tests, collect_errors=errors, problem=problem)
 
     return _read_report(run, tool, parse=parse)
@@ -171,7 +171,7 @@ def _find_jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[Co
         has_failed = any(_OUTCOMES.get(test.status, "error") in FAILING for test in file.assertion_results)
         is_of_file = not file.assertion_results or _SUITE_FAILED in message or not has_failed
         if file.status == "failed" and is_of_file:
-            name = relative_path(file.name, root)
+            name = make_relative(file.name, root)
             context = ErrorContext(root=root, file=name, is_test=is_test, phase="collect")
             yield CollectError(name, describe_error(_unindent(message) or _UNEXPLAINED.format(tool), context))
 
@@ -262,7 +262,7 @@ def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
     ]
     hook_of = {test.key: (hook, phase) for hook, test, phase in hooks}
     for test in (*report.tests, *(test for _, test, _ in hooks if test.key not in listed)):
-        file = relative_path(test.file or "", root)
+        file = make_relative(test.file or "", root)
         context = ErrorContext(root=root, file=file, is_test=is_mocha_test)
         outcome, failure = "passed", None
         if id(test) in reported and pending[test.key] > 0 and not test.err.message:
@@ -335,7 +335,7 @@ def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
     context = ErrorContext(root=run.root, file="", is_test=is_mocha_test, phase="collect")
     first = describe_error(error, context)
     match = _FILE.search(error)
-    named = next((relative_path(path, run.root) for path in match.groups() if path), "") if match else ""
+    named = next((make_relative(path, run.root) for path in match.groups() if path), "") if match else ""
     in_stack = next((frame.path for frame in first.frames if is_mocha_test(frame.path)), "")
     file = named if is_mocha_test(named) else in_stack
     file = file or find_importer(run.root, error, is_test=is_mocha_test) or named or first.path or "."
@@ -465,7 +465,7 @@ class _NodeEvents:
             return f"{self.exited[0]} ended before its tests did, as process.exit() lets it"
         if self.open:
             file, _, name = next(iter(self.open))
-            return f"{relative_path(file, self.root)}::{name} has begun and has not ended"
+            return f"{make_relative(file, self.root)}::{name} has begun and has not ended"
         return None
 
     def add(self, event: _NodeTestEvent) -> None:
@@ -473,7 +473,7 @@ class _NodeEvents:
         self.is_complete = event.type == "end"
         is_end = event.type in ("test:pass", "test:fail")
         if event.type == "test:stderr":
-            self.printed.setdefault(relative_path(event.file, self.root), []).append(event.message)
+            self.printed.setdefault(make_relative(event.file, self.root), []).append(event.message)
         elif event.nesting == 0 and event.file and event.file in (event.name, str(self.root / event.name)):
             # Node reports a whole file as a test with the file's path for its name.
             if is_end:
@@ -486,7 +486,7 @@ class _NodeEvents:
             self._end_test(event)
 
     def _end_file(self, event: _NodeTestEvent) -> None:
-        file = relative_path(event.file, self.root)
+        file = make_relative(event.file, self.root)
         if event.error is None:
             if event.file in self.files or self.is_selected:  # or none of its tests was asked for
                 return
@@ -509,7 +509,7 @@ class _NodeEvents:
         if event.skip == _LEFT_OUT:
             return
         path = (*above, event.name)
-        file = relative_path(event.file, self.root)
+        file = make_relative(event.file, self.root)
         nodeid, error = f"{file}::{SEPARATOR.join(path)}", event.error
         is_group = event.is_suite or (event.file, path) in self.parents
         if is_group and (error is None or error.failure_type in ("subtestsFailed", "cancelledByParent")):

@@ -40,7 +40,7 @@ def read_junit(path: Path) -> tuple[tuple[JunitCase, ...], str | None]:
     root = read_xml(path)
     if isinstance(root, str):
         return (), root
-    return tuple(_parse_case(element) for element in root.iter() if local_name(element.tag) == "testcase"), None
+    return tuple(_parse_case(element) for element in root.iter() if strip_namespace(element.tag) == "testcase"), None
 
 
 def read_xml(path: Path) -> Element | str:
@@ -64,7 +64,7 @@ class _Builder(TreeBuilder):
         raise ParseError(f"it has a document type ({name}, {where}), which is refused")
 
 
-def local_name(tag: object) -> str:
+def strip_namespace(tag: object) -> str:
     """Return an element's name without its namespace; empty for a comment."""
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
@@ -80,7 +80,7 @@ def _parse_seconds(text: str) -> float:
 def _parse_case(element: Element) -> JunitCase:
     children: dict[str, list[Element]] = {}
     for child in element:
-        children.setdefault(local_name(child.tag), []).append(child)
+        children.setdefault(strip_namespace(child.tag), []).append(child)
     ending = next((name for name in _OUTCOMES if name in children), None)
     failure = children[ending][0] if ending else Element("passed")
     output = (child.text or "" for name in ("system-out", "system-err") for child in children.get(name, ()))

@@ -13,13 +13,13 @@ from cdd_agent.testrun.frameworks.sources import (
     Compiler,
     Missing,
     Sources,
+    drop_duplicates,
     find_missing,
-    own_frames,
     read_text,
+    select_own_frames,
     shorten,
     split_target,
     strip_terminal_codes,
-    unique,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure
@@ -141,14 +141,16 @@ def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str,
     if not chosen or None in chosen:
         return settings
     parts = (each for each in chosen if each is not None)
-    tests = ",".join(unique(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in parts))
+    tests = ",".join(drop_duplicates(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in parts))
     return (*settings, "-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false", f"-Dtest={tests}")
 
 
 def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for every project without a daemon, and select classes unless a target is a folder."""
     chosen = [select_class(target) for target in targets]
-    names = () if None in chosen else unique(f"{each[0]}{each[1] and f'.{each[1]}'}" for each in chosen if each)
+    names = (
+        () if None in chosen else drop_duplicates(f"{each[0]}{each[1] and f'.{each[1]}'}" for each in chosen if each)
+    )
     filters = tuple(part for name in names for part in ("--tests", name))
     return (*filters, "--continue", "--no-daemon", "--console=plain")
 
@@ -190,7 +192,7 @@ class Build:
 
     def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
-        sources = sources_of(run.root)
+        sources = list_sources(run.root)
         classes, output = Classes(sources), strip_terminal_codes(run.output)
         tests: list[Case] = []
         errors = [*read_compile_errors(output, sources)]
@@ -199,7 +201,7 @@ class Build:
             cases, problem = read_junit(path)
             problems += [problem] if problem else []
             for case in cases:
-                file = classes.file_of(case.classname) or case.classname
+                file = classes.find_file(case.classname) or case.classname
                 if case.name not in ("", case.classname, *_CLASS_LEVEL):
                     tests.append(_convert_case(case, file, classes=classes))
                 elif case.outcome in ("failed", "error"):
@@ -240,7 +242,7 @@ MAVEN_BUILD = Build(folder="target/surefire-reports", explain=_explain_maven, cr
 GRADLE_BUILD = Build(folder="build/test-results/*", explain=_explain_gradle, allows_empty_selection=True)
 
 
-def sources_of(root: Path) -> Sources:
+def list_sources(root: Path) -> Sources:
     """Return the source files of a project."""
     return Sources(root, suffixes=LANGUAGES, built=("target", "build", "out", "bin"))
 
@@ -256,7 +258,7 @@ class Classes:
             for at in (at for at, sign in enumerate(f"/{name}") if sign == "/"):
                 self._files[name[at:].replace("/", ".")] = path
 
-    def file_of(self, name: str) -> str | None:
+    def find_file(self, name: str) -> str | None:
         """Return the file of a class with its package, of the class around it, or of a Kotlin file class."""
         outer = name.partition("$")[0]
         return self._files.get(outer) or self._files.get(outer.removesuffix("Kt"))
@@ -291,8 +293,8 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
     thrown = case.type or case.text.partition(":")[0].strip()
     message = case.message.removeprefix(f"{thrown}: ") or case.text.strip().partition("\n")[0]
     kind = _classify(thrown, message)
-    calls = ((classes.file_of(call["owner"]), call) for call in _FRAME.finditer(case.text))
-    frames, is_foreign = own_frames(
+    calls = ((classes.find_file(call["owner"]), call) for call in _FRAME.finditer(case.text))
+    frames, is_foreign = select_own_frames(
         (path, int(call["line"]), call["method"])
         for path, call in calls
         if path is not None or not _RUNNERS.match(call["owner"])

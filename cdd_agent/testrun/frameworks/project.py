@@ -40,7 +40,7 @@ class Properties:
 
 def offer_properties(project: Path) -> Offer | None:
     """Return the effective lines of the file as an offer, or None if there are none."""
-    found = _lines(project)
+    found = _read_lines(project)
     if not found:
         return None
     shown = tuple(f"{key}={value}" for _, key, value in found)
@@ -56,7 +56,7 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
     if offer is None or not allows(offer):
         return Properties()
     command, timeout_s = "", None
-    for number, key, value in _lines(project):
+    for number, key, value in _read_lines(project):
         if key == "test.command":
             command = value
         elif value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000:
@@ -67,7 +67,7 @@ def read_properties(project: Path, *, allows: Callable[[Offer], bool]) -> Proper
     return Properties(command=command, timeout_s=timeout_s)
 
 
-def _lines(project: Path) -> list[tuple[int, str, str]]:
+def _read_lines(project: Path) -> list[tuple[int, str, str]]:
     """Return number, key and value of the effective lines."""
     try:
         text = read_ordinary(project / FILE, limit_bytes=_LIMIT_BYTES).decode("utf-8", "replace")
@@ -86,7 +86,7 @@ CHANGED_BY = "framework: NAME in .cdd/config.yaml says otherwise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class SuiteContext:
     """The parts from which the suite of a project is made."""
 
     root: Path
@@ -100,81 +100,85 @@ class Circumstances:
     """Receives notices for the user."""
 
 
-def suite_of(wanted: Circumstances) -> Suite:
+def make_suite(context: SuiteContext) -> Suite:
     """Return the project's tests, without running code of the repository."""
-    limits = wanted.settings
-    properties = read_properties(wanted.root, allows=wanted.trust.allows)
-    command = limits.test_command or ("" if limits.framework else properties.command)
-    found = _find(wanted, command=command)
-    is_usual = limits.test_timeout_s == Settings().test_timeout_s
-    timeout_s = properties.timeout_s if properties.timeout_s is not None and is_usual else limits.test_timeout_s
+    settings = context.settings
+    properties = read_properties(context.root, allows=context.trust.allows)
+    command = settings.test_command or ("" if settings.framework else properties.command)
+    found = _find(context, command=command)
+    is_usual = settings.test_timeout_s == Settings().test_timeout_s
+    timeout_s = properties.timeout_s if properties.timeout_s is not None and is_usual else settings.test_timeout_s
     if found.framework is None:
         try:
-            return _make_pytest_suite(wanted, found, timeout_s=timeout_s)
+            return _make_pytest_suite(context, found, timeout_s=timeout_s)
         except PytestMissing:
-            finding = None if limits.framework else UNITTEST.find(wanted.root)
+            finding = None if settings.framework else UNITTEST.find(context.root)
             if finding is None:
                 raise
             found = ProjectFramework(framework=UNITTEST, finding=finding)
-    suite = _make_command_suite(wanted, found, timeout_s=timeout_s)
-    if limits.test_reruns > Settings().test_reruns:
-        wanted.tell(f"test_reruns is for pytest only: cdd does not rerun failing tests of {found.name}.")
-    wanted.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
+    suite = _make_command_suite(context, found, timeout_s=timeout_s)
+    if settings.test_reruns > Settings().test_reruns:
+        context.tell(f"test_reruns is for pytest only: cdd does not rerun failing tests of {found.name}.")
+    context.tell(f"Tests are run by `{suite.command}`, as {suite.finding.why}. {IN_PYTHON_ONLY}")
     return suite
 
 
-def _find(wanted: Circumstances, *, command: str) -> ProjectFramework:
+def _find(context: SuiteContext, *, command: str) -> ProjectFramework:
     """Return the framework; a choice among several is saved as long as the same ones are found."""
-    framework = wanted.settings.framework
+    framework = context.settings.framework
     if command or framework:
-        return detect(wanted.root, framework=framework, command=command)
-    names = tuple(each.name for each in find_matches(wanted.root))
-    kept = wanted.trust.find_choice("framework", names)
+        return detect(context.root, framework=framework, command=command)
+    names = tuple(each.name for each in find_matches(context.root))
+    kept = context.trust.find_choice("framework", names)
     if kept is not None and len(names) > 1:
-        found = detect(wanted.root, choose=lambda _, __: names.index(kept))
+        found = detect(context.root, choose=lambda _, __: names.index(kept))
         return replace(found, finding=replace(found.finding, why="you chose it for this project"))
-    found = detect(wanted.root, choose=wanted.choose)
-    if len(names) > 1 and wanted.trust.save_choice("framework", found.name, among=names):
+    found = detect(context.root, choose=context.choose)
+    if len(names) > 1 and context.trust.save_choice("framework", found.name, among=names):
         others = f"as long as the project has {' and '.join(names)}"
-        wanted.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
+        context.tell(f"{found.name} runs the tests here from now on, {others}; {CHANGED_BY}.")
     return found
 
 
-def _make_pytest_suite(wanted: Circumstances, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
-    arguments = parse_command(wanted.root, found.finding.argv)
+def _make_pytest_suite(context: SuiteContext, found: ProjectFramework, *, timeout_s: float) -> PytestSuite:
+    arguments = parse_command(context.root, found.finding.argv)
     interpreter = find_approved_interpreter(
-        wanted.root, environment=wanted.environment, trust=wanted.trust, sandbox=wanted.sandbox, named=arguments.named
+        context.root,
+        environment=context.environment,
+        trust=context.trust,
+        sandbox=context.sandbox,
+        named=arguments.named,
     )
     if arguments.ignored:
-        wanted.tell(explain_ignored(found.finding.argv, arguments.ignored))
+        context.tell(explain_ignored(found.finding.argv, arguments.ignored))
     narrowed = f"{PYTEST.discovery}; test_command narrows them to `{shlex.join(arguments.selects)}`"
     return PytestSuite(
-        root=wanted.root,
+        root=context.root,
         interpreter=interpreter,
-        sandbox=wanted.sandbox,
+        sandbox=context.sandbox,
         timeout_s=timeout_s,
-        bytecode=private_folder(wanted.root) / "bytecode",
-        flaky=wanted.settings.test_reruns,
+        bytecode=private_folder(context.root) / "bytecode",
+        flaky=context.settings.test_reruns,
         conventions=replace(PYTEST, discovery=narrowed) if arguments.selects else PYTEST,
         options=tuple(arguments.options),
         selects=tuple(arguments.selects),
     )
 
 
-def _make_command_suite(wanted: Circumstances, found: ProjectFramework, *, timeout_s: float) -> CommandSuite:
+def _make_command_suite(context: SuiteContext, found: ProjectFramework, *, timeout_s: float) -> CommandSuite:
     assert found.framework is not None
     finding = found.finding
     if found.framework is UNITTEST:
-        python = find_approved_python(wanted.root, environment=wanted.environment, trust=wanted.trust)
+        python = find_approved_python(context.root, environment=context.environment, trust=context.trust)
         if python is None:
             raise UsageError("No Python was found to run the tests.", hint="set one: CDD_PYTHON=/usr/bin/python3")
         finding = replace(finding, argv=(str(python), *finding.argv[1:]))
     return CommandSuite(
-        root=wanted.root,
+        root=context.root,
         framework=found.framework,
         finding=finding,
-        sandbox=wanted.sandbox,
+        sandbox=context.sandbox,
         timeout_s=timeout_s,
-        cache=private_folder(wanted.root) / "build" / found.framework.name,
-        accepts_exit_status=wanted.settings.accept_unstructured,
+        cache=private_folder(context.root) / "build" / found.framework.name,
+        accepts_exit_status=context.settings.accept_unstructured,
     )

@@ -7,23 +7,26 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.testrun.frameworks.framework import FinishedRun, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.frameworks.junit_xml import JunitCase, read_junit
-from cdd_agent.testrun.frameworks.rust_errors import MANIFEST, crate_names, is_test, read_compile_errors
 from cdd_agent.testrun.frameworks.sources import (
+    Compiler,
+    Missing,
     Sources,
-    own_frames,
+    drop_duplicates,
     read_text,
+    select_own_frames,
     shorten,
     split_target,
     strip_terminal_codes,
-    unique,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
-from pytest_tdd_agent.report import Case, Failure, Frame
+from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
 
+MANIFEST = "Cargo.toml"
 VARIABLES = (("CARGO_TERM_COLOR", "never"), ("RUST_BACKTRACE", "1"))
 """Only a backtrace shows whether the test or the code under test panicked."""
 JUNIT = "nextest.xml"
@@ -67,6 +70,35 @@ _SILENT_ENDS = (("test timeout", "timeout"), ("test abort", "crash"))
 _TARGET_FOLDERS = {"bin": "src/bin", "example": "examples", "bench": "benches"}
 
 
+_COMPILE_ERROR = re.compile(
+    r"^error(?:\[(?P<code>E\d{4})\])?: (?P<message>[^\n]+)\n"
+    r"(?P<rest> *--> (?P<path>[^\n]+?):(?P<line>\d+):\d+(?:\n(?!error|warning|\n)[^\n]*)*)",
+    re.MULTILINE,
+)
+_SYNTAX = re.compile(
+    r"(?:expected|unexpected|this file contains|mismatched closing|unknown start|unterminated|unknown token|"
+    r"missing|invalid|found|prefix|non-item|cannot find attribute|leading|unmatched)\b"
+)
+_IN_SCOPE = re.compile(
+    r"cannot find (?:(?P<what>[\w ,-]+?) )?`(?P<name>[^`]+)`"
+    r"(?: in (?:[a-z ]+ )?(?:`(?P<owner>[^`]+)`|this scope|the (?P<root>crate root)))?"
+)
+_UNDECLARED = re.compile(r"use of undeclared type `(?P<name>\w+)`(?P<owner>)")
+_NO_MEMBER = re.compile(
+    r"no (?:[\w ]+ )?(?:named |field )`(?P<name>\w+)`(?: found for| on type) (?:[\w ]+ )?`(?P<owner>[^`]+)`"
+)
+_NO_FIELD = re.compile(r"`(?P<owner>[\w:<>]+)` has no field named `(?P<name>\w+)`")
+_COULD_NOT = re.compile(r"could not find `(\w+)` in (?:`([\w:]+)`|the)")
+_CRATE = re.compile(r"unresolved module or unlinked crate `(\w+)`|undeclared crate or module `(\w+)`")
+_QUOTED_ONLY = {"E0583": "missing_module", "E0603": "import_error"}
+"""Errors whose message quotes only the missing name -> kind."""
+_WRONG_ARGUMENTS = frozenset({"E0061", "E0057", "E0107"})
+_CALLED = re.compile(r"[\w:]+")
+_TEST_FILES = re.compile(
+    r"(?:^|/)(?:tests|benches)/.|(?:^|/)tests?\.rs$|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/"
+)
+
+
 def find_cargo(folder: Path) -> FrameworkMatch | None:
     """Look for the manifest of a package or a workspace."""
     try:
@@ -103,7 +135,7 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
         inside = posixpath.relpath(source, folder or ".")
         if not source.endswith(".rs") or not inside.startswith("src/"):
             continue
-        names = crate_names(read_text(root / folder / MANIFEST))
+        names = list_crate_names(read_text(root / folder / MANIFEST))
         crate = names[-1].replace("-", "_") if names else ""  # the library's name, if it differs from the package's
         module = inside.removeprefix("src/").removesuffix(".rs")
         parts = [part for part in module.split("/") if part not in ("lib", "main", "mod")]
@@ -137,13 +169,13 @@ def _select(targets: tuple[str, ...]) -> tuple[str, ...]:
     built = [_INTEGRATION.search(file) for file, _ in parts]
     options: tuple[str, ...] = ()
     if parts and all(built):
-        options = unique(f"--test={found['program']}" for found in built if found)
+        options = drop_duplicates(f"--test={found['program']}" for found in built if found)
     elif parts and all(file.endswith("tests") for file, _ in parts):
         options = ("--test=*",)
-    return (*options, "--", "--exact", *unique(names)) if names and all(names) else options
+    return (*options, "--", "--exact", *drop_duplicates(names)) if names and all(names) else options
 
 
-def sources_of(root: Path) -> Sources:
+def list_sources(root: Path) -> Sources:
     """Return the Rust files and manifests below ``root``."""
     return Sources(root, suffixes=(".rs", MANIFEST), built=("target", "vendor"))
 
@@ -169,9 +201,9 @@ class Program:
         *modules, function = name.split("::")
         folder = PurePosixPath(self.source).parent
         inner = (folder.joinpath(*modules[:count]) for count in range(len(modules), 0, -1))
-        paths = (self.sources.own(path) for stem in inner for path in (f"{stem}.rs", f"{stem}/mod.rs"))
+        paths = (self.sources.find_own(path) for stem in inner for path in (f"{stem}.rs", f"{stem}/mod.rs"))
         file = next(filter(None, paths), self.source)
-        return file, self.sources.line_of(file, rf"\bfn {re.escape(function)}\s*[<(]")
+        return file, self.sources.find_line(file, rf"\bfn {re.escape(function)}\s*[<(]")
 
     def describe_failure(self, text: str, name: str) -> Failure:
         """Return the failure of the test ``name``, from its output."""
@@ -181,7 +213,7 @@ class Program:
             return errors[0].failure
         kind, message = _classify(text, panic)
         frames, is_foreign = self._parse_frames(text[panic.end() :] if panic else "")
-        path = self.sources.own(panic["path"]) if panic else None
+        path = self.sources.find_own(panic["path"]) if panic else None
         line = int(panic["line"]) if panic and path else None
         if path is None and frames:
             path, line = frames[-1].path, frames[-1].line
@@ -219,11 +251,11 @@ class Program:
             file = match["path"]
             if file.startswith("/rustc/") or "/rustlib/src/" in file:
                 continue
-            path = self.sources.own(package + file.removeprefix("./") if file.startswith("./") else file)
+            path = self.sources.find_own(package + file.removeprefix("./") if file.startswith("./") else file)
             # A closure's frame repeats that of the function around it, unless the panic is in the closure.
             if path is None or "{{closure}}" not in match["function"] or not any(own for own, _, _ in calls):
                 calls.append((path, int(match["line"]), match["function"]))
-        return own_frames(calls)
+        return select_own_frames(calls)
 
 
 def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
@@ -240,7 +272,7 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
 
 def read_cargo(run: FinishedRun) -> ParsedResults:
     """Read the results of each test program, or the compile errors if nothing ran."""
-    sources = sources_of(run.root)
+    sources = list_sources(run.root)
     building: list[str] = []
     sections: list[_Section] = []
     is_open = False
@@ -262,7 +294,7 @@ def read_cargo(run: FinishedRun) -> ParsedResults:
 
 def _read_unbuilt(lines: list[str], run: FinishedRun) -> ParsedResults:
     """Return the compile errors of a run without tests, or the reason why nothing was built."""
-    errors = read_compile_errors("\n".join(lines), sources_of(run.root))
+    errors = read_compile_errors("\n".join(lines), list_sources(run.root))
     if errors or not run.exit_status:
         return ParsedResults(collect_errors=errors)
     at = next((number for number, line in enumerate(lines) if line.startswith("error")), None)
@@ -297,7 +329,7 @@ class _Section:
                 continue
             doc = _DOC.match(name)
             path = doc["file"] if doc else "src/lib.rs"
-            path, item = self.sources.own(path) or path, f"doc {doc['item'] if doc else name}".strip()
+            path, item = self.sources.find_own(path) or path, f"doc {doc['item'] if doc else name}".strip()
             example = Program(source=path, shown=path, sources=self.sources).make_case(item, outcome, text=text)
             cases.append(replace(example, line=int(doc["line"]) if doc else 0))
         called = self.header["source"] or f"the documentation of {self.header['docs']}"
@@ -315,7 +347,7 @@ class _Section:
         if not Path(binary).is_absolute() and ".." not in Path(binary).parts:
             rule = self.sources.text(f"{binary}.d").partition("\n")[0]
             built_from = rule.partition(": ")[2].partition(" ")[0]
-        own = self.sources.own
+        own = self.sources.find_own
         return Program(source=own(built_from) or own(shown) or shown, shown=shown, sources=self.sources)
 
     def _find_exit(self) -> str:
@@ -369,7 +401,7 @@ class _Section:
 
 def read_nextest(run: FinishedRun) -> ParsedResults:
     """Read the JUnit file, or the compile errors if nothing ran."""
-    sources = sources_of(run.root)
+    sources = list_sources(run.root)
     output = strip_terminal_codes(run.output)
     started = _STARTED.search(output)
     if started is None:
@@ -381,7 +413,7 @@ def read_nextest(run: FinishedRun) -> ParsedResults:
         name: path.removesuffix(MANIFEST)
         for path in sources.files()
         if path.rpartition("/")[2] == MANIFEST
-        for name in crate_names(sources.text(path))[:1]
+        for name in list_crate_names(sources.text(path))[:1]
     }
     tests = []
     for case in cases:
@@ -420,7 +452,7 @@ def _find_program(called: str, packages: dict[str, str], *, sources: Sources) ->
         candidates = (f"{place}/{name}.rs", f"{place}/{name}/main.rs", "src/main.rs")
     elif target:
         candidates = (f"tests/{target}.rs", f"tests/{target}/main.rs")
-    shown = next((path for path in candidates if sources.own(folder + path) == folder + path), candidates[0])
+    shown = next((path for path in candidates if sources.find_own(folder + path) == folder + path), candidates[0])
     return Program(source=folder + shown, shown=shown, sources=sources)
 
 
@@ -432,3 +464,82 @@ def _describe_case(case: JunitCase, program: Program) -> Failure:
     is_all = "panicked at" in case.text and "panic did not contain expected string" not in case.output
     text = case.text if is_all else f"{case.text}\n{case.output}"
     return program.describe_failure(text.strip("\n"), case.name)
+
+
+def is_test(path: str) -> bool:
+    """Return whether a file holds only tests or configures how they run.
+
+    A source file with unit tests inside is not a test.
+    """
+    return _TEST_FILES.search(path) is not None
+
+
+def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
+    """Read rustc's messages: one error for each file, with the text of all its errors."""
+    compiler = Compiler(
+        pattern=_COMPILE_ERROR,
+        explain=lambda match: _find_missing(match, sources),
+        is_test=is_test,
+        elsewhere=MANIFEST,
+        joins_texts=True,
+    )
+    return compiler.read(output, sources)
+
+
+def _find_missing(match: re.Match[str], sources: Sources) -> Missing:
+    code, message, rest = match["code"], match["message"], match["rest"]
+    if code in ("E0432", "E0433") and (found := _CRATE.search(message) or _CRATE.search(rest)):
+        return Missing("missing_module", found[1] or found[2])  # a new module of the project, or an unknown crate
+    quoted = found[1] if (found := re.search(r"`([^`]+)`", message)) else None
+    if code == "E0432":
+        kind = "missing_module" if _COULD_NOT.search(rest) else "import_error"
+        return Missing(kind, _join_path("", quoted or ""), _is_own(quoted or "", sources))
+    if code in _QUOTED_ONLY or code in _WRONG_ARGUMENTS:
+        kind = _QUOTED_ONLY.get(code, "signature_mismatch")
+        return Missing(kind, quoted if code in _QUOTED_ONLY else _find_call(rest))
+    if found := _COULD_NOT.search(message):
+        return Missing("attribute_error", _join_path(found[2], found[1]), _is_own(found[2] or "crate", sources))
+    if found := _NO_MEMBER.match(message) or _NO_FIELD.search(message):
+        return Missing("attribute_error", _join_path(found["owner"], found["name"]))
+    if found := _IN_SCOPE.match(message) or _UNDECLARED.search(message):
+        owner = "crate" if found.groupdict().get("root") else found["owner"]
+        if code == "E0433" and "module or crate" in message:
+            return Missing("missing_module", found["name"])
+        is_own = _is_own(owner, sources) if owner else None
+        return Missing("attribute_error" if owner else "name_error", _join_path(owner, found["name"]), is_own)
+    is_syntax = code is None and _SYNTAX.match(message) is not None
+    return Missing("syntax_error" if is_syntax else "collection_error")
+
+
+def _is_own(path: str, sources: Sources) -> bool:
+    """Return whether a path begins in this crate or in another crate of the project."""
+    first = path.lstrip("&").partition("::")[0]
+    manifests = (path for path in sources.files() if path.rpartition("/")[2] == MANIFEST)
+    crates = (name.replace("-", "_") for path in manifests for name in list_crate_names(sources.text(path)))
+    return first in ("crate", "self", "super", "") or first in crates
+
+
+def list_crate_names(manifest: str) -> tuple[str, ...]:
+    """Return the names of package and library in the text of a manifest."""
+    try:
+        tables = tomllib.loads(manifest)
+    except (ValueError, RecursionError):
+        return ()
+    found = [tables.get("package"), tables.get("lib")]
+    return tuple(table["name"] for table in found if isinstance(table, dict) and isinstance(table.get("name"), str))
+
+
+def _find_call(block: str) -> str | None:
+    """Return the called function: rustc puts its first ``^`` below the call."""
+    for code, marks in pairwise(block.splitlines()):
+        at = marks.find("^")
+        if at >= 0 and marks[:at].strip() == "|" and (found := _CALLED.match(code, at)):
+            return _join_path("", found[0])
+    return None
+
+
+def _join_path(owner: str | None, name: str) -> str:
+    """Return a Rust path with dots, without generics, references and ``crate::``."""
+    plain = re.sub(r"<.*>|^&(?:mut )?|^dyn |^impl ", "", owner or "")
+    path = f"{plain}::{name}" if plain else name
+    return path.removeprefix("crate::").removeprefix("self::").removeprefix("super::").replace("::", ".")

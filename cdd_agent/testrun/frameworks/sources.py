@@ -35,7 +35,7 @@ def split_target(target: str) -> tuple[str, str]:
     return file.removeprefix("./").rstrip("/"), name
 
 
-def unique(values: Iterable[str]) -> tuple[str, ...]:
+def drop_duplicates(values: Iterable[str]) -> tuple[str, ...]:
     """Return ``values`` in their order, each once."""
     return tuple(dict.fromkeys(values))
 
@@ -77,7 +77,7 @@ class Sources:
             if count > FILES_CAP:
                 return
 
-    def own(self, path: str) -> str | None:
+    def find_own(self, path: str) -> str | None:
         """Return the project's file that a tool calls ``path``, relative to the folder; None for other files."""
         name = PurePosixPath(path.strip())
         if "\0" in path or ".." in name.parts:
@@ -111,7 +111,7 @@ class Sources:
             self._texts[path] = read_text(self.root / path)
         return self._texts[path]
 
-    def line_of(self, path: str, pattern: str) -> int:
+    def find_line(self, path: str, pattern: str) -> int:
         """Return the 1-based line of the only match of ``pattern`` in ``path``; 0 if there is none or more."""
         text = self.text(path)
         found = [match.start() for match in re.finditer(pattern, text, re.MULTILINE)]
@@ -165,7 +165,7 @@ class Compiler:
         found: dict[str, list[Failure]] = {}
         for match in self.pattern.finditer(output):
             groups, name = match.groupdict(), match["path"].replace("\\", "/")
-            path, missing = sources.own(name), self.explain(match)
+            path, missing = sources.find_own(name), self.explain(match)
             line = next(int(text) for group, text in groups.items() if group.startswith("line") and text)
             failure = Failure(
                 phase="collect",
@@ -189,7 +189,7 @@ class Compiler:
         return tuple(collected)
 
 
-def own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
+def select_own_frames(calls: Iterable[tuple[str | None, int, str]]) -> tuple[tuple[Frame, ...], bool]:
     """Return the project's calls of a stack, the innermost last, and whether a library call was inside them.
 
     ``calls`` are (own file or None, line, function), the innermost first.

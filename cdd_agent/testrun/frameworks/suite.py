@@ -26,11 +26,11 @@ from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.report import Failure, SuiteReport
 
 OUTPUT_CAP_BYTES = 32_000_000
-"""Generous, as some frameworks report results only in their output."""
+"""A large limit, because some frameworks report results only in their output."""
 SHOWN_CHARACTERS = 200_000
-"""How much of the output a report keeps."""
+"""Length to which the output in a report is cut."""
 _MOST_BROKEN = 10
-"""How many times the tests are run again without broken files."""
+"""How often to repeat the run without broken files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class CommandSuite:
         return Conventions(
             framework=self.framework.name,
             is_test=self.framework.is_test,
-            list_names=self.framework.names_in(self.root),
+            list_names=self.framework.make_name_rule(self.root),
             shared=environment.SHARED,
             digest_parts=environment.digest_parts,
             discovery=f"{self.framework.name} is run by `{self.command}`, as {self.finding.why}",
@@ -221,7 +221,7 @@ class CommandSuite:
         )
 
     def _tools(self, cache: Path) -> Tools:
-        return environment.tools_for(self.framework.requirements, self.finding.argv[0], cache=cache, root=self.root)
+        return environment.find_tools(self.framework.requirements, self.finding.argv[0], cache=cache, root=self.root)
 
     @property
     def _commands_cache(self) -> Path:
@@ -231,13 +231,8 @@ class CommandSuite:
     def _access(self, tools: Tools, *, locked: tuple[Path, ...], writes: tuple[Path, ...] = ()) -> Access:
         environment.prepare(tools)
         modules = tuple(folder for folder in (self.root / environment.MODULES,) if folder.is_dir())
-        return build_access(
-            self.root,
-            tools,
-            read_write=(*tools.writes, *writes),
-            read_only=self.reads,
-            locked=(*locked, *modules),
-        )
+        writable, locked = (*tools.writes, *writes), (*locked, *modules)
+        return build_access(self.root, tools, read_write=writable, read_only=self.reads, locked=locked)
 
     def _explain_failure(self, result: Result, found: ParsedResults) -> str | None:
         """Return why the results cannot be judged, or None if they can."""
@@ -260,13 +255,9 @@ def _restore_paths(found: ParsedResults, copy: Path, *, root: Path) -> ParsedRes
         message, text, output = (each.replace(str(copy), str(root)) for each in texts)
         return replace(failure, message=message, text=text, output=output)
 
-    return replace(
-        found,
-        tests=tuple(
-            case if case.failure is None else replace(case, failure=restore(case.failure)) for case in found.tests
-        ),
-        collect_errors=tuple(replace(each, failure=restore(each.failure)) for each in found.collect_errors),
-    )
+    tests = (replace(case, failure=restore(case.failure)) if case.failure else case for case in found.tests)
+    errors = (replace(each, failure=restore(each.failure)) for each in found.collect_errors)
+    return replace(found, tests=tuple(tests), collect_errors=tuple(errors))
 
 
 def _report_problem(problem: str, began: float, *, result: Result | None = None) -> SuiteRun:

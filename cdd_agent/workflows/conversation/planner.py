@@ -256,7 +256,6 @@ class Planner:
         return self._spec.criterion_ids
 
     def _task(self, request: str) -> str:
-        """Return the message that asks for a plan."""
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.wrap(text, source='spec.yaml')}"]
@@ -305,7 +304,6 @@ class Planner:
         return ToolOutput(text=f"Saved: {len(plan.steps)} steps.", ends_run=True)
 
     def _parse(self, content: str) -> tuple[Plan | None, tuple[str, ...]]:
-        """Return the plan if it has no problems, else its problems with their lines."""
         try:
             plan = plan_markdown.parse(content, path="plan.md", default_kind=choose_default_kind(self._spec.type))
         except DocumentError as error:

@@ -205,7 +205,6 @@ class SpecEditor:
 
 
 def _report_gaps(current: Spec) -> str:
-    """Tell the model what is missing or vague."""
     missing = spec.find_missing(current)
     text = f"Still missing: {', '.join(missing)}." if missing else "It is complete."
     return " ".join([text, *(f"{remark}: make it precise." for remark in spec.find_vague_criteria(current))])

@@ -13,7 +13,7 @@ from cdd_agent.git.commits import commit_paths, list_own_uncommitted, require_id
 from cdd_agent.git.repository import Repository
 from cdd_agent.storage import write_atomic
 from cdd_agent.tdd.context import WorkItem, phases_of
-from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, projects_of
+from cdd_agent.testrun.frameworks.detect import NoFramework, has_framework, map_projects
 from cdd_agent.tickets import plan_markdown, spec
 from cdd_agent.tickets.plan import Plan, Step, choose_default_kind, find_problems
 from cdd_agent.tickets.spec import Spec
@@ -140,7 +140,7 @@ def suggest_project(missing: NoFramework, ticket: Ticket, *, root: Path) -> NoFr
     except CddError:
         return missing
     names = (name.partition("::")[0] for step in steps for name in (*step.files, *step.tests))
-    folders = [folder for folder in projects_of(root, names) if folder != root and has_framework(folder)]
+    folders = [folder for folder in map_projects(root, names) if folder != root and has_framework(folder)]
     if len(folders) != 1:
         return missing
     project, tickets = (shlex.quote(os.path.relpath(folder)) for folder in (folders[0], folders[0] / "tickets"))

@@ -173,7 +173,7 @@ class Executor:
         return StepRecovery(self.ticket.slug, self.state.execution(number), context=self.context)
 
     def run_step(self, step: Step) -> bool:
-        """Run ``step`` and return whether it was completed; a failed one is rolled back.
+        """Run ``step`` and return whether it was completed; roll it back if it fails.
 
         Raises, before anything changes, ``UsageError`` if a dependency is not completed, or for uncommitted changes or
         a merge in progress, and ``ModelError`` if the model cannot be used.
@@ -201,13 +201,12 @@ class Executor:
         self._emit(StepStarted(number=number, total=len(self.documents.plan.steps), title=step.title))
         item = make_work_item(self.ticket, step, spec=self.documents.spec, refactor=self._refactor)
         ending = self._run.run_cycle(item)
-        if ending.how == "done":
-            state = states.complete_step(self._record_files(ending.state, number), number, now=self.clock.now())
-        else:
-            state = states.fail_step(ending.state, number, error=ending.why or ending.how, now=self.clock.now())
         self.keeps_changes = False
-        self.save(state)
-        self._emit(StepFinished(number=number, status=state.execution(number).status, error=ending.why))
+        if ending.how == "done":
+            self._run.end_step(self._record_files(ending.state, number), number)
+        else:
+            self._run.end_step(ending.state, number, error=ending.why or ending.how)
+        self._emit(StepFinished(number=number, status=self.state.execution(number).status, error=ending.why))
         return ending.why is None
 
     def _record_files(self, state: RunState, number: int) -> RunState:

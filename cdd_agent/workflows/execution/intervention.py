@@ -31,7 +31,7 @@ class Intervention:
         self._context = executor.context
 
     def list_blocking_changes(self, *, anew: bool) -> tuple[str, ...]:
-        """Return the user's uncommitted changes because of which the next step would be refused.
+        """Return the user's uncommitted changes if they prevent the next step.
 
         ``anew``: a step will be restarted. A step that resumes is not refused: its own files are among the changes.
         """
@@ -50,7 +50,7 @@ class Intervention:
         with alone_on(executor.ticket.folder, context=self._context):
             require_finished(repository)
             number = self._find_underway()
-            if number is not None:  # its unfinished files cannot be told from the user's
+            if number is not None:  # cdd cannot distinguish its unfinished files from the user's
                 raise UsageError(
                     f"Step {number} was interrupted, and its files are among the changes.",
                     hint=f"press Enter to continue it, or type skip {number} to undo it",

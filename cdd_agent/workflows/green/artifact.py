@@ -1,6 +1,6 @@
 """The artifact of GREEN on its own: the changes and the last test results, as JSON.
 
-It is made from the run's state, its reports and its commit, and checked for contradictions when written and read.
+It is made from the run's state, its reports and its commit, and checked for contradictions before it is written.
 """
 
 import ast
@@ -12,12 +12,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from cdd_agent.errors import DocumentError, GateClosed, Problem
+from cdd_agent.errors import GateClosed
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd.attempt import has_given_up, list_attempts
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.cycle import is_partial
-from cdd_agent.untrusted import documents
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import StepExecution
 from cdd_agent.work.state_file import make_encodable
@@ -26,11 +25,8 @@ from pytest_tdd_agent.codec import ReportError, load
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure, SuiteReport
 
-LIMIT_BYTES = 50_000_000
 MAX_MESSAGE_CHARACTERS = 500
 """Of a test's failure."""
-
-_HINT = "see the schema: cdd schema green-artifact"
 
 Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -108,7 +104,7 @@ class GreenArtifact:
     """The reason if the outcome is not green."""
 
     def require_green(self, again: str) -> None:
-        """Raise ``GateClosed`` unless all targets pass; ``again`` is the command that tries once more."""
+        """Raise ``GateClosed`` unless all targets pass; ``again`` is the command for another try."""
         if self.error is None:
             return
         hint = f"try again: {again}"
@@ -177,25 +173,6 @@ def encode_event(artifact: GreenArtifact) -> bytes:
     return msgspec.json.encode({"event": "GreenArtifact", "artifact": msgspec.Raw(encode_line(artifact))})
 
 
-def decode(data: bytes, *, path: str) -> GreenArtifact:
-    """Return the artifact in ``data``; raises ``DocumentError`` with all of its problems."""
-    try:
-        documents.check_json(data.decode("utf-8"), limit_bytes=LIMIT_BYTES)
-        artifact = msgspec.json.decode(data, type=GreenArtifact)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DocumentError(path, (Problem(line=0, message=str(error)),), hint=_HINT) from error
-    found = tuple(Problem(line=0, message=problem) for problem in find_contradictions(artifact))
-    if found:
-        raise DocumentError(path, found, hint=_HINT)
-    return artifact
-
-
-def make_schema() -> bytes:
-    """Return the JSON Schema of an artifact."""
-    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdd green-artifact"}
-    return msgspec.json.format(msgspec.json.encode(about | msgspec.json.schema(GreenArtifact)), indent=2) + b"\n"
-
-
 _STATUSES: dict[str, Status] = {
     "passed": "passed",
     "xpassed": "passed",
@@ -247,9 +224,10 @@ def make_results(report: SuiteReport | None) -> Results:
     details: list[Detail] = []
     for case in report.tests if report else ():
         status = _STATUSES[case.outcome]
-        details.append(_make_detail(case.nodeid, status, case.failure if status in ("failed", "error") else None))
+        failure = case.failure if status in ("failed", "error") else None
+        details.append(_make_detail(case.nodeid, status, failure=failure))
     for error in report.collect_errors if report else ():
-        details.append(_make_detail(error.nodeid, "error", error.failure))
+        details.append(_make_detail(error.nodeid, "error", failure=error.failure))
     counts = Counter(detail.status for detail in details)
     return Results(
         passed=counts["passed"],
@@ -261,7 +239,7 @@ def make_results(report: SuiteReport | None) -> Results:
     )
 
 
-def _make_detail(name: str, status: Status, failure: Failure | None) -> Detail:
+def _make_detail(name: str, status: Status, *, failure: Failure | None) -> Detail:
     if failure is None:
         return Detail(name=name, status=status)
     message = mask(failure.message).text[:MAX_MESSAGE_CHARACTERS]

@@ -16,7 +16,7 @@ from cdd_agent.errors import UsageError
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Kind, ResumeCommands, WorkItem
 from cdd_agent.tdd.verdict import is_or_contains
-from cdd_agent.testrun.frameworks.detect import has_framework, projects_of
+from cdd_agent.testrun.frameworks.detect import has_framework, map_projects
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace
@@ -132,7 +132,7 @@ def resolve_targets(root: Path, targets: Sequence[str], *, here: Path | None = N
     located = resolve_in_project(root, targets, here=here)
     if has_framework(root):
         return Wanted(targets=located)
-    found = list(projects_of(root, [target.partition("::")[0] for target in located]).items())
+    found = list(map_projects(root, [target.partition("::")[0] for target in located]).items())
     if len(found) > 1:
         names = [
             f"{file} to "

@@ -53,7 +53,7 @@ STYLES = {
 """Setting ``style`` -> instruction."""
 
 
-def adapt_policy(policy: Policy, settings: GreenSettings, wanted: Wanted) -> Policy:
+def adapt_policy(policy: Policy, settings: GreenSettings, *, wanted: Wanted) -> Policy:
     """Return ``policy`` with the rules of this workflow and its settings."""
     return replace(
         policy,
@@ -184,12 +184,7 @@ class Green:
         why = ending.why
         if why is None and is_partial(last):  # the run was killed after the commit, before the state knew of the part
             why = f"GREEN is committed in part; still failing: {'; '.join(last.reasons)}"
-        now = self.clock.now()
-        self._run.save(
-            states.complete_step(ending.state, _STEP, now=now)
-            if why is None
-            else states.fail_step(ending.state, _STEP, error=why, now=now)
-        )
+        self._run.end_step(ending.state, _STEP, error=why)
         return why
 
     def _list_extra_files(self, request: GreenRequest) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ class Orchestrator:
         answer = (answers[-1] if answers else None) or test_list.format_answer(None)
         chosen = agents.read_choice(answer, self.context.workspace)
         if chosen is None:
-            self._run.save(states.complete_step(self._state, number, now=self.clock.now()))
+            self._run.end_step(self._state, number)
             self._run.save(states.finish(self._state, now=self.clock.now()))
             return
         entries = agents.read_list(self.context.workspace)
@@ -199,7 +199,7 @@ class Orchestrator:
         self.context.emit(StepStarted(number=number, total=max(len(entries), number), title=item.title))
         self._run.save(_replace_cycle(self._state, replace(step, title=item.title)))
         self._carry_out(item)
-        self._run.save(states.complete_step(self._state, number, now=self.clock.now()))
+        self._run.end_step(self._state, number)
         self.context.emit(StepFinished(number=number, status=Status.COMPLETED, error=None))
 
     def _list_done(self) -> dict[str, bool]:

@@ -98,14 +98,11 @@ class ListFacts:
     """Returns the content of a file, or None if it does not exist."""
 
 
-def parse(text: str) -> tuple[ListEntry, ...]:
+def parse(markdown: str) -> tuple[ListEntry, ...]:
     """Return the tests of a list in order; lines that are not checkboxes are ignored, and so is fenced code."""
-    return tuple(_entries(text.removeprefix("\ufeff")))
-
-
-def _entries(markdown: str) -> Iterator[ListEntry]:
+    entries: list[ListEntry] = []
     fence = ""
-    for number, line in enumerate(markdown.split("\n"), start=1):
+    for number, line in enumerate(markdown.removeprefix("\ufeff").split("\n"), start=1):
         opened = _FENCE.match(line)
         if fence or opened:
             is_end = bool(fence and opened and opened[1].startswith(fence) and not line.strip().strip(fence[0]))
@@ -117,7 +114,9 @@ def _entries(markdown: str) -> Iterator[ListEntry]:
         text = _COVERED_MARK.sub("", box["text"]).strip()
         if text:
             is_done = box["mark"] != "" and box["mark"] in _DONE_MARKS
-            yield ListEntry(text=text, line=number, is_done=is_done, is_covered=text != box["text"].strip())
+            is_covered = text != box["text"].strip()
+            entries.append(ListEntry(text=text, line=number, is_done=is_done, is_covered=is_covered))
+    return tuple(entries)
 
 
 def normalize(description: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from cdd_agent.agent.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit
+from cdd_agent.agent.budget import Ceiling, Ceilings, ScopeUsage, find_exceeded_limit, format_unknown_price
 from cdd_agent.config.settings import Settings
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.work.state import UsageTotals
@@ -80,6 +80,6 @@ def test_the_limits_are_those_of_the_settings() -> None:
 
 
 def test_dollars_are_limited_if_either_scope_says_so() -> None:
-    assert Ceilings(step=Ceiling(usd=1)).has_usd
-    assert Ceilings(ticket=Ceiling(usd=1)).has_usd
-    assert not Ceilings(step=Ceiling(tokens=1)).has_usd
+    assert format_unknown_price("home-grown", Ceilings(step=Ceiling(usd=1))) is not None
+    assert format_unknown_price("home-grown", Ceilings(ticket=Ceiling(usd=1))) is not None
+    assert format_unknown_price("home-grown", Ceilings(step=Ceiling(tokens=1))) is None

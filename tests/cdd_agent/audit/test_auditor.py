@@ -125,7 +125,7 @@ def test_a_note_that_was_moved_is_missed_in_one_place_and_named_in_the_other(his
     history.write("feat", *moved, *history.lines("feat"))
     history.project.git("notes", f"--ref={NOTES}", "remove", history.commit("test"))
     assert history.wrong() == [("RED", "test", "note"), ("RED", "feat", "commit")]
-    assert f"the Handoff-Id of {history.commit('test')[:8]}" in str(history.seen)
+    assert f"the Handoff-Id of another commit, {history.commit('test')[:8]}" in str(history.seen)
 
 
 @pytest.mark.slow

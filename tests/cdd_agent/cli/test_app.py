@@ -100,7 +100,7 @@ def test_a_damaged_state_is_told_and_kept(command: str, finished: Path, capsys: 
     path = find(finished, SLUG).state_path
     path.write_text('{"schema": 1', encoding="utf-8")
     assert in_project(finished, command, SLUG) == 2
-    assert "cut off or damaged" in capsys.readouterr().err
+    assert "incomplete or damaged" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == '{"schema": 1'
     assert len(list(path.parent.glob("*.corrupt-*"))) == 1
 

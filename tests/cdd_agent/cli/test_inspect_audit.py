@@ -43,7 +43,7 @@ def test_a_ticket_of_the_executor_is_all_true_until_a_note_of_it_is_forged(
     commit = forge(finished)
     assert run(["--project", str(finished), "audit"]) == 1
     told = capsys.readouterr().out
-    assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, and" in " ".join(
+    assert f"RED of {SLUG}, cycle 1, {commit[:8]}: commit: The note says ticket not-{SLUG}, but" in " ".join(
         told.split()
     )
     assert "1 false." in told
@@ -67,8 +67,8 @@ def test_json_is_one_event_a_line_and_the_same_exit_code(finished: Path, capfd: 
 @pytest.mark.parametrize(
     ("arguments", "code", "hint"),
     [
-        (("nowhere",), 2, "a range is what git log takes"),
-        (("--", "--output=x"), 2, "a range is what git log takes"),
+        (("nowhere",), 2, "write a range as for git log"),
+        (("--", "--output=x"), 2, "write a range as for git log"),
         (("--outptu",), 2, "cdd audit [OPTIONS] [RANGE]"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_table_of_all_examples_and_no_more_is_for_the_reviewer(body: str) -> N
     found = find_special_cases(request(f"def minutes(text):\n{body}", test=TEST))
     assert found.reasons == ()
     (notice,) = found.notices
-    assert "holds the examples of the target tests and no more" in notice
+    assert "handles only the examples of the target tests" in notice
 
 
 def test_a_condition_of_very_many_inputs_is_looked_at_in_part() -> None:

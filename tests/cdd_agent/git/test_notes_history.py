@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import read_handoffs, read_history, survey_notes
+from cdd_agent.git.notes_history import read_handoffs, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
@@ -27,14 +27,13 @@ from tests.cdd_agent.git.notes_written import (
     names_nothing,
     names_nothing_packed,
     note,
+    read_history,
     top,
 )
 
 
-def damage_of(repository: Repository) -> NotesDamaged:
-    with pytest.raises(NotesDamaged) as caught:
-        read_history(repository)
-    return caught.value
+def damage_of(repository: Repository) -> str:
+    return " ".join(damage.what for damage in survey_notes(repository).damages)
 
 
 def test_without_a_ref_there_is_no_history(repository: Repository) -> None:
@@ -85,7 +84,7 @@ def test_a_broken_ref_is_an_error_and_never_no_history(
     commit = landed(repository)
     harm(repository)
     asked = (
-        lambda: read_history(repository),
+        lambda: survey_notes(repository),
         lambda: read_lines(repository, commit),
         lambda: append_line(repository, commit, line="{}"),
     )
@@ -117,8 +116,7 @@ def test_a_note_that_cannot_be_read_is_an_error_beside_the_others(
     bad = landed(repository, cycle=2)
     note(repository, bad, text=text)
     error = damage_of(repository)
-    assert f"The handoff note on {bad} {words}" in error.happened
-    assert "cdd tdd repair-notes" in error.hint
+    assert f"The handoff note on {bad} {words}" in error
     with pytest.raises(NotesDamaged, match=words):
         read_handoffs(repository, bad)
     found = survey_notes(repository)
@@ -146,24 +144,20 @@ def test_notes_whose_objects_are_missing_or_damaged_are_named_and_the_others_rea
         if damage == "damaged":
             (repository.location.common_dir / "objects" / blob[:2] / blob[2:]).write_bytes(b"x\x9c")
     error = damage_of(repository)
-    assert error.happened.count("is missing or damaged") == 2
+    assert error.count("is missing or damaged") == 2
     found = survey_notes(repository)
     assert {each.commit for each in found.damages} == {commits[1], commits[4]}
     assert len(found.entries) == 5
-
-
-def test_many_damages_are_counted(repository: Repository) -> None:
-    for cycle in range(1, 7):
-        note(repository, landed(repository, cycle=cycle), text=b"words\n")
-    assert damage_of(repository).happened.endswith("And 3 more.")
 
 
 def test_a_note_of_a_later_version_asks_for_an_upgrade(repository: Repository) -> None:
     commit = landed(repository)
     note(repository, commit, text=encode(handoff(commit)).replace('"v":1', '"v":2').encode())
     error = damage_of(repository)
-    assert "later version" in error.happened
-    assert "pip install --upgrade" in error.hint
+    assert "later version" in error
+    with pytest.raises(NotesDamaged) as caught:
+        read_handoffs(repository, commit)
+    assert "pip install --upgrade" in caught.value.hint
 
 
 def test_a_note_on_a_commit_that_no_branch_leads_to_is_an_error(repository: Repository) -> None:
@@ -171,7 +165,7 @@ def test_a_note_on_a_commit_that_no_branch_leads_to_is_an_error(repository: Repo
     second = landed(repository, cycle=2)
     plain(repository.root, "reset", "--quiet", "--hard", "HEAD~1")
     error = damage_of(repository)
-    assert error.happened == f"There is a handoff note on {second}, which is not on any branch."
+    assert error == f"There is a handoff note on {second}, which is not on any branch."
     assert [entry.commit for entry in survey_notes(repository).entries] == [second, first]
 
 
@@ -181,7 +175,7 @@ def test_a_note_on_a_commit_that_is_gone_is_an_error(repository: Repository) -> 
     plain(repository.root, "reset", "--quiet", "--hard", "HEAD~1")
     (repository.location.git_dir / "ORIG_HEAD").unlink()
     lose(repository, second)
-    assert damage_of(repository).happened == f"There is a handoff note on {second}, which is not in the repository."
+    assert damage_of(repository) == f"There is a handoff note on {second}, which is not in the repository."
     assert [entry.commit for entry in survey_notes(repository).entries] == [first, second]
 
 
@@ -200,8 +194,7 @@ def test_a_lock_that_a_killed_git_left_is_an_error_that_says_so(repository: Repo
     an_hour_ago = time.time() - 3600
     os.utime(lock, (an_hour_ago, an_hour_ago))
     error = damage_of(repository)
-    assert str(lock) in error.happened
-    assert "cdd tdd repair-notes" in error.hint
+    assert str(lock) in error
     with pytest.raises(NotesDamaged, match=r"tdd-handoffs\.lock") as caught:
         append_line(repository, commit, line="{}")
     assert "cdd tdd repair-notes" in caught.value.hint

@@ -6,12 +6,12 @@ import pytest
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import merge_fetched, read_history, read_shallow_commits, survey_notes
+from cdd_agent.git.notes_history import merge_fetched, read_shallow_commits, survey_notes
 from cdd_agent.git.notes_repair import plan_repairs
 from cdd_agent.git.repository import Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain
-from tests.cdd_agent.git.notes_written import handoff, landed, note, top
+from tests.cdd_agent.git.notes_written import handoff, landed, note, read_history, top
 
 FETCHED = "refs/notes/fetched"
 

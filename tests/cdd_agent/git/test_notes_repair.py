@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import read_history, survey_notes
+from cdd_agent.git.notes_history import survey_notes
 from cdd_agent.git.notes_repair import Repair, RepairResult, apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode
@@ -30,6 +30,7 @@ from tests.cdd_agent.git.notes_written import (
     names_nothing,
     names_nothing_packed,
     note,
+    read_history,
     top,
 )
 

@@ -149,7 +149,7 @@ def test_a_ref_that_is_lost_or_broken_is_no_empty_history(run: Run) -> None:
         read_reachable_notes(run.repository)
     assert "cdd tdd repair-notes" in caught.value.hint
     ref.unlink()
-    with pytest.raises(NotesDamaged, match="commits that had notes are there") as caught:
+    with pytest.raises(NotesDamaged, match="it has commits that had notes") as caught:
         read_reachable_notes(run.repository)
     assert "git fetch origin refs/notes/tdd-handoffs:refs/notes/tdd-handoffs" in caught.value.hint
     ref.write_text(kept)

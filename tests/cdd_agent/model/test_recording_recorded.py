@@ -38,7 +38,7 @@ BLOCKS = st.builds(Text, text=ODD_TEXT) | st.builds(
 @st.composite
 def turns(draw: st.DrawFn) -> RecordedTurn:
     content: tuple[RecordedBlock, ...] = tuple(draw(st.lists(BLOCKS, max_size=3)))
-    usual = recording.default_stop(content)
+    usual = recording.infer_stop_reason(content)
     return RecordedTurn(
         number=1,
         content=content,

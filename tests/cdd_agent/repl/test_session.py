@@ -145,7 +145,7 @@ def test_a_damaged_state_is_told_and_kept(finished: Path) -> None:
     path = find(finished, SLUG).state_path
     path.write_text('{"schema": 1', encoding="utf-8")
     sitting = Sitting(finished)
-    assert "cut off or damaged" in sitting.says("/exec")
+    assert "incomplete or damaged" in sitting.says("/exec")
     assert sitting.code == ExitCode.USAGE
     assert path.read_text(encoding="utf-8") == '{"schema": 1'
     assert "not valid" in sitting.says("/status minutes-lost")

@@ -1,10 +1,12 @@
-"""A project that commands are judged for: what lies in it is told, and nothing of it is on any disk."""
+"""A project to judge commands in; its files exist only in this module."""
 
-from cdd_agent.shell.analysis import Judgment, judge
-from cdd_agent.shell.words import Kind, Project
+from dataclasses import dataclass
+
+from cdd_agent.shell.analysis import LinePart, judge
+from cdd_agent.shell.words import CommandClass, Kind, Project, combine
 
 ROOT = "/home/ann/shop"
-LIES_THERE: dict[str, Kind] = {
+KINDS: dict[str, Kind] = {
     "a.py": "file",
     "notes.txt": "file",
     "src": "folder",
@@ -13,11 +15,26 @@ LIES_THERE: dict[str, Kind] = {
 }
 
 
-def look(place: str) -> Kind:
-    """What lies at an absolute path."""
-    return "folder" if place == ROOT else LIES_THERE.get(place.removeprefix(f"{ROOT}/"), "")
+@dataclass(frozen=True)
+class Judged:
+    """The parts of a line, and the strictest effect."""
+
+    parts: tuple[LinePart, ...]
+
+    @property
+    def kind(self) -> CommandClass:
+        return combine(part.effect for part in self.parts).kind
+
+    @property
+    def loses(self) -> str:
+        return combine(part.effect for part in self.parts).loses
 
 
-def judged(line: str) -> Judgment:
-    """What ``line`` would do in that project."""
-    return judge(line, Project(root=ROOT, look=look))
+def look(path: str) -> Kind:
+    """Return the kind of an absolute path."""
+    return "folder" if path == ROOT else KINDS.get(path.removeprefix(f"{ROOT}/"), "")
+
+
+def judged(line: str) -> Judged:
+    """Return the effects of ``line`` in that project."""
+    return Judged(judge(line, Project(root=ROOT, look=look)))

@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from cdd_agent.tdd.context import Kind, Phase, commit_prefix, phases_of

@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from cdd_agent.tdd.cycle import Course, Trial, choose_course, summarize_attempt

@@ -10,7 +10,6 @@ from cdd_agent.tickets.criteria import (
     VAGUE_WORDS,
     Form,
     explain_breach,
-    find_form,
     find_vague_word,
 )
 
@@ -19,9 +18,9 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "ticket.md"
 
 @pytest.mark.parametrize(("form", "sentence"), EXAMPLES.items(), ids=list(EXAMPLES))
 def test_each_example_has_the_form_it_shows(form: Form, sentence: str) -> None:
-    assert find_form(sentence) == form
-    assert find_form(sentence.lower()) == form
     assert explain_breach(sentence) == ""
+    assert explain_breach(sentence.lower()) == ""
+    assert explain_breach(sentence.split(maxsplit=1)[0]).endswith(f"For example: {EXAMPLES[form]}")
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,8 @@ def test_each_example_has_the_form_it_shows(form: Form, sentence: str) -> None:
     ],
 )
 def test_other_systems_and_combinations_have_the_form_of_their_first_word(sentence: str, form: Form) -> None:
-    assert find_form(sentence) == form
     assert explain_breach(sentence) == ""
+    assert explain_breach(sentence.split(maxsplit=1)[0]).endswith(f"For example: {EXAMPLES[form]}")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_other_systems_and_combinations_have_the_form_of_their_first_word(senten
         ("THE SYSTEM SHALL NOT.", "nothing follows SHALL"),
         ("THE SHALL write", "there is nothing between THE and SHALL"),
         ("WHEN it is empty it SHALL write", "THE SYSTEM must come before SHALL"),
-        ("WHEN THE SYSTEM SHALL write", "there is no condition before THE SYSTEM SHALL"),
+        ("WHEN THE SYSTEM SHALL write", "a condition must come before THE SYSTEM SHALL"),
         ("IF it is empty THE SYSTEM SHALL write", "IF needs a condition and THEN before THE SYSTEM SHALL"),
         ("IF THEN THE SYSTEM SHALL write", "IF needs a condition and THEN before THE SYSTEM SHALL"),
         ("GIVEN a list THEN it is written", "GIVEN needs WHEN and THEN"),
@@ -66,7 +65,6 @@ def test_other_systems_and_combinations_have_the_form_of_their_first_word(senten
 def test_a_breach_names_the_sentence_the_rule_and_an_example(sentence: str, rule: str) -> None:
     explained = explain_breach(sentence)
 
-    assert find_form(sentence) is None
     assert explained.startswith(f'"{sentence}": {rule}')
     assert explained.partition(" For example: ")[2] in EXAMPLES.values()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent import storage
-from cdd_agent.workspace.files import ConfinedFolder, FolderEntry, is_openat2_available
+from cdd_agent.workspace.files import ConfinedFolder, DirectoryEntry, is_openat2_available
 
 needs_openat2 = pytest.mark.skipif(
     not is_openat2_available(), reason="this kernel has no openat2, or a filter forbids it"
@@ -178,7 +178,7 @@ def test_a_link_is_removed_and_not_what_it_leads_to(beneath: ConfinedFolder) -> 
 
 
 def test_a_folder_is_listed_with_the_kinds_of_its_entries(beneath: ConfinedFolder) -> None:
-    assert set(beneath.list_entries("src")) == {FolderEntry("deep", "folder"), FolderEntry("table.py", "file")}
+    assert set(beneath.list_entries("src")) == {DirectoryEntry("deep", "folder"), DirectoryEntry("table.py", "file")}
     assert {entry.name: entry.kind for entry in beneath.list_entries()} == {
         **dict.fromkeys(("inside", "outside", "file", "away", "dangling", "loop", "magic"), "link"),
         "src": "folder",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.codec import failure_from_line, failure_line
+from pytest_tdd_agent.codec import failure_from_line, failure_to_line
 from pytest_tdd_agent.failure import (
     FRAMES_CAP,
     KINDS,
@@ -15,9 +15,9 @@ from pytest_tdd_agent.failure import (
     classify,
     covers,
     describe,
+    format_message,
     from_text,
     is_in_project,
-    message_of,
 )
 from pytest_tdd_agent.report import Failure
 
@@ -336,7 +336,7 @@ def test_a_project_that_is_installed_as_a_copy_is_still_the_project(tmp_path: Pa
 
 def test_a_failure_of_any_text_goes_through_json(tmp_path: Path) -> None:
     failure = failing(tmp_path, "raise ValueError('\\ud800' + 'x' * 5000)")
-    assert failure_from_line(failure_line(failure)) == failure
+    assert failure_from_line(failure_to_line(failure)) == failure
     assert failure.message.startswith("\ud800x")
 
 
@@ -345,10 +345,10 @@ def test_a_message_is_capped_and_never_raises() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert "UnprintableError" in message_of(UnprintableError()) or "failed" in message_of(UnprintableError())
-    assert message_of(SyntaxError()) == ""
-    assert len(message_of(ValueError("x" * 10_000))) == MESSAGE_CAP
-    assert message_of(ValueError("a: b\nc")) == "a: b\nc"
+    assert "UnprintableError" in format_message(UnprintableError()) or "failed" in format_message(UnprintableError())
+    assert format_message(SyntaxError()) == ""
+    assert len(format_message(ValueError("x" * 10_000))) == MESSAGE_CAP
+    assert format_message(ValueError("a: b\nc")) == "a: b\nc"
 
 
 def test_a_report_without_an_exception_has_a_kind_too() -> None:

@@ -16,7 +16,7 @@ def begun() -> Tally:
 def ended(tally: Tally, nodeid: str = "a.py::t") -> Case:
     draft = tally.finish(nodeid)
     assert draft is not None
-    return draft.case()
+    return draft.to_case()
 
 
 @pytest.mark.parametrize(
@@ -34,40 +34,40 @@ def ended(tally: Tally, nodeid: str = "a.py::t") -> Case:
 def test_the_worst_phase_counts(phases: list[str], outcome: str) -> None:
     tally = begun()
     for when, came in zip(("setup", "call", "teardown"), phases, strict=True):
-        tally.phase("a.py::t", when, outcome=came, duration_s=0.25)
+        tally.record_phase("a.py::t", when, outcome=came, duration_s=0.25)
     case = ended(tally)
     assert (case.outcome, case.duration_s, case.file, case.line) == (outcome, 0.75, "a.py", 3)
 
 
 def test_the_failure_kept_is_that_of_the_worst_phase_and_the_first_of_equals() -> None:
     tally = begun()
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=SECOND)
+    tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
+    tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=SECOND)
     case = ended(tally)
     assert case.failure == FIRST
     tally.begin("a.py::u", file="a.py", line=3)
-    tally.phase("a.py::u", "call", outcome="failed", duration_s=0, failure=FIRST)
-    tally.phase("a.py::u", "teardown", outcome="error", duration_s=0, failure=SECOND)
+    tally.record_phase("a.py::u", "call", outcome="failed", duration_s=0, failure=FIRST)
+    tally.record_phase("a.py::u", "teardown", outcome="error", duration_s=0, failure=SECOND)
     case = ended(tally, "a.py::u")
     assert case.failure == SECOND
 
 
 def test_a_failure_stays_when_a_later_part_of_the_test_passes() -> None:
     tally = begun()
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
-    tally.phase("a.py::t", "call", outcome="passed", duration_s=0)
+    tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
+    tally.record_phase("a.py::t", "call", outcome="passed", duration_s=0)
     case = ended(tally)
     assert case.outcome == "failed"
 
 
 def test_a_rerun_gives_way_to_the_later_try_and_is_counted() -> None:
     tally = begun()
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
-    assert tally.rerun("a.py::t") == 1
+    tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
+    assert tally.begin_rerun("a.py::t") == 1
     assert tally.finish("a.py::t") is None
     assert tally.in_flight() == ("a.py::t",)
     tally.begin("a.py::t", file="a.py", line=3)
-    tally.phase("a.py::t", "call", outcome="passed", duration_s=0)
+    tally.record_phase("a.py::t", "call", outcome="passed", duration_s=0)
     case = ended(tally)
     assert (case.outcome, case.reruns, case.failure) == ("passed", 1, None)
     assert tally.in_flight() == ()
@@ -75,16 +75,16 @@ def test_a_rerun_gives_way_to_the_later_try_and_is_counted() -> None:
 
 def test_phases_that_passed_add_up_like_any_other() -> None:
     tally = begun()
-    tally.passed("a.py::t", "setup", duration_s=0.25)
-    tally.phase("a.py::t", "call", outcome="skipped", duration_s=0.5)
-    tally.passed("a.py::t", "call", duration_s=0.25)
+    tally.record_passed("a.py::t", "setup", duration_s=0.25)
+    tally.record_phase("a.py::t", "call", outcome="skipped", duration_s=0.5)
+    tally.record_passed("a.py::t", "call", duration_s=0.25)
     case = ended(tally)
     assert (case.outcome, case.phases) == ("skipped", {"setup": 0.25, "call": 0.75})
 
 
 def test_a_phase_of_a_test_nobody_saw_begin_is_kept() -> None:
     tally = Tally()
-    tally.phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
+    tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     case = ended(tally)
     assert case.file == "a.py"
 
@@ -92,7 +92,7 @@ def test_a_phase_of_a_test_nobody_saw_begin_is_kept() -> None:
 def test_a_test_whose_body_has_not_run_has_no_outcome() -> None:
     tally = begun()
     for when in ("setup", "teardown"):
-        tally.passed("a.py::t", when, duration_s=0)
-        tally.phase("a.py::t", when, outcome="passed", duration_s=0)
+        tally.record_passed("a.py::t", when, duration_s=0)
+        tally.record_phase("a.py::t", when, outcome="passed", duration_s=0)
     assert tally.finish("a.py::t") is None
     assert tally.in_flight() == ("a.py::t",)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cdd_agent.testrun.frameworks.jvm import Classes, describe_failure, is_test, select_class, sources_of
+from cdd_agent.testrun.frameworks.jvm import Classes, describe_failure, is_test, list_sources, select_class
 from tests.cdd_agent.testrun.frameworks.compiled_samples import parse_junit, written
 
 
@@ -13,14 +13,14 @@ def classes(tmp_path: Path) -> Classes:
         "core/src/test/kotlin/com/acme/SumsTest.kt",
         "target/com/acme/Old.java",
     )
-    return Classes(sources_of(written(tmp_path, dict.fromkeys(files, ""))))
+    return Classes(list_sources(written(tmp_path, dict.fromkeys(files, ""))))
 
 
 def test_a_class_is_found_by_its_package(classes: Classes) -> None:
-    assert classes.file_of("com.acme.Sums") == "core/src/main/java/com/acme/Sums.java"
-    assert classes.file_of("com.acme.SumsTest$Inner") == "core/src/test/kotlin/com/acme/SumsTest.kt"
-    assert classes.file_of("com.acme.SumsTestKt") == "core/src/test/kotlin/com/acme/SumsTest.kt"
-    assert classes.file_of("com.acme.Old") is None
+    assert classes.find_file("com.acme.Sums") == "core/src/main/java/com/acme/Sums.java"
+    assert classes.find_file("com.acme.SumsTest$Inner") == "core/src/test/kotlin/com/acme/SumsTest.kt"
+    assert classes.find_file("com.acme.SumsTestKt") == "core/src/test/kotlin/com/acme/SumsTest.kt"
+    assert classes.find_file("com.acme.Old") is None
     assert [classes.has_package(name) for name in ("com.acme.x", "com.other", "org.acme")] == [True, False, False]
 
 

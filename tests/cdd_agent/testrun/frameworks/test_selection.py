@@ -18,8 +18,8 @@ def test_names_are_selected_only_if_all_targets_have_one() -> None:
 
 
 def test_the_result_file_says_that_tests_are_left_out() -> None:
-    assert select(("a.test.js",)).report("jest", Path("results")) == Path("results/jest.json")
-    assert select(("a.test.js::x",)).report("jest", Path("results")) == Path("results/selected-jest.json")
+    assert select(("a.test.js",)).locate_report("jest", Path("results")) == Path("results/jest.json")
+    assert select(("a.test.js::x",)).locate_report("jest", Path("results")) == Path("results/selected-jest.json")
 
 
 @pytest.mark.parametrize(

@@ -39,24 +39,24 @@ def test_what_was_built_or_fetched_is_not_the_project_s_unless_it_lies_in_src(so
     ],
 )
 def test_a_file_is_own_by_where_it_lies(sources: Sources, told: str, *, path: str | None) -> None:
-    assert sources.own(told) == path
+    assert sources.find_own(told) == path
 
 
 def test_an_absolute_path_is_own_below_the_root(sources: Sources) -> None:
-    assert sources.own(f"{sources.root}/src/a.rs") == "src/a.rs"
+    assert sources.find_own(f"{sources.root}/src/a.rs") == "src/a.rs"
 
 
 def test_a_link_is_not_followed(sources: Sources) -> None:
     (sources.root / "src/link.rs").symlink_to("a.rs")
-    assert sources.own("src/link.rs") is None
+    assert sources.find_own("src/link.rs") is None
     assert sources.text("src/link.rs") == ""
 
 
 def test_a_line_is_known_if_it_is_the_only_one(sources: Sources) -> None:
-    assert sources.line_of("src/a.rs", r"\bfn one\b") == 2
-    assert sources.line_of("src/a.rs", r"\bfn two\b") == 0
+    assert sources.find_line("src/a.rs", r"\bfn one\b") == 2
+    assert sources.find_line("src/a.rs", r"\bfn two\b") == 0
     (sources.root / "src/two.rs").write_text("fn one()\nfn one()\n")
-    assert sources.line_of("src/two.rs", r"\bfn one\b") == 0
+    assert sources.find_line("src/two.rs", r"\bfn one\b") == 0
 
 
 def test_colors_are_taken_off() -> None:

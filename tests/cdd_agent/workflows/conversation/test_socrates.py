@@ -71,7 +71,7 @@ def test_answers_become_a_complete_spec_and_the_rest_of_the_file_stays(ticket: T
     saved = spec.load(ticket.spec_path)
     assert [(criterion.id, criterion.text) for criterion in saved.acceptance_criteria] == [("AC-1", ONE), ("AC-2", TWO)]
     assert (saved.title, saved.status) == ("A sale", "refined")
-    assert "# What is wanted, for whom and why" in ticket.spec_path.read_text()
+    assert "# The goal, who needs it and why" in ticket.spec_path.read_text()
     (event,) = [event for event in made.seen if isinstance(event, SpecSaved)]
     assert (event.changed, event.missing) == (("description", "acceptance_criteria"), ())
 

@@ -79,7 +79,7 @@ class Shop:
         policy = replace(context.policy, evidence_timeout_s=evidence_timeout_s)
         context = replace(
             context,
-            policy=adapt_policy(policy, settings, wanted),
+            policy=adapt_policy(policy, settings, wanted=wanted),
             brief=make_brief_for(context.workspace, settings),
             reports=project.folder / ".cdd" / "reports" / wanted.slug,
         )

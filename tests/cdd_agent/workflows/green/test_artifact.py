@@ -3,23 +3,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cdd_agent.workflows.green
-from cdd_agent.errors import DocumentError, GateClosed
+from cdd_agent.errors import GateClosed
 from cdd_agent.workflows.green.artifact import (
     ChangedFiles,
     Component,
     Detail,
     GreenArtifact,
     Results,
-    decode,
     encode,
     encode_event,
     encode_line,
-    make_schema,
 )
 
 DETAILS = (
@@ -45,6 +44,15 @@ ARTIFACT = GreenArtifact(
 )
 
 
+def decode(data: bytes) -> GreenArtifact:
+    return msgspec.json.decode(data, type=GreenArtifact)
+
+
+def make_schema() -> bytes:
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cdd green-artifact"}
+    return msgspec.json.format(msgspec.json.encode(about | msgspec.json.schema(GreenArtifact)), indent=2) + b"\n"
+
+
 @given(st.text(), st.text(), st.sampled_from(["green", "partial", "failed", "blocked"]))
 def test_what_is_written_is_read_back(name: str, message: str, outcome: str) -> None:
     passed = Detail(name=name, status="passed")
@@ -57,8 +65,8 @@ def test_what_is_written_is_read_back(name: str, message: str, outcome: str) -> 
         error=None if is_green else "why",
         test_results=replace(RESULTS, failed=0, errors=1, test_details=(passed, failed)),
     )
-    assert decode(encode(made), path="a.json") == made
-    assert decode(encode_line(made), path="a.json") == made
+    assert decode(encode(made)) == made
+    assert decode(encode_line(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -82,20 +90,10 @@ def test_what_is_written_is_read_back(name: str, message: str, outcome: str) -> 
         ({"implementation_files": ChangedFiles(edited=("../x",))}, "is not a path in the project"),
     ],
 )
-def test_an_artifact_that_contradicts_itself_is_neither_written_nor_read(wrong: dict[str, object], told: str) -> None:
+def test_an_artifact_that_contradicts_itself_is_not_written(wrong: dict[str, object], told: str) -> None:
     made = replace(ARTIFACT, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=told):
         encode(made)
-    import msgspec
-
-    with pytest.raises(DocumentError, match=told):
-        decode(msgspec.json.encode(made), path="a.json")
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000, b"\xff", b'{"v": 2}', encode(ARTIFACT)[:-20]])
-def test_what_is_none_is_an_error_with_the_place(data: bytes) -> None:
-    with pytest.raises(DocumentError, match=r"a\.json is not valid"):
-        decode(data, path="a.json")
 
 
 def test_the_schema_that_is_shipped_is_the_record_s_and_fits() -> None:
@@ -118,4 +116,4 @@ def test_among_events_it_is_one_of_them() -> None:
     assert b"\n" not in line
     told = json.loads(line)
     assert told["event"] == "GreenArtifact"
-    assert decode(json.dumps(told["artifact"]).encode(), path="a.json") == ARTIFACT
+    assert decode(json.dumps(told["artifact"]).encode()) == ARTIFACT

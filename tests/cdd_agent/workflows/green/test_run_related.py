@@ -1,5 +1,3 @@
-""""""
-
 from pathlib import Path
 
 from cdd_agent.workflows.green.run import MAX_RELATED_CHARACTERS, find_related_code

@@ -1,5 +1,3 @@
-""""""
-
 from dataclasses import replace
 
 from cdd_agent.tdd.briefing import REMEDIES, list_remedies

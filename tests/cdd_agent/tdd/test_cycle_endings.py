@@ -193,7 +193,7 @@ def test_a_test_that_would_pass_with_whatever_has_the_missing_name_is_refused(pr
     assert (second.verdict, second.finding) == ("open", "VALID_MISSING_SYMBOL")
     (reason,) = first.reasons
     assert reason.startswith(f"vacuous_test: {TEST_FILE}::test_discount passes with a stub of discount.py")
-    assert "Assert what the code is to return" in str(model.requests[1].messages)
+    assert "that the code must produce" in str(model.requests[1].messages)
     assert project.status == ""
 
 

@@ -1,5 +1,3 @@
-""""""
-
 from cdd_agent.events import SuiteFinished, SuiteStarted
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project
