@@ -1,7 +1,7 @@
 """Describe why a request to the model failed, and decide whether and when to send it again. Pure.
 
 A ``Failure`` describes one failed try: an HTTP status, a network error, an answer that breaks off, cannot be read, or
-exceeds a limit. ``pause_s`` decides about another try; ``explain`` writes the error for the user.
+exceeds a limit. ``choose_pause_s`` decides about another try; ``explain`` writes the error for the user.
 """
 
 import re
