@@ -203,21 +203,26 @@ def try_plugin(suite: Suite) -> str | None:
 
 def run_checks(parts: ProjectParts) -> Iterator[Check]:
     """Run every check. A check whose requirements are missing results in a note."""
-    for name, check in (("git", _git), ("folders", _folders), ("trust", _trust), ("settings", _settings)):
+    for name, check in (
+        ("git", _check_git),
+        ("folders", _check_folders),
+        ("trust", _check_trust),
+        ("settings", _check_settings),
+    ):
         yield _run_check(name, lambda check=check: check(parts))  # type: ignore[misc]
-    interpreter = _run_check("interpreter", lambda: _interpreter(parts))
+    interpreter = _run_check("interpreter", lambda: _check_interpreter(parts))
     yield interpreter
     checked, sandbox = check_sandbox(parts.sandbox)
     yield checked
-    for name, run in (("plugin", _plugin), ("tests", _tests)):
+    for name, run in (("plugin", _check_plugin), ("tests", _check_tests)):
         if interpreter.state != "ok":
             yield Check(name=name, state="note", told="not tried: this check needs an interpreter")
         elif sandbox is None:
             yield Check(name=name, state="note", told="not tried: this check needs a sandbox")
         else:
             yield _run_check(name, lambda run=run: run(parts, sandbox))  # type: ignore[misc]
-    yield _run_check("model", lambda: _model(parts))
-    yield _run_check("recording", lambda: _recording(parts))
+    yield _run_check("model", lambda: _check_model(parts))
+    yield _run_check("recording", lambda: _check_recording(parts))
 
 
 def _run_check(name: str, check: Callable[[], Check]) -> Check:
@@ -229,7 +234,7 @@ def _run_check(name: str, check: Callable[[], Check]) -> Check:
         return Check(name=name, state="missing", told=error.happened, fix=error.hint)
 
 
-def _git(parts: ProjectParts) -> Check:
+def _check_git(parts: ProjectParts) -> Check:
     repository = parts.repository()
     require_identity(repository)
     version = repository.git("version").strip()
@@ -247,7 +252,7 @@ def _git(parts: ProjectParts) -> Check:
     return Check(name="git", state="ok", told=told)
 
 
-def _folders(parts: ProjectParts) -> Check:
+def _check_folders(parts: ProjectParts) -> Check:
     private = private_folder(parts.root)
     approvals = parts.approvals.path.parent
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
@@ -257,7 +262,7 @@ def _folders(parts: ProjectParts) -> Check:
     return Check(name="folders", state="ok", told=f"journals and reports in {private}, your approvals in {approvals}")
 
 
-def _trust(parts: ProjectParts) -> Check:
+def _check_trust(parts: ProjectParts) -> Check:
     words = {True: "approved", False: "declined", None: "not decided"}
     decided = [(offer, parts.approvals.find_decision(offer)) for offer in list_offers(parts)]
     details = tuple(f"{offer.name}, {offer.source}: {words[answer]}" for offer, answer in decided)
@@ -273,7 +278,7 @@ def _trust(parts: ProjectParts) -> Check:
     return Check(name="trust", state=state, told=told, details=details)
 
 
-def _settings(parts: ProjectParts) -> Check:
+def _check_settings(parts: ProjectParts) -> Check:
     defaults = asdict(Settings())
     changed = [f"{name} {value}" for name, value in asdict(parts.settings()).items() if value != defaults[name]]
     source = "" if read_offer(parts.root) is None else ".cdd/config.yaml is read; "
@@ -281,7 +286,7 @@ def _settings(parts: ProjectParts) -> Check:
     return Check(name="settings", state="ok", told=told)
 
 
-def _interpreter(parts: ProjectParts) -> Check:
+def _check_interpreter(parts: ProjectParts) -> Check:
     suite = parts.suite()
     if not isinstance(suite, PytestSuite):
         return Check(name="interpreter", state="ok", told=suite.conventions.discovery)
@@ -290,7 +295,7 @@ def _interpreter(parts: ProjectParts) -> Check:
     return Check(name="interpreter", state="ok", told=told)
 
 
-def _plugin(parts: ProjectParts, sandbox: Sandbox) -> Check:
+def _check_plugin(parts: ProjectParts, sandbox: Sandbox) -> Check:
     suite = parts.suite().with_sandbox(sandbox)
     if not isinstance(suite, PytestSuite):
         told = f"not needed: cdd reads the results of {suite.conventions.framework} directly"
@@ -302,11 +307,11 @@ def _plugin(parts: ProjectParts, sandbox: Sandbox) -> Check:
     return Check(name="plugin", state="missing", told=why_not, fix="create the interpreter's environment again")
 
 
-def _tests(parts: ProjectParts, sandbox: Sandbox) -> Check:
+def _check_tests(parts: ProjectParts, sandbox: Sandbox) -> Check:
     return check_tests(parts.suite().with_sandbox(sandbox))
 
 
-def _model(parts: ProjectParts) -> Check:
+def _check_model(parts: ProjectParts) -> Check:
     model = parts.model()
     model.check()
     if parts.replay is not None:
@@ -315,7 +320,7 @@ def _model(parts: ProjectParts) -> Check:
     return Check(name="model", state="ok", told=f"{model.name} at {url}; a key is set, nothing was sent")
 
 
-def _recording(parts: ProjectParts) -> Check:
+def _check_recording(parts: ProjectParts) -> Check:
     if parts.replay is not None:
         turns = len(recording.load_recording(parts.replay))
         return Check(name="recording", state="ok", told=f"{parts.replay} holds {turns} turns to play back")

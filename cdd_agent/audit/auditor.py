@@ -53,7 +53,7 @@ def check_note(placed: PlacedHandoff) -> Claim:
         return refute("note", f"{why.rstrip('.')}. See possible repairs with cdd tdd repair-notes.")
     if handoff.reconstructed:
         return leave_open("note", "The note was lost and rebuilt from the commit's trailers, without its evidence.")
-    errors = " ".join((*_find_contradictions(handoff), *_contradictions_with_placement(placed, handoff)))
+    errors = " ".join((*_find_contradictions(handoff), *_check_placement(placed, handoff)))
     return refute("note", errors) if errors else confirm("note", "The note is consistent.")
 
 
@@ -67,9 +67,9 @@ def _find_contradictions(handoff: Handoff) -> Iterator[str]:
     if gate.phase != PHASE_OF[handoff.phase]:
         yield f"Its phase is {handoff.phase}, but its gate is for {phase_name(gate.phase)}."
     if handoff.phase == "RED" and handoff.test_result == "PASS":
-        yield from _contradictions_of_covered(handoff, gate)
+        yield from _check_covered(handoff, gate)
     elif gate.open:
-        yield from _contradictions_of_open(handoff, gate)
+        yield from _check_open(handoff, gate)
     else:
         if handoff.error is None or handoff.error_details is None or not gate.reasons:
             yield "Its gate is closed, but it names no error."
@@ -79,7 +79,7 @@ def _find_contradictions(handoff: Handoff) -> Iterator[str]:
             yield f"Its gate is closed, but its result is {handoff.test_result}."
 
 
-def _contradictions_of_covered(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
+def _check_covered(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
     # If RED's tests pass at once, the gate stays closed, but the phase has not failed.
     if gate.open or not all(reason.startswith("already_green:") for reason in gate.reasons) or not gate.reasons:
         yield "Its tests passed, but its gate does not say that they passed at once."
@@ -89,7 +89,7 @@ def _contradictions_of_covered(handoff: Handoff, gate: GateSummary) -> Iterator[
         yield "Its tests passed at once, but its next phase is GREEN."
 
 
-def _contradictions_of_open(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
+def _check_open(handoff: Handoff, gate: GateSummary) -> Iterator[str]:
     if handoff.error is not None or handoff.error_details is not None:
         yield "Its gate is open, but it names an error."
     expected = {"PLAN": None, "RED": "FAIL"}.get(handoff.phase, "PASS")
@@ -101,7 +101,7 @@ def _contradictions_of_open(handoff: Handoff, gate: GateSummary) -> Iterator[str
         yield f"Its tests failed, but its next phase is {handoff.next_phase}."
 
 
-def _contradictions_with_placement(placed: PlacedHandoff, handoff: Handoff) -> Iterator[str]:
+def _check_placement(placed: PlacedHandoff, handoff: Handoff) -> Iterator[str]:
     gate = handoff.gate
     if placed.placement is Placement.OWN and gate is not None and not gate.open and not placed.is_covered:
         yield "Its gate is closed, but the commit was made."
@@ -218,7 +218,7 @@ class Auditor:
         notes = {note.commit: note for note in read_notes(self._repository, top)} if top is not None else {}
         inside = [note for commit, note in notes.items() if commit in span.inside]
         if not inside:
-            raise _no_notes(revisions, span=span, are_elsewhere=bool(notes))
+            raise _explain_missing_notes(revisions, span=span, are_elsewhere=bool(notes))
         for note in inside:
             if any(map(is_newer, note.lines)):
                 raise NotesDamaged(
@@ -279,7 +279,7 @@ class Auditor:
         yield from reruns.check(placed, chain, report=report.report)
 
 
-def _no_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:
+def _explain_missing_notes(revisions: str, *, span: Span, are_elsewhere: bool) -> EnvironmentMissing:
     happened = f"No commit of {revisions} has a handoff note"
     if any(commit.trailers["Handoff-Id"] for each, commit in span.commits.items() if each in span.inside):
         return EnvironmentMissing(

@@ -247,14 +247,14 @@ def check_red(rerun: PhaseRerun) -> Claim:
     open_index = next((index for index, each in enumerate(verdicts) if each.open), None)
     if open_index is not None and choices:
         tests = choices[open_index]
-        then, now = _failure_kinds(rerun.recorded, tests), _failure_kinds(report, tests)
+        then, now = _find_failure_kinds(rerun.recorded, tests), _find_failure_kinds(report, tests)
         if rerun.recorded is not None and then != now:
             return refute("run", f"RED failed by {_join(then)} in its report, but now fails by {_join(now)}.")
         return confirm("run", f"The new tests fail by {_join(now)}.")
     reasons = verdicts[0].reasons
     if {reason.code for reason in reasons} == {"name_not_expected"} and not rerun.knows_sources:
-        kinds = _failure_kinds(report, new)
-        if rerun.recorded is not None and _failure_kinds(rerun.recorded, new) == kinds:
+        kinds = _find_failure_kinds(report, new)
+        if rerun.recorded is not None and _find_failure_kinds(rerun.recorded, new) == kinds:
             return confirm("run", f"The new tests fail as in the report, by {_join(kinds)}.")
         text = f"The step is not finished, so its source files are unknown: {_list_reasons(reasons)}"
         return leave_open("run", text)
@@ -348,7 +348,7 @@ def _ignore_changed_files(verdict: Verdict) -> Verdict:
     return replace(verdict, open=not reasons, reasons=reasons)
 
 
-def _failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+def _find_failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return function or file of ``tests`` -> kinds of failure. Parameters may differ between runs."""
     kinds: dict[str, list[str]] = {}
     failures = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None] if report else []

@@ -68,8 +68,8 @@ def list_product_changes(
         if layout.is_test(change.path) or path in tests:
             continue
         is_read = path.endswith(PYTHON)
-        old = _text(repository, red, path=change.path) if is_read and change.kind != "created" else None
-        new = _text(repository, green, path=change.path) if is_read and change.kind != "deleted" else None
+        old = _read_text(repository, red, path=change.path) if is_read and change.kind != "created" else None
+        new = _read_text(repository, green, path=change.path) if is_read and change.kind != "deleted" else None
         changes.append(ProductChange(path=path, old=old, new=new))
     return tuple(changes)
 
@@ -84,7 +84,7 @@ def read_sources(repository: Repository, *, project: str, tree: str, paths: Iter
     """Return those of ``paths``, relative to the project, that ``tree`` holds -> content."""
     entries = list_entries(repository, tree)
     full_paths = {path: f"{project}/{path}" if project else path for path in paths}
-    return {path: _text(repository, tree, path=full) for path, full in full_paths.items() if full in entries}
+    return {path: _read_text(repository, tree, path=full) for path, full in full_paths.items() if full in entries}
 
 
 def read_product_sources(repository: Repository, *, project: str, tree: str) -> Iterator[str]:
@@ -92,10 +92,10 @@ def read_product_sources(repository: Repository, *, project: str, tree: str) -> 
     inside = f"{project}/" if project else ""
     for path in list_entries(repository, tree):
         if path.startswith(inside) and path.endswith(".py") and not is_protected(path.removeprefix(inside)):
-            yield _text(repository, tree, path=path)
+            yield _read_text(repository, tree, path=path)
 
 
-def _text(repository: Repository, tree: str, *, path: str) -> str:
+def _read_text(repository: Repository, tree: str, *, path: str) -> str:
     return repository.git("cat-file", "blob", f"{tree}:{path}")
 
 
@@ -107,7 +107,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
         folder = Path(temporary).resolve() / repository.root.resolve().name
         with private_index() as index:
             repository.git("read-tree", green, variables=index)
-            lines = _protected_entries(
+            lines = _format_protected_entries(
                 list_entries(repository, green), list_entries(repository, red), layout=layout, repository=repository
             )
             repository.git("update-index", "-z", "--index-info", stdin=encode_text("".join(lines)), variables=index)
@@ -116,6 +116,7 @@ def clean_copy(repository: Repository, suite: Suite, *, green: str, red: str) ->
             _make_repository(folder, like=repository, index=Path(index["GIT_INDEX_FILE"]))
         root = folder / layout.project
         root.mkdir(parents=True, exist_ok=True)
+        # The copy borrows objects from the user's repository, so the sandbox must let tests read them.
         yield suite.with_root(root, reads=(repository.location.common_dir / "objects",))
 
 
@@ -131,7 +132,7 @@ def _make_repository(folder: Path, *, like: Repository, index: Path) -> None:
         copy.git("commit", "--quiet", "--allow-empty", "--message=copy", variables=CDD_IDENTITY)
 
 
-def _protected_entries(
+def _format_protected_entries(
     green: Mapping[str, tuple[str, str]],
     red: Mapping[str, tuple[str, str]],
     *,
@@ -148,6 +149,7 @@ def _protected_entries(
         )
         if not (is_shared or layout.is_test(path)):
             continue
+        # Mode 0 removes a path that did not exist in red.
         mode, object_id = before or ("0", "0" * len(now[1] if now else ""))
         yield f"{mode} {object_id}\t{path}\0"
 

@@ -109,15 +109,15 @@ def find_misreport(canary: Canary, report: SuiteReport) -> str | None:
     if passing is None or failing is None:
         return "a test that ran is not in the report"
     if passing.outcome != "passed":
-        return f"a test that passes is reported as {passing.outcome}{_first_line(passing)}"
+        return f"a test that passes is reported as {passing.outcome}{_quote_first_line(passing)}"
     if failing.outcome != "failed" or failing.failure is None:
         return f"a test that fails is reported as {failing.outcome}"
     if canary.word not in failing.failure.message:
-        return f"a test that fails is reported with another message{_first_line(failing)}"
+        return f"a test that fails is reported with another message{_quote_first_line(failing)}"
     return None
 
 
-def _first_line(case: Case) -> str:
+def _quote_first_line(case: Case) -> str:
     lines = case.failure.message.strip().splitlines() if case.failure is not None else []
     return f": {lines[0][:200]}" if lines else ""
 
@@ -175,23 +175,24 @@ class _CopyCheck:
     def reproduce(self) -> tuple[Findings, bool]:
         """Run the targets between canaries. Return the findings, and whether the targets pass."""
         if not self._is_python:
-            report = self.runs.run(self.copy, "targets in a clean copy", tests=self._selection()).report
-            has_failed = report is None or bool(self._failing(report))
+            report = self.runs.run(self.copy, "targets in a clean copy", tests=self._select_tests()).report
+            has_failed = report is None or bool(self._find_failing(report))
             return (self._explain_failure() if has_failed else Findings()), not has_failed
         canaries = plant(self.copy.root, self.request.targets)
         if canaries is None:
             return self._reproduce_without_canaries()
         first, last = canaries
-        tests = (first.file, *self._selection(), last.file)
+        tests = (first.file, *self._select_tests(), last.file)
         report = self.runs.run(self.copy, "targets in a clean copy", tests=tests).report
+        # Later runs collect all tests and must not find the canaries.
         for canary in canaries:
             remove(self.copy.root, canary)
         if report is None:
             return self._explain_failure(), False
         misreport = find_misreport(first, report) or find_misreport(last, report)
         if misreport is not None:
-            return self._explain_misreport(misreport), not self._failing(report)
-        if self._failing(report):
+            return self._explain_misreport(misreport), not self._find_failing(report)
+        if self._find_failing(report):
             return self._explain_failure(), False
         return Findings(), True
 
@@ -231,18 +232,18 @@ class _CopyCheck:
     def _is_python(self) -> bool:
         return self.suite.conventions.is_python
 
-    def _selection(self) -> tuple[str, ...]:
+    def _select_tests(self) -> tuple[str, ...]:
         """Return the tests to run for the targets. pytest gets functions, because parameters may change."""
         targets = self.request.targets
         return tuple(dict.fromkeys(map(function_of, targets))) if self._is_python else targets
 
-    def _failing(self, report: SuiteReport) -> tuple[str, ...]:
+    def _find_failing(self, report: SuiteReport) -> tuple[str, ...]:
         return find_not_passing(self.request.targets, report)
 
     def _reproduce_without_canaries(self) -> tuple[Findings, bool]:
-        report = self.runs.run(self.copy, "targets in a clean copy", tests=self._selection()).report
+        report = self.runs.run(self.copy, "targets in a clean copy", tests=self._select_tests()).report
         why = "A link leads from the folder of the target tests out of the project, so cdd cannot add known tests"
-        if report is None or self._failing(report):
+        if report is None or self._find_failing(report):
             return Findings(notices=(f"{why}, and the targets fail in a clean copy.",)), False
         return Findings(notices=(f"{why}.",)), True
 
@@ -271,7 +272,7 @@ class _CopyCheck:
         run = self.runs.run(self.copy, "all tests in a clean copy")
         if run.report is None and not (self._is_python and self._do_canaries_work()):
             return Findings(notices=(f"The tests cannot run in a clean copy of the tracked files: {run.problem}.",))
-        failing = self.request.targets if run.report is None else self._failing(run.report)
+        failing = self.request.targets if run.report is None else self._find_failing(run.report)
         if run.report is not None:
             passed = (case.nodeid for case in self.request.baseline.tests if case.outcome == "passed")
             lost = find_not_passing([nodeid for nodeid in passed if nodeid not in self.request.targets], run.report)
@@ -300,8 +301,8 @@ class _CopyCheck:
             return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."
         if not copied:
             return None
-        report = self.runs.run(self.copy, "targets with ignored files", tests=self._selection()).report
-        if report is None or self._failing(report):
+        report = self.runs.run(self.copy, "targets with ignored files", tests=self._select_tests()).report
+        if report is None or self._find_failing(report):
             return None
         shown = ", ".join(copied[:3]) + (f" and {len(copied) - 3} more" if len(copied) > 3 else "")
         return f"The targets need files that git ignores, some of these: {shown}."
@@ -309,7 +310,7 @@ class _CopyCheck:
     def _try(self, mutants: Sequence[Mutant]) -> Survival:
         return try_mutants(
             mutants,
-            run=lambda mutant: run_mutant(self.copy, mutant, tests=self._selection(), runs=self.runs),
+            run=lambda mutant: run_mutant(self.copy, mutant, tests=self._select_tests(), runs=self.runs),
             targets=self.request.targets,
         )
 
@@ -326,9 +327,10 @@ class _CopyCheck:
         if not mutants.is_exhaustive or not all(self._is_inside(change.path) for change in changes):
             return "not every changed line was altered"
         texts = dict.fromkeys((path for mutant in mutants.chosen for path in mutant.texts), "raise SystemError\n")
+        # Targets that pass on files that cannot be imported use another copy, such as an installed one.
         broken = Mutant(where="changed files", how="cannot be imported", texts=texts)
-        run = run_mutant(self.copy, broken, tests=self._selection(), runs=self.runs)
-        is_loaded = run.report is None or bool(self._failing(run.report))
+        run = run_mutant(self.copy, broken, tests=self._select_tests(), runs=self.runs)
+        is_loaded = run.report is None or bool(self._find_failing(run.report))
         return None if is_loaded else "the targets do not load the changed files, or load them from elsewhere"
 
 

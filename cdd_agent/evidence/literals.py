@@ -42,28 +42,29 @@ def parse(text: str | None) -> ast.Module | None:
 
 def find_added_lines(old: str | None, new: str) -> frozenset[int]:
     """Return the 1-based lines of code in ``new`` that are not in ``old``, without comments and docstrings."""
-    return _edits(old, new)[0]
+    return _diff(old, new)[0]
 
 
 def find_touched_lines(old: str | None, new: str) -> frozenset[int]:
     """Return the added lines, and the neighbors of removed lines."""
-    return frozenset().union(*_edits(old, new))
+    return frozenset().union(*_diff(old, new))
 
 
+# Both functions above are called for the same change, and a diff takes long.
 @functools.lru_cache(maxsize=64)
-def _edits(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
-    before, now = _code_lines(old or ""), _code_lines(new)
+def _diff(old: str | None, new: str) -> tuple[frozenset[int], frozenset[int]]:
+    before, now = _read_code_lines(old or ""), _read_code_lines(new)
     texts = [text for _, text in now]
     added: set[int] = set()
     beside: set[int] = set()
-    for kind, first, last in _differences([text for _, text in before], texts):
+    for kind, first, last in _compare_lines([text for _, text in before], texts):
         added.update(number for number, _ in now[first:last])
         if kind == "delete":
             beside.update(number for number, _ in now[max(first - 1, 0) : first + 1])
     return frozenset(added), frozenset(beside)
 
 
-def _differences(before: list[str], now: list[str]) -> Iterator[tuple[str, int, int]]:
+def _compare_lines(before: list[str], now: list[str]) -> Iterator[tuple[str, int, int]]:
     """Return the kind of each edit and its 0-based lines of ``now``, the last one excluded."""
     old, new = Counter(before), Counter(now)
     if max(len(before), len(now)) <= _MOST_LINES and sum(old[line] * new[line] for line in new) <= _MOST_PAIRS:
@@ -77,7 +78,7 @@ def _differences(before: list[str], now: list[str]) -> Iterator[tuple[str, int, 
             yield "insert", index, index + 1
 
 
-def _code_lines(text: str) -> list[tuple[int, str]]:
+def _read_code_lines(text: str) -> list[tuple[int, str]]:
     """Return number and text of the lines of code, without comments, docstrings and blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     tree = parse(text)
@@ -218,7 +219,7 @@ def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[Sta
     plain = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
     values = known | {node.targets[0].id: node.value for node in plain if isinstance(node.targets[0], ast.Name)}
     for decorator in function.decorator_list:
-        for table in _tables(decorator, known):
+        for table in _find_parameter_tables(decorator, known):
             yield from _examples_of_rows(table)
     for node in ast.walk(function):
         match node:
@@ -232,7 +233,7 @@ def _examples_in(function: Function, known: dict[str, ast.expr]) -> Iterator[Sta
                 pass
 
 
-def _tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.expr]:
+def _find_parameter_tables(decorator: ast.expr, known: dict[str, ast.expr]) -> Iterator[ast.expr]:
     if not isinstance(decorator, ast.Call):
         return
     name = decorator.func.attr if isinstance(decorator.func, ast.Attribute) else getattr(decorator.func, "id", "")
@@ -352,12 +353,14 @@ def _computes(tree: ast.Module, family: _Family) -> bool:
     inside = (inner for node in family.nodes for inner in ast.walk(node))
     own = {id(inner) for inner in inside if isinstance(inner, (ast.expr, ast.pattern))}
     names = {
-        _last_name(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign) and id(node.value) in own
+        _read_last_name(node.targets[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and id(node.value) in own
     } - {""}
 
     def uses(node: ast.AST) -> bool:
         inside = list(ast.walk(node))
-        return any(id(inner) in own or _last_name(inner) in names for inner in inside)
+        return any(id(inner) in own or _read_last_name(inner) in names for inner in inside)
 
     functions = [node for node in ast.walk(tree) if isinstance(node, Function) and uses(node)]
     return any(not uses(value) and _is_computed(value) for function in functions for value in _list_results(function))
@@ -408,6 +411,7 @@ def _find_special_branches(
 def _fits(branch: _Branch, example: StatedExample, *, text: str) -> bool:
     """Return whether the branch returns the expected value for the input, and the ticket names neither."""
     inputs = branch.match(example)
+    # A branch that returns its own input is probably a rule.
     is_equal = bool(inputs) and example.expected in branch.results and example.expected not in inputs
     return is_equal and not any(_is_stated(literal, text) for literal in (*inputs, example.expected))
 
@@ -432,29 +436,34 @@ def _find_families(tree: ast.Module) -> Iterator[_Family]:
         match node:
             case ast.Dict(keys=keys, values=values) if id(node) in looked_up:
                 pairs = ((key, value) for key, value in zip(keys, values, strict=True) if key is not None)
-                yield _Family([node], [_Branch(key.lineno, _whole(key), _results([value])) for key, value in pairs])
+                yield _Family(
+                    [node],
+                    [_Branch(key.lineno, _inputs_of_literal(key), _keep_literals([value])) for key, value in pairs],
+                )
             case ast.Match(cases=cases):
-                parts = ((case.pattern, _results_of_body(case.body)) for case in cases)
+                parts = ((case.pattern, _find_results(case.body)) for case in cases)
                 yield _Family(
                     [case.pattern for case in cases],
-                    [_Branch(pattern.lineno, _pattern(pattern), results) for pattern, results in parts],
+                    [_Branch(pattern.lineno, _inputs_of_pattern(pattern), results) for pattern, results in parts],
                 )
             case ast.IfExp(test=test, body=body):
-                yield _Family([node], [_Branch(node.lineno, _condition(test, constants), _results([body]))])
+                yield _Family(
+                    [node], [_Branch(node.lineno, _inputs_of_condition(test, constants), _keep_literals([body]))]
+                )
             case ast.List(elts=items) | ast.Tuple(elts=items) if id(node) in looked_up:
-                indexes = (_whole(ast.Constant(value=index)) for index in range(len(items)))
+                indexes = (_inputs_of_literal(ast.Constant(value=index)) for index in range(len(items)))
                 rows = zip(indexes, items, strict=True)
-                yield _Family([node], [_Branch(item.lineno, index, _results([item])) for index, item in rows])
+                yield _Family([node], [_Branch(item.lineno, index, _keep_literals([item])) for index, item in rows])
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If() | ast.For() | ast.Try() | ast.With():
-                for block in _blocks(node):
-                    chains = [branch for statement in block for branch in _chain(statement, constants)]
+                for block in _split_blocks(node):
+                    chains = [branch for statement in block for branch in _split_chain(statement, constants)]
                     tests = [statement.test for statement in block if isinstance(statement, ast.If)]
                     yield _Family(tests, chains)
             case _:
                 pass
 
 
-def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
+def _split_blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
     """Return the blocks of statements inside ``node``. An ``elif`` belongs to the chain before it."""
     yield node.body
     rest = getattr(node, "orelse", [])
@@ -462,9 +471,9 @@ def _blocks(node: Function | ast.If | ast.For | ast.Try | ast.With) -> Iterator[
         yield rest
 
 
-def _chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Branch]:
+def _split_chain(statement: ast.stmt, constants: dict[str, ast.expr]) -> Iterator[_Branch]:
     while isinstance(statement, ast.If):
-        yield _Branch(statement.lineno, _condition(statement.test, constants), _results_of_body(statement.body))
+        yield _Branch(statement.lineno, _inputs_of_condition(statement.test, constants), _find_results(statement.body))
         if len(statement.orelse) != 1:
             return
         statement = statement.orelse[0]
@@ -486,15 +495,15 @@ def _find_tables(tree: ast.Module) -> set[int]:
                 used += [] if isinstance(key, ast.Constant) else [table]
             case _:
                 pass
-    names = {_last_name(table) for table in used}
+    names = {_read_last_name(table) for table in used}
     return {id(table) for table in used} | {id(value) for name in names for value in tables.get(name, ())}
 
 
-def _last_name(node: ast.AST) -> str:
+def _read_last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _whole(node: ast.expr) -> _Inputs:
+def _inputs_of_literal(node: ast.expr) -> _Inputs:
     """Return the inputs of a literal: the whole, or all its parts."""
     if not is_literal(node) or is_trivial(node):
         return frozenset()
@@ -502,13 +511,13 @@ def _whole(node: ast.expr) -> _Inputs:
     return frozenset({frozenset({ast.unparse(node)}), frozenset(map(ast.unparse, parts))} - {frozenset()})
 
 
-def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
+def _inputs_of_condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
     """Return the literals that a condition compares with by ``==``, ``is`` or ``in``, joined by ``and`` and ``or``."""
     match test:
         case ast.BoolOp(op=ast.Or(), values=values):
-            return frozenset().union(*(_condition(value, constants) for value in values))
+            return frozenset().union(*(_inputs_of_condition(value, constants) for value in values))
         case ast.BoolOp(values=values):
-            asked = [inputs for value in values if (inputs := _condition(value, constants))]
+            asked = [inputs for value in values if (inputs := _inputs_of_condition(value, constants))]
             return (
                 frozenset(frozenset().union(*chosen) for chosen in islice(product(*asked), _MOST_SETS))
                 if asked
@@ -518,21 +527,21 @@ def _condition(test: ast.expr, constants: dict[str, ast.expr]) -> _Inputs:
             sides = [constants.get(side.id, side) if isinstance(side, ast.Name) else side for side in (left, right)]
             if isinstance(test.ops[0], ast.In):
                 sides = list(getattr(sides[1], "elts", ()))
-            return frozenset().union(*(_whole(side) for side in sides))
+            return frozenset().union(*(_inputs_of_literal(side) for side in sides))
         case _:
             return frozenset()
 
 
-def _pattern(pattern: ast.pattern) -> _Inputs:
+def _inputs_of_pattern(pattern: ast.pattern) -> _Inputs:
     """Return the literals of a pattern. The alternatives of an ``or`` are separate sets."""
     if isinstance(pattern, ast.MatchOr):
-        return frozenset().union(*(_pattern(part) for part in pattern.patterns))
+        return frozenset().union(*(_inputs_of_pattern(part) for part in pattern.patterns))
     values = (node.value for node in ast.walk(pattern) if isinstance(node, ast.MatchValue))
     parts = frozenset().union(*(find_literals(value) for value in values))
     return frozenset({parts}) if parts else frozenset()
 
 
-def _results_of_body(body: list[ast.stmt]) -> frozenset[str]:
+def _find_results(body: list[ast.stmt]) -> frozenset[str]:
     """Return the literals that a branch returns, yields, assigns or passes to a call."""
     values: list[ast.expr] = []
     for statement in body:
@@ -545,8 +554,8 @@ def _results_of_body(body: list[ast.stmt]) -> frozenset[str]:
                 values.extend(args)
             case _:
                 pass
-    return _results(values)
+    return _keep_literals(values)
 
 
-def _results(values: list[ast.expr]) -> frozenset[str]:
+def _keep_literals(values: list[ast.expr]) -> frozenset[str]:
     return frozenset(ast.unparse(value) for value in values if is_literal(value) and not is_trivial(value))

@@ -119,6 +119,7 @@ def _find_spots(path: str, text: str, *, touched: Collection[int]) -> Iterator[t
     nodes = [(node, index, _classify(node, touched, fixed=fixed)) for index, node in enumerate(ast.walk(tree))]
     returned = {id(inner) for node, _, kind in nodes if kind == "return" for inner in ast.walk(node)}
     for node, index, kind in sorted(nodes, key=lambda each: getattr(each[0], "lineno", 0)):
+        # A returned value is altered as a whole, so the constants in it are not altered again.
         if kind is not None and not (kind == "constant" and id(node) in returned):
             yield kind, _Spot(path, text, index)
 
@@ -326,6 +327,7 @@ class TimedRuns:
 
 def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: TimedRuns) -> SuiteRun:
     """Run tests with the mutant's sources on disk, where processes that the tests start see them too."""
+    # Tests have run in this folder and may have left links that lead out of it.
     files = ConfinedFolder(copy.root)
     originals = {path: files.read(path) for path in mutant.texts}
     try:

@@ -70,7 +70,7 @@ def find_gap(failure: Failure, *, sources: Sequence[str], read: Read) -> Gap | N
             return Gap(failure.path, missing)
         case "not_implemented" if failure.origin == "project" and failure.path and failure.line:
             name = ".".join(_find_definitions_at(parse(read(failure.path)), failure.line))
-            return Gap(failure.path, _callable(name)) if name else None
+            return Gap(failure.path, _choose_callable(name)) if name else None
         case _:
             return None
 
@@ -117,38 +117,40 @@ def _find_definition(gap: Gap, *, text: str | None) -> Gap | None:
     scope: ast.AST | None = parse(text)
     names: list[str] = []
     for part in gap.name.split("."):
-        scope = next((node for node in _definitions(scope) if node.name == part), None)
+        scope = next((node for node in _list_definitions(scope) if node.name == part), None)
         if scope is None:
             break
         names.append(part)
-    return Gap(gap.path, _callable(".".join(names))) if names else None
+    return Gap(gap.path, _choose_callable(".".join(names))) if names else None
 
 
 def _find_definitions_at(tree: ast.AST | None, line: int) -> list[str]:
     """Return the names of the classes, outermost first, and of the function around a line."""
-    for node in _definitions(tree):
+    for node in _list_definitions(tree):
         if node.lineno <= line <= (node.end_lineno or node.lineno):
             return [node.name, *_find_definitions_at(node, line)]
     return []
 
 
-def _definitions(scope: ast.AST | None) -> Iterator[_DEFINITION]:
+def _list_definitions(scope: ast.AST | None) -> Iterator[_DEFINITION]:
     if isinstance(scope, (ast.Module, ast.ClassDef)):
         yield from (node for node in scope.body if isinstance(node, _DEFINITION))
 
 
-def _callable(name: str) -> str:
+def _choose_callable(name: str) -> str:
     # Python looks up special methods on the class, so only a stub of the whole class can replace one.
     owner, _, last = name.rpartition(".")
     return owner if owner and last.startswith("__") and last.endswith("__") else name
 
 
+# The stub's code runs in a scope of its own. Otherwise its names would replace those of the module.
 _MAKE = """
 
 _cdd_scope = {{"__name__": "stub"}}
 exec({source!r}, _cdd_scope)
 _cdd_stub = _cdd_scope["Stub"]
 """
+# Python itself asks modules for names such as __path__, and a stub would be a wrong answer.
 _ANY_NAME = """
 
 def __getattr__(name):
@@ -295,6 +297,7 @@ class _StubCheck:
             filled = add_stubs(text, sorted(gap.name for gap in self.gaps if gap.path == path), truth=truth)
             ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
         tests = tuple(dict.fromkeys(map(function_of, self.new.newly_failing)))
+        # A loop that waits for a stub may never end, so the run gets the short time of altered code.
         return self.runs.run(self.copy, "new tests with stubs", tests=tests, is_altered=True).report
 
     def _find_failures(self, report: SuiteReport) -> tuple[Failure | None, ...]:

@@ -91,7 +91,7 @@ def store(repository: Repository, record: RollbackRecord, *, before: RunFiles, a
     folders = (("before/state", before.state), ("before/reports", before.reports), ("after/state", after))
     files = {f"{folder}/{name}": data for folder, content in folders for name, data in content.items()}
     blobs = list(zip(files, write_objects(repository, files.values()), strict=True))
-    kinds = _object_kinds(repository, record.refs.values())
+    kinds = _read_object_kinds(repository, record.refs.values())
     blobs += [(f"refs/{each}", each) for each in sorted(kinds) if kinds[each] == "blob"]
     with private_index() as index:
         listing = "".join(f"100644 {blob}\t{path}\0" for path, blob in blobs)
@@ -134,13 +134,13 @@ def read(repository: Repository, commit: CommitId) -> StoredRecord:
 
 def load_newest(repository: Repository) -> StoredRecord | None:
     """Read the record of the last finished rollback or undo."""
-    refs = _refs_by_number(repository)
+    refs = _list_refs(repository)
     return load(repository, refs[max(refs)]) if refs else None
 
 
 def next_number(repository: Repository) -> int:
     """Return the number of the next record."""
-    return max(_refs_by_number(repository), default=0) + 1
+    return max(_list_refs(repository), default=0) + 1
 
 
 def read_stored_files(commit: CommitId, repository: Repository, *, folder: str) -> Files:
@@ -228,7 +228,7 @@ def rewind_state(state: RunState, handoff: Handoff, *, commit: CommitId) -> RunS
             completed_at=state.completed_at if is_last else None,
             step_executions={**earlier, step.step_number: step},
         )
-    landed = _landed_commits(step, handoff, commit=commit)
+    landed = _find_landed_commits(step, handoff, commit=commit)
     if landed is None:
         return None
     again = replace(
@@ -275,12 +275,12 @@ def _is_in_run(name: str) -> bool:
     return len(parts) > 1 and re.fullmatch(RUN, parts[0]) is not None and not {"", ".", ".."} & set(parts)
 
 
-def _refs_by_number(repository: Repository) -> dict[int, str]:
+def _list_refs(repository: Repository) -> dict[int, str]:
     refs = repository.git("for-each-ref", "--format=%(refname)", "refs/cdd/abandoned/").splitlines()
     return {int(match[1]): ref for ref in refs if (match := _RECORD_REF.fullmatch(ref))}
 
 
-def _object_kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
+def _read_object_kinds(repository: Repository, objects: Iterable[str]) -> dict[str, str]:
     """Return object -> commit, tree or blob."""
     listing = "".join(f"{each}\n" for each in dict.fromkeys(objects))
     if not listing:
@@ -289,7 +289,7 @@ def _object_kinds(repository: Repository, objects: Iterable[str]) -> dict[str, s
     return dict((line.split()[0], line.split()[1]) for line in lines.splitlines())
 
 
-def _landed_commits(step: StepExecution, handoff: Handoff, *, commit: CommitId) -> dict[str, str] | None:
+def _find_landed_commits(step: StepExecution, handoff: Handoff, *, commit: CommitId) -> dict[str, str] | None:
     """Return phase -> commit up to the handoff's phase, or None if that phase never landed."""
     phases = list(step.commits)
     ends = [number for number, phase in enumerate(phases) if step.commits[phase] == commit]

@@ -130,7 +130,7 @@ class Rollbacks:
         before = records.read_runs(self.runs, self.reports)
         removed = {commit for commit, _ in _list_commits(repository, f"{target}..{source}")}
         after = rewind(before.state, handoff, commit=target, removed=removed)
-        return self._check(record, before=before, after=after, next_phase=handoff.next_phase)
+        return self._build_plan(record, before=before, after=after, next_phase=handoff.next_phase)
 
     def plan_undo(self) -> RollbackPlan:
         """Plan the undo of the last rollback or undo. Changes nothing. Raises as ``plan`` does."""
@@ -171,7 +171,7 @@ class Rollbacks:
         )
         before = records.read_runs(self.runs, self.reports)
         after = records.read_stored_files(last.commit, repository, folder="before/state")
-        return self._check(record, before=before, after=after, next_phase="")
+        return self._build_plan(record, before=before, after=after, next_phase="")
 
     def apply(self, plan: RollbackPlan) -> RollbackRecord:
         """Apply ``plan`` and return its record, which keeps everything the rollback removes."""
@@ -252,7 +252,7 @@ class Rollbacks:
         was_killed = checkpoints.killed_position(state.branch) is not None
         return tuple(sorted((in_checkpoint | since if was_killed else in_checkpoint - since) - user_files))
 
-    def _check(self, record: RollbackRecord, *, before: RunFiles, after: Files, next_phase: str) -> RollbackPlan:
+    def _build_plan(self, record: RollbackRecord, *, before: RunFiles, after: Files, next_phase: str) -> RollbackPlan:
         """Return the plan for ``record``. Raises ``UsageError`` if uncommitted user changes are in the way."""
         repository = self.repository
         changes = repository.list_changes(record.source, record.target)
@@ -290,7 +290,7 @@ class Rollbacks:
     def _apply_record(self, stored: StoredRecord) -> None:
         record, repository = stored.record, self.repository
         repository.git("update-ref", record.ref, stored.commit)
-        for snapshot, paths in _sources(record):
+        for snapshot, paths in _list_sources(record):
             self.snapshots.restore(snapshot, only=paths)
         if repository.read_head() != record.target:
             why = f"cdd: rollback to {record.target[:10]}"
@@ -309,7 +309,7 @@ class Rollbacks:
         changed = {change.path for change in self.snapshots.list_changes_since(before)}
         odd = [
             change.path
-            for snapshot, paths in _sources(record)
+            for snapshot, paths in _list_sources(record)
             for change in self.snapshots.list_changes_since(snapshot)
             if change.path in changed and change.path in paths
         ]
@@ -355,8 +355,8 @@ class Rollbacks:
         earlier = next((state for state in own if step.step_number in state.step_executions), None)
         old = earlier.execution(step.step_number).checkpoint if earlier is not None else None
         folder = self.reports / record.ticket
-        if old is not None and (report := folder / _baseline_name(old)).is_file():
-            write_atomic(folder / _baseline_name(start), report.read_bytes())
+        if old is not None and (report := folder / _format_baseline_name(old)).is_file():
+            write_atomic(folder / _format_baseline_name(start), report.read_bytes())
 
 
 def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
@@ -467,7 +467,7 @@ def _list_commits(repository: Repository, span: str) -> tuple[tuple[CommitId, st
     return tuple((CommitId(commit), subject) for commit, _, subject in pairs)
 
 
-def _sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ...]], ...]:
+def _list_sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ...]], ...]:
     """Return the snapshots to restore from, each with its paths."""
     target = Snapshot(ref="HEAD", commit=record.target)
     if record.origin is None:
@@ -476,6 +476,6 @@ def _sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ...]], 
     return (Snapshot(ref=record.ref, commit=record.origin), exact), (target, record.by_commit)
 
 
-def _baseline_name(checkpoint: str) -> str:
+def _format_baseline_name(checkpoint: str) -> str:
     """Return the file name of the first report of the step that started at ``checkpoint``."""
     return f"{checkpoint.rpartition('/')[2].removesuffix('-start')}-baseline.json"

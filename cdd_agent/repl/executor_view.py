@@ -145,7 +145,7 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
 
 def format_current_step(executor: Executor) -> str:
     """Return the current step and the number of steps, ``2/3``; empty if none is left."""
-    step = executor.next_step()
+    step = executor.find_next_step()
     numbers = [step.number] if step is not None else executor.state.numbers(Status.FAILED)
     return f"{numbers[0]}/{len(executor.state.step_executions)}" if numbers else ""
 
@@ -153,8 +153,8 @@ def format_current_step(executor: Executor) -> str:
 def show_choices(executor: Executor, *, screen: Screen) -> bool:
     """Show what the user can type now. Return whether anything is left to do."""
     state = executor.state
-    step = executor.next_step()
-    failed, pending, outdated = state.numbers(Status.FAILED), state.numbers(Status.PENDING), executor.stale_steps()
+    step = executor.find_next_step()
+    failed, pending, outdated = state.numbers(Status.FAILED), state.numbers(Status.PENDING), executor.list_stale_steps()
     skipped, completed = state.numbers(Status.SKIPPED), state.numbers(Status.COMPLETED)
     total = len(state.step_executions)
     if failed:
@@ -163,7 +163,7 @@ def show_choices(executor: Executor, *, screen: Screen) -> bool:
         verb = "continues" if state.numbers(Status.IN_PROGRESS) else "runs"
         text = f"Enter {verb} step {step.number}/{total}: {step.title}. Or type: skip, status, exit"
     elif pending:
-        blocking = executor.blocking_steps(executor.step(pending[0]))
+        blocking = executor.list_blocking_steps(executor.step(pending[0]))
         ended = [n for n in blocking if state.execution(n).status != Status.PENDING] or list(blocking)
         text = (
             f"Step {pending[0]}/{total} waits for step {ended[0]}, which was {state.execution(ended[0]).status}. "
@@ -207,7 +207,7 @@ def _describe_failure(executor: Executor, number: int) -> str:
 def _show_remarks(executor: Executor, *, screen: Screen) -> None:
     for remark in executor.remarks:
         screen.note(remark)
-    executor.told = executor.remarks
+    executor.reported_remarks = executor.remarks
 
 
 def _explain_changes(executor: Executor, *, screen: Screen) -> None:
@@ -215,7 +215,7 @@ def _explain_changes(executor: Executor, *, screen: Screen) -> None:
     if executor.changed:
         text = "The next steps use the new text. To change the plan with the Planner: /plan"
         screen.line(text, style="yellow", indent=0, hang=2)
-    for number in executor.stale_steps():
+    for number in executor.list_stale_steps():
         text = f"retry {number} runs step {number} again with its new text."
         screen.line(text, style="yellow", indent=0, hang=2)
 
@@ -262,17 +262,17 @@ def _carry_out(line: _Input, executor: Executor) -> None:
                 return
             case "retry", int(number):
                 executor.retry(number)
-        step = executor.next_step() if number is None else executor.step(number)
+        step = executor.find_next_step() if number is None else executor.step(number)
         if step is not None:
             executor.run_step(step)
 
 
 def _choose_step(executor: Executor) -> int:
     """Return the step that a word without a number means: failed, next, pending, stale or skipped, in this order."""
-    numbers, step = executor.state.numbers, executor.next_step()
+    numbers, step = executor.state.numbers, executor.find_next_step()
     following = (step.number,) if step is not None else ()
     open_steps = (*numbers(Status.FAILED), *following, *numbers(Status.PENDING))
-    candidates = (*open_steps, *executor.stale_steps(), *numbers(Status.SKIPPED))
+    candidates = (*open_steps, *executor.list_stale_steps(), *numbers(Status.SKIPPED))
     if not candidates:
         raise UsageError("All steps are done.", hint="type status to list them")
     return int(candidates[0])

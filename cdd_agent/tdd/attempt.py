@@ -138,14 +138,8 @@ class Attempt:
         """
         path = self.recovery.report_path("green-part")
         judgment = self._judge_tests(self._save_work("green-part"), report_path=path)
-        judged = self._make_record(judgment, report_path=path)
-        return replace(
-            attempt,
-            verdict=judged.verdict,
-            reasons=judged.reasons,
-            report=judged.report,
-            checkpoint=judged.checkpoint,
-        )
+        record = self._make_record(judgment, report_path=path)
+        return replace(record, number=attempt.number, finding=attempt.finding, answer=attempt.answer)
 
     def _make_record(self, judgment: _Judgment, *, report_path: Path) -> AttemptRecord:
         path = str(report_path.relative_to(self.context.repository.root))

@@ -46,9 +46,8 @@ class Position:
 def read_position(repository: Repository) -> Position:
     """Return the repository's current position."""
     try:
-        with private_index(
-            repository.location.git_dir / "index"
-        ) as copy:  # write-tree would cache its tree in the user's
+        # write-tree caches its tree in the index, so it must not work on the user's.
+        with private_index(repository.location.git_dir / "index") as copy:
             index = repository.git("write-tree", variables=copy).strip()
     except GitUnable:
         raise

@@ -115,7 +115,7 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     outline = Outline(lines)
     steps = [block for block in outline.blocks if block.name == "step"]
     if len(steps) > LIMIT_STEPS:
-        raise _too_large(path, f"it has {len(steps)} steps; a plan has at most {LIMIT_STEPS}")
+        raise _refuse_size(path, f"it has {len(steps)} steps; a plan has at most {LIMIT_STEPS}")
     readers = [_StepReader(block, default_kind) for block in steps]
     problems = [*problems, *outline.problems, *(problem for reader in readers for problem in reader.problems)]
     if problems:
@@ -132,13 +132,13 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
 
 def _check_size(text: str, *, path: str) -> None:
     if len(text) > _LIMIT_CHARACTERS:
-        raise _too_large(path, f"it has {len(text)} characters; a plan has at most {_LIMIT_CHARACTERS}")
+        raise _refuse_size(path, f"it has {len(text)} characters; a plan has at most {_LIMIT_CHARACTERS}")
     count = text.count("\n") + text.count("\r") - text.count("\r\n")
     if count > _LIMIT_LINES:
-        raise _too_large(path, f"it has {count} lines; a plan has at most {_LIMIT_LINES}")
+        raise _refuse_size(path, f"it has {count} lines; a plan has at most {_LIMIT_LINES}")
 
 
-def _too_large(path: str, message: str) -> DocumentError:
+def _refuse_size(path: str, message: str) -> DocumentError:
     return DocumentError(path, (Problem(line=0, message=message),), hint="split it into several tickets")
 
 
@@ -169,7 +169,7 @@ def split_lines(text: str) -> tuple[list[Line], list[Problem]]:
         is_quoted = closing is not None
         if closing is not None:
             closing = None if closing.search(line) else closing
-        elif closing := _closing_of(line, number):
+        elif closing := _find_closing(line, number):
             opened, is_quoted = number, True
             if line.lstrip().startswith("<!--") and "-->" in line:
                 closing = None
@@ -181,7 +181,7 @@ def split_lines(text: str) -> tuple[list[Line], list[Problem]]:
     return lines, [Problem(line=opened, message=message, hint=hint)]
 
 
-def _closing_of(line: str, number: int) -> re.Pattern[str] | None:
+def _find_closing(line: str, number: int) -> re.Pattern[str] | None:
     """Return the pattern that closes what ``line`` opens: a fence, comment or front matter. None if it opens none."""
     fence = _FENCE.fullmatch(line)
     # "```x``` y" is inline code: the info string of a backtick fence has no backticks.
@@ -219,7 +219,9 @@ class Outline:
         self.problems: list[Problem] = []
         self._section: Block | None = None
         headings = [_HEADING.fullmatch(line.text) for line in lines if not line.is_quoted]
-        self._has_steps_section = any(_section_name(_heading_text(match)) == "steps" for match in headings if match)
+        self._has_steps_section = any(
+            _parse_section_name(_read_heading_text(match)) == "steps" for match in headings if match
+        )
         for line in lines:
             self._read(line)
 
@@ -234,21 +236,21 @@ class Outline:
             hint = "write `### Step 1: what to do`, with a whole number and two to four `#`"
             message = f"'{line.text.strip()}' looks like a step but cannot be read as one"
             self.problems.append(Problem(line=line.number, message=message, hint=hint))
-        elif match and (block := self._block(line, match)):
+        elif match and (block := self._start_block(line, match)):
             self.blocks.append(block)
             self._section = self._section if block.name == "step" else block
         elif self.blocks:
             self.blocks[-1].lines.append(line)
 
     def _is_unreadable_step(self, match: re.Match[str]) -> bool:
-        text = _heading_text(match)
+        text = _read_heading_text(match)
         is_wrong_level = len(match["marks"]) not in (2, 3, 4) and _STEP.fullmatch(text) is not None
-        return not _section_name(text) and (is_wrong_level or _UNREADABLE_STEP.match(text) is not None)
+        return not _parse_section_name(text) and (is_wrong_level or _UNREADABLE_STEP.match(text) is not None)
 
-    def _block(self, line: Line, match: re.Match[str]) -> Block | None:
+    def _start_block(self, line: Line, match: re.Match[str]) -> Block | None:
         """Return the block that a heading starts, or None if the heading belongs to the current block."""
-        level, text = len(match["marks"]), _heading_text(match)
-        if name := _section_name(text):
+        level, text = len(match["marks"]), _read_heading_text(match)
+        if name := _parse_section_name(text):
             return Block(heading=line, level=level, name=name, text=text)
         current = self.blocks[-1] if self.blocks else None
         is_in_step = current is not None and current.name == "step"
@@ -271,7 +273,7 @@ class Outline:
         return section.name == "other" and not self._has_steps_section
 
 
-def _heading_text(match: re.Match[str]) -> str:
+def _read_heading_text(match: re.Match[str]) -> str:
     """Return the words of a heading, without closing marks and without ``**`` around all of it."""
     text = match["text"].strip()
     opened = text.rstrip("#")
@@ -280,7 +282,7 @@ def _heading_text(match: re.Match[str]) -> str:
     return text[2:-2].strip() if len(text) > 4 and text.startswith("**") and text.endswith("**") else text
 
 
-def _section_name(text: str) -> BlockName | None:
+def _parse_section_name(text: str) -> BlockName | None:
     numbered = _NUMBERED.fullmatch(text)
     return _SECTIONS.get((numbered["title"] if numbered else text).strip().rstrip(":").lower())
 

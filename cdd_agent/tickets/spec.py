@@ -141,8 +141,8 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     after = _read_spec(after_document, path)
     # An alias or an unusual layout can connect values that look independent, so compare all of them.
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):
-        wanted = changes[key] if key in changes else _value(before, document, key=key)
-        if _comparable(_value(after, after_document, key=key)) != _comparable(wanted):
+        wanted = changes[key] if key in changes else _get_value(before, document, key=key)
+        if _make_comparable(_get_value(after, after_document, key=key)) != _make_comparable(wanted):
             raise UsageError(
                 f"{key} in {path} cannot be changed without disturbing the rest of the file.",
                 hint=f"change {key} in an editor, without aliases and brackets",
@@ -159,18 +159,18 @@ def _normalize(value: Change) -> Change:
     return texts or criteria
 
 
-def _value(spec: Spec, document: Document, *, key: str) -> object:
-    return getattr(spec, key) if key in _KNOWN else _plain_value(document.root.get(key))
+def _get_value(spec: Spec, document: Document, *, key: str) -> object:
+    return getattr(spec, key) if key in _KNOWN else _convert_node(document.root.get(key))
 
 
-def _comparable(value: object) -> object:
+def _make_comparable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _plain_value(node: Node | None) -> object:
+def _convert_node(node: Node | None) -> object:
     if node is None or node.kind == "text":
         return node and node.text
-    return (tuple(_plain_value(key) for key in node.keys), tuple(_plain_value(item) for item in node.items))
+    return (tuple(_convert_node(key) for key in node.keys), tuple(_convert_node(item) for item in node.items))
 
 
 def _edit_value(document: Document, key: str, *, value: Change) -> list[Edit]:
@@ -194,13 +194,13 @@ def _match_items(document: Document, node: Node | None, *, values: Sequence[str 
     for value in values:
         index = next((place for place, old in unused.items() if _is_same_item(document.source, old, value=value)), None)
         old = None if index is None else unused.pop(index)
-        items.append(_item(document, value, old=old, index=index))
+        items.append(_make_item(document, value, old=old, index=index))
     return items
 
 
 def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
     """Return whether ``node`` is the item for ``value``: a criterion is known by its id, or else by its text."""
-    sentence = _sentence(source, node)
+    sentence = _read_sentence(source, node)
     if isinstance(value, str):
         return sentence == value
     known_id = node.get("id") if node.kind == "map" else None
@@ -210,7 +210,7 @@ def _is_same_item(source: str, node: Node, *, value: str | Criterion) -> bool:
     return label["id"] == value.id if label else sentence == value.text
 
 
-def _item(document: Document, value: str | Criterion, *, old: Node | None, index: int | None) -> Item:
+def _make_item(document: Document, value: str | Criterion, *, old: Node | None, index: int | None) -> Item:
     if isinstance(value, str):
         return Item(lines=(quote(value),), index=index)
     id_ = value.id if _PLAIN_ID.fullmatch(value.id) else quote(value.id)
@@ -225,7 +225,7 @@ def _item(document: Document, value: str | Criterion, *, old: Node | None, index
     return Item(lines=lines, index=index, edit=None if is_same else document.edit_node(text, lines=[quote(value.text)]))
 
 
-def _sentence(source: str, node: Node) -> str:
+def _read_sentence(source: str, node: Node) -> str:
     """Return the text of an item. A sentence that YAML parsed as a structure is taken from the source."""
     if node.kind == "map" and (text := node.get("text")):
         return text.text.strip()
@@ -284,7 +284,7 @@ class _SpecReader:
             )
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        return tuple(text for text in (_sentence(self._source, node) for node in self._list_items(key)) if text)
+        return tuple(text for text in (_read_sentence(self._source, node) for node in self._list_items(key)) if text)
 
     def read_criteria(self) -> tuple[Criterion, ...]:
         found = [(node, *self._read_criterion(node)) for node in self._list_items("acceptance_criteria")]
@@ -304,7 +304,7 @@ class _SpecReader:
         if node.kind == "map" and (node.get("id") or node.get("text")):
             name, text = node.get("id"), node.get("text")
             return (name.text.strip() if name else ""), (text.text.strip() if text else "")
-        sentence = _sentence(self._source, node)
+        sentence = _read_sentence(self._source, node)
         label = _LABEL.fullmatch(sentence)
         return (label["id"], label["text"]) if label else ("", sentence)
 

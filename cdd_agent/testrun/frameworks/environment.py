@@ -132,52 +132,52 @@ def find_modules(root: Path) -> tuple[Path, ...]:
     return tuple((folder / MODULES).resolve() for folder in iterate_upwards(root) if (folder / MODULES).is_dir())
 
 
-def require_python(place: ToolLocations) -> Tools:
+def require_python(locations: ToolLocations) -> Tools:
     """Return the paths that a Python interpreter reads."""
-    return Tools(reads=access.guess_reads(place.program))
+    return Tools(reads=access.guess_reads(locations.program))
 
 
-def require_javascript(place: ToolLocations) -> Tools:
+def require_javascript(locations: ToolLocations) -> Tools:
     """Return node and the installed packages."""
-    node, modules = place.find("node"), find_modules(place.root)
+    node, modules = locations.find("node"), find_modules(locations.root)
     return Tools(
         reads=(*(_find_installation(Path(node)) if node else ()), *modules),
         writes=tuple(folder / name for folder in modules for name in MODULE_CACHES),
     )
 
 
-def require_rust(place: ToolLocations) -> Tools:
+def require_rust(locations: ToolLocations) -> Tools:
     """Return cargo, rustup and the fetched crates."""
-    cargo, rustup = place.folder("CARGO_HOME", default=".cargo"), place.folder("RUSTUP_HOME", default=".rustup")
-    variables = {"CARGO_HOME": str(cargo), "RUSTUP_HOME": str(rustup), "CARGO_TARGET_DIR": str(place.cache)}
+    cargo, rustup = locations.folder("CARGO_HOME", default=".cargo"), locations.folder("RUSTUP_HOME", default=".rustup")
+    variables = {"CARGO_HOME": str(cargo), "RUSTUP_HOME": str(rustup), "CARGO_TARGET_DIR": str(locations.cache)}
     return Tools(
         reads=(*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup),
         variables={**variables, "CARGO_NET_OFFLINE": "true"},
     )
 
 
-def require_go(place: ToolLocations) -> Tools:
+def require_go(locations: ToolLocations) -> Tools:
     """Return the fetched modules."""
-    path = place.folder("GOPATH", default="go")
-    modules = Path(place.environment.get("GOMODCACHE") or path / "pkg" / "mod")
-    folders = {"GOPATH": str(path), "GOMODCACHE": str(modules), "GOCACHE": str(place.cache)}
-    flags = place.environment.get("GOFLAGS") or "-mod=mod"
+    path = locations.folder("GOPATH", default="go")
+    modules = Path(locations.environment.get("GOMODCACHE") or path / "pkg" / "mod")
+    folders = {"GOPATH": str(path), "GOMODCACHE": str(modules), "GOCACHE": str(locations.cache)}
+    flags = locations.environment.get("GOFLAGS") or "-mod=mod"
     variables = {**folders, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": flags}
     return Tools(reads=(modules,), variables=variables)
 
 
-def _require_java(place: ToolLocations, home: Path) -> Tools:
-    java = place.environment.get("JAVA_HOME")
+def _require_java(locations: ToolLocations, home: Path) -> Tools:
+    java = locations.environment.get("JAVA_HOME")
     return Tools(
         reads=(home / "wrapper", *_JAVA_CONFIGURATION, *([Path(java)] if java else ())),
         variables={"JAVA_HOME": java} if java else {},
     )
 
 
-def require_maven(place: ToolLocations) -> Tools:
+def require_maven(locations: ToolLocations) -> Tools:
     """Return Java and Maven's local repository."""
-    home = place.home / ".m2"
-    java, repository = _require_java(place, home), home / "repository"
+    home = locations.home / ".m2"
+    java, repository = _require_java(locations, home), home / "repository"
     return Tools(
         reads=(repository, *java.reads),
         variables={**java.variables, "MAVEN_USER_HOME": str(home)},
@@ -185,35 +185,35 @@ def require_maven(place: ToolLocations) -> Tools:
     )
 
 
-def require_gradle(place: ToolLocations) -> Tools:
+def require_gradle(locations: ToolLocations) -> Tools:
     """Return Java and Gradle's caches."""
-    home = place.folder("GRADLE_USER_HOME", default=".gradle")
-    java, caches = _require_java(place, home), home / "caches"
-    folders = {"GRADLE_USER_HOME": str(place.cache), "GRADLE_RO_DEP_CACHE": str(caches)}
+    home = locations.folder("GRADLE_USER_HOME", default=".gradle")
+    java, caches = _require_java(locations, home), home / "caches"
+    folders = {"GRADLE_USER_HOME": str(locations.cache), "GRADLE_RO_DEP_CACHE": str(caches)}
     return Tools(reads=(caches, *java.reads), variables={**java.variables, **folders}, arguments=("--offline",))
 
 
-def require_dotnet(place: ToolLocations) -> Tools:
+def require_dotnet(locations: ToolLocations) -> Tools:
     """Return .NET and its fetched packages."""
-    packages = place.folder("NUGET_PACKAGES", default=".nuget/packages")
-    root = place.folder("DOTNET_ROOT", default=".dotnet")
-    variables = {"NUGET_PACKAGES": str(packages), "DOTNET_CLI_HOME": str(place.cache)}
+    packages = locations.folder("NUGET_PACKAGES", default=".nuget/packages")
+    root = locations.folder("DOTNET_ROOT", default=".dotnet")
+    variables = {"NUGET_PACKAGES": str(packages), "DOTNET_CLI_HOME": str(locations.cache)}
     variables |= {"DOTNET_ROOT": str(root)} if root.is_dir() else {}
     variables |= {"DOTNET_CLI_TELEMETRY_OPTOUT": "1", "DOTNET_NOLOGO": "1"}
     return Tools(reads=(packages, root), variables=variables)
 
 
-def require_anything(place: ToolLocations) -> Tools:
+def require_anything(locations: ToolLocations) -> Tools:
     """Return the tools of all compiled languages, for a command that could run any of them."""
     rules = (require_rust, require_go, require_maven, require_gradle, require_dotnet)
-    tools = [rule(place) for rule in rules]
+    tools = [rule(locations) for rule in rules]
     variables = {name: value for each in tools for name, value in each.variables.items()}
     return Tools(reads=tuple(path for each in tools for path in each.reads), variables=variables)
 
 
-def require_make(place: ToolLocations) -> Tools:
+def require_make(locations: ToolLocations) -> Tools:
     """Return the tools of all languages, since a makefile can run any of them."""
-    javascript, others = require_javascript(place), require_anything(place)
+    javascript, others = require_javascript(locations), require_anything(locations)
     return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
 
 

@@ -66,21 +66,15 @@ def _read_report(run: FinishedRun, tool: str, *, parse: Callable[[bytes, bool], 
     if results.problem is not None or run.exit_status == 0 or is_explained:
         return results
     what = "no test failed" if results.tests else "no test ran"
-    return replace(results, problem=f"{tool} ended with status {run.exit_status} though {what}{last}")
+    return replace(results, problem=f"{tool} ended with status {run.exit_status} although {what}{last}")
 
 
 # The JSON of jest and vitest
 
-_OUTCOMES = {
-    "passed": "passed",
-    "failed": "failed",
-    "pending": "skipped",
-    "skipped": "skipped",
-    "disabled": "skipped",
-    "todo": "xfailed",
-}
+_OUTCOMES = {"passed": "passed", "failed": "failed", "todo": "xfailed"}
+_OUTCOMES |= dict.fromkeys(("pending", "skipped", "disabled"), "skipped")
 _SUITE_FAILED = "Test suite failed to run"
-_UNEXPLAINED = "The file failed, though none of its tests did, and {} does not say why: perhaps a hook after them"
+_UNEXPLAINED = "The file failed although none of its tests did, and {} gives no reason. Check the hooks after the tests"
 
 
 class _Location(msgspec.Struct):
@@ -460,12 +454,12 @@ class _NodeEvents:
     def problem(self) -> str | None:
         """Why the results may be incomplete."""
         if not self.is_complete:
-            return "node --test was cut off: its events have no end"
+            return "node --test was cut off: the last event is missing"
         if self.exited:
-            return f"{self.exited[0]} ended before its tests did, as process.exit() lets it"
+            return f"{self.exited[0]} ended before its tests did, for example by process.exit()"
         if self.open:
             file, _, name = next(iter(self.open))
-            return f"{make_relative(file, self.root)}::{name} has begun and has not ended"
+            return f"{make_relative(file, self.root)}::{name} began and did not end"
         return None
 
     def add(self, event: _NodeTestEvent) -> None:

@@ -201,12 +201,11 @@ class CommandSuite:
         tests = find_protected_tests(self.root, is_locked)
         manifest = (self.finding.manifest,) if self.finding.manifest.is_file() else ()
         program, *words = self.finding.argv
+        program = str(self.root / program) if "/" in program else program
+        arguments = self.framework.arguments(targets, results)
         return self.sandbox.run(
             Command(
-                argv=(
-                    str(self.root / program) if "/" in program else program,
-                    *(*words, *tools.arguments, *self.framework.arguments(targets, results)),
-                ),
+                argv=(program, *words, *tools.arguments, *arguments),
                 cwd=self.root,
                 access=self._access(tools, locked=(*tests, *manifest), writes=(results,)),
                 variables={**tools.variables, **dict(self.framework.variables)},

@@ -212,7 +212,7 @@ class Planner:
         self._spec = _load_complete_spec(self.ticket)
         self._drafts, self._accepted = [], None
         self.conversation = self._dialog.summarize_if_long(self.conversation, "planner", ticket=self.ticket.slug)
-        self.conversation.say(self._task(request))
+        self.conversation.say(self._format_task(request))
         run = self._dialog.ask(self.conversation, self._write_tool(), agent="planner")
         accepted: Plan | None = self._accepted
         if accepted is None:
@@ -255,7 +255,7 @@ class Planner:
         """The ids of the spec's criteria."""
         return self._spec.criterion_ids
 
-    def _task(self, request: str) -> str:
+    def _format_task(self, request: str) -> str:
         text = spec.load_text(self.ticket.spec_path).removeprefix("\ufeff")
         marks = Marks(self.conversation.token)
         parts = [f"The specification of `{self.ticket.slug}`:\n\n{marks.wrap(text, source='spec.yaml')}"]

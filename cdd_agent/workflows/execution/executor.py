@@ -76,7 +76,7 @@ class Executor:
         self.keeps_changes = False
         """As ``allows_dirty``, for the next step only."""
         self.files = TicketFiles(repository=context.repository, ticket=ticket)
-        self.told: tuple[str, ...] = ()
+        self.reported_remarks: tuple[str, ...] = ()
         """Remarks that the user has seen."""
         self._refactor = refactor
         self._emit = context.emit
@@ -123,17 +123,17 @@ class Executor:
         """
         with alone_on(self.ticket.folder, context=self.context):
             self.read()  # another process may have worked on the ticket before the lock was taken
-            found, known = self.state, self.told
-            self.told = (*self.remarks, *commits.list_warnings(self.context.repository))
+            found, known = self.state, self.reported_remarks
+            self.reported_remarks = (*self.remarks, *commits.list_warnings(self.context.repository))
 
             def settle() -> None:
                 if self._run.count_usage(self.state) != found:
                     self.save(states.finish(self.state, now=self.clock.now()))
 
-            with self._run.report([remark for remark in self.told if remark not in known], settle=settle):
+            with self._run.report([remark for remark in self.reported_remarks if remark not in known], settle=settle):
                 yield
 
-    def next_step(self) -> Step | None:
+    def find_next_step(self) -> Step | None:
         """Return the step to run: the one in progress, else the first pending one whose dependencies are completed."""
         in_progress, pending = self.state.numbers(Status.IN_PROGRESS), self.state.numbers(Status.PENDING)
         can_run = find_ready(self.depends, completed=self.state.numbers(Status.COMPLETED))
@@ -145,19 +145,19 @@ class Executor:
         self.state.execution(number)
         return next(step for step in self.documents.plan.steps if step.number == number)
 
-    def stale_steps(self) -> tuple[int, ...]:
+    def list_stale_steps(self) -> tuple[int, ...]:
         """Return the completed steps whose text has changed since."""
         state = self.state
         completed = state.numbers(Status.COMPLETED)
         return tuple(n for n in completed if state.execution(n).text_sha256 != self.step(n).text_sha256)
 
-    def blocking_steps(self, step: Step) -> tuple[int, ...]:
+    def list_blocking_steps(self, step: Step) -> tuple[int, ...]:
         """Return the dependencies of ``step`` that are not completed."""
         return tuple(n for n in step.depends_on if self.state.execution(n).status != Status.COMPLETED)
 
     def require_dependencies(self, step: Step) -> None:
         """Raise ``UsageError`` if a dependency of ``step`` is not completed."""
-        blocking = self.blocking_steps(step)
+        blocking = self.list_blocking_steps(step)
         if blocking:
             shown = ", ".join(f"step {n} ({self.state.execution(n).status})" for n in blocking)
             hint = f"run that step first, or skip this one: cdd exec {self.ticket.slug} --skip {step.number}"
@@ -168,7 +168,7 @@ class Executor:
         self.files.require_clean(allow_dirty=allow_dirty)
         self.files.commit_documents(self.documents, emit=self._emit)
 
-    def recovery(self, number: int) -> StepRecovery:
+    def make_recovery(self, number: int) -> StepRecovery:
         """Return the recovery of a step."""
         return StepRecovery(self.ticket.slug, self.state.execution(number), context=self.context)
 
@@ -183,7 +183,7 @@ class Executor:
         context, repository = self.context, self.context.repository
         self._run.begin_step(number)
         commits.require_finished(repository)
-        recovery = self.recovery(number)
+        recovery = self.make_recovery(number)
         recovery.require_checkpoints()
         is_resumed = recovery.is_underway()
         if not is_resumed:
@@ -223,14 +223,14 @@ class Executor:
         for number in find_dependents(self.depends, self.state.numbers(Status.SKIPPED)):
             if self.state.execution(number).status == Status.PENDING:
                 self.skip(number, reason=_DEPENDENCY_SKIPPED)
-        while (step := self.next_step()) is not None:
+        while (step := self.find_next_step()) is not None:
             if not self.run_step(step):
                 return
 
     def skip(self, number: int, *, reason: str) -> None:
         """Skip a step, undoing it first if it is in progress. Its dependents cannot run."""
         skipped = states.skip_step(self.state, number, reason=reason, now=self.clock.now())
-        self.recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
+        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is skipped")
         self.save(skipped)
         self._emit(StepFinished(number=number, status=Status.SKIPPED, error=reason))
 
@@ -240,12 +240,12 @@ class Executor:
         A completed step can only be retried if its text has changed since; its commits stay.
         """
         status = self.state.execution(number).status
-        if status == Status.PENDING or (status == Status.COMPLETED and number not in self.stale_steps()):
+        if status == Status.PENDING or (status == Status.COMPLETED and number not in self.list_stale_steps()):
             raise UsageError(
                 f"Step {number} is {status}; only a step that is failed, skipped, in progress or stale can be retried.",
                 hint=f"list the steps: cdd status {self.ticket.slug}",
             )
-        self.recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
+        self.make_recovery(number).undo_if_underway(branch=self.state.branch, why="the step is restarted")
         self.save(self.unskip_dependents(states.retry_step(self.state, number), number))
 
     def unskip_dependents(self, state: RunState, number: int) -> RunState:

@@ -38,7 +38,7 @@ class Intervention:
         executor = self._executor
         if executor.allows_dirty or executor.keeps_changes or self._find_underway() is not None:
             return ()
-        return executor.files.list_user_changes() if anew or executor.next_step() is not None else ()
+        return executor.files.list_user_changes() if anew or executor.find_next_step() is not None else ()
 
     def commit_changes(self, message: str = "") -> None:
         """Commit the user's changes and nothing else, as the user; the user's hooks run.
@@ -124,7 +124,7 @@ class Intervention:
 
     def _find_underway(self) -> int | None:
         begun = self._executor.state.numbers(Status.IN_PROGRESS)
-        return next((number for number in begun if self._executor.recovery(number).is_underway()), None)
+        return next((number for number in begun if self._executor.make_recovery(number).is_underway()), None)
 
 
 def _choose_paths(repository: Repository, changes: tuple[str, ...]) -> tuple[str, ...]:

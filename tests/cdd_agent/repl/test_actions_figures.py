@@ -73,7 +73,7 @@ def test_a_model_without_a_price_is_taken_with_a_remark(project: Path) -> None:
 
 def test_a_recording_answers_whatever_the_model_is_called(project: Path) -> None:
     prompt = Prompt(project, replay=RECORDING)
-    assert "A recording is played back here" in prompt.says("/model claude-haiku-5-5")
+    assert "A recording is being played back" in prompt.says("/model claude-haiku-5-5")
     assert prompt.code == ExitCode.USAGE
     assert "of unknown size" in prompt.says("/model")
 

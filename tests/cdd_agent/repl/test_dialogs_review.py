@@ -64,7 +64,7 @@ def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished
     state_file.save(path, replace(state, step_executions={1: again}))
     with pytest.raises(UsageError, match="Step 1 has changed since it was shown") as refused:
         talk.says("a")
-    assert as_prompt_command(refused.value.hint) == f"look at it as it is now: /review {SLUG}"
+    assert as_prompt_command(refused.value.hint) == f"review it again: /review {SLUG}"
     assert talk.review.remaining == 1
     path.unlink()
     with pytest.raises(UsageError, match="has changed since it was shown"):
@@ -74,7 +74,7 @@ def test_what_has_landed_since_a_step_was_shown_is_not_approved_with_it(finished
 def test_a_step_that_is_not_completed_is_named_so(finished: Path) -> None:
     with pytest.raises(UsageError, match="Step 7 is not completed") as refused:
         Talk(finished).says("7")
-    assert refused.value.hint == "completed: 1"
+    assert refused.value.hint == "completed steps: 1"
 
 
 def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_diff_of_one_file_can_be_asked_for(finished: Path) -> None:
     [
         ("aprove", "did you mean approve?"),
         ("diff durations/readng.py", "did you mean: diff durations/reading.py"),
-        ("seven", "It knows: approve"),
+        ("seven", "Type one of: approve"),
         ("approve everything", "did you mean approve?"),
     ],
 )
@@ -111,7 +111,7 @@ def test_exit_leaves_and_decides_nothing(finished: Path) -> None:
 
 
 def test_a_ticket_that_was_not_carried_out_says_how(project: Path) -> None:
-    with pytest.raises(UsageError, match="is completed") as refused:
+    with pytest.raises(UsageError, match="has no completed step") as refused:
         Talk(project)
     assert refused.value.hint == f"cdd exec {SLUG}"
 

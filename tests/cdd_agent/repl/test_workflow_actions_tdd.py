@@ -67,7 +67,7 @@ def test_an_option_that_there_is_not_begins_nothing(small: Project, word: str) -
     ("line", "told"),
     [
         ("/tdd run more", "Continue with: /tdd resume"),
-        ("/green tests/test_more.py", "The same command goes on from there."),
+        ("/green tests/test_more.py", "Run the same command to continue."),
     ],
 )
 def test_ctrl_c_says_how_to_go_on(small: Project, line: str, told: str) -> None:

@@ -104,7 +104,7 @@ import sys
 from _pytest.main import Session
 from pytest_tdd_agent.recording import recorder, spool, witness
 for module in (recorder, spool, witness):
-    module.outcome_of = lambda report: "passed"
+    module.find_outcome = lambda report: "passed"
 Session.testsfailed = property(lambda self: 0, lambda self, count: None)
 """
 

@@ -199,11 +199,11 @@ def test_an_installed_plugin_and_the_same_by_name_do_not_collide(project: Projec
         (("--tdd-agent-gate", "red", "--tdd-agent-baseline", "none.json"), "none.json: No such file or directory"),
         (("--tdd-agent-gate", "red", "--tdd-agent-baseline", "bad.json"), "bad.json: $.schema: 99 is newer"),
         (("--tdd-agent-target", "a.py"), "add --tdd-agent-gate"),
-        (("--tdd-agent-report", "x.jsonl"), "x.jsonl: name a file such as report.json"),
+        (("--tdd-agent-report", "x.jsonl"), "x.jsonl: the suffix .jsonl is reserved for the stream"),
         (("--tdd-agent-report", "bad.json/report.json"), "bad.json"),
         (("--tdd-agent-gate", "blue"), "invalid choice: 'blue'"),
         ((*XDIST, "--dist", "each", "--tdd-agent-gate", "green"), "use --dist load, not each"),
-        (("--tdd-agent", "-o", "tdd_agent_report=-"), "tdd_agent_report: - is no file"),
+        (("--tdd-agent", "-o", "tdd_agent_report=-"), "tdd_agent_report: - is not a file name"),
     ],
 )
 def test_options_that_cannot_be_followed_are_a_usage_error(

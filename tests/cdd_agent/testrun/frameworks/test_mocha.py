@@ -70,4 +70,4 @@ def test_a_hook_for_no_certain_test_stands_for_itself(tmp_path: Path) -> None:
 
 def test_a_status_that_no_test_explains_is_a_problem(tmp_path: Path) -> None:
     found = MOCHA.read(ended(tmp_path, exit_status=7, output="late", files={"mocha.json": '{"tests": []}'}))
-    assert found.problem == "mocha ended with status 7 though no test ran:\nlate"
+    assert found.problem == "mocha ended with status 7 although no test ran:\nlate"

@@ -90,9 +90,9 @@ def test_a_status_that_no_test_explains_is_a_problem(tmp_path: Path) -> None:
     found = JEST.read(
         written(tmp_path, file(tmp_path, case("a")), exit_status=1, output="Unhandled\n\x1b[31mError\x1b[0m")
     )
-    assert found.problem == "jest ended with status 1 though no test failed:\nUnhandled\nError"
+    assert found.problem == "jest ended with status 1 although no test failed:\nUnhandled\nError"
     found = JEST.read(written(tmp_path, exit_status=1, output="No tests found"))
-    assert found.problem == "jest ended with status 1 though no test ran:\nNo tests found"
+    assert found.problem == "jest ended with status 1 although no test ran:\nNo tests found"
 
 
 def test_skipped_todo_and_expected_failures_did_not_pass(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_hook_that_failed_is_an_error_of_its_test(tmp_path: Path) -> None:
 def test_a_file_that_failed_although_its_tests_passed_is_told(tmp_path: Path) -> None:
     found = JEST.read(written(tmp_path, file(tmp_path, case("a"), status="failed"), exit_status=1))
     assert found.problem is None
-    assert found.collect_errors[0].failure.message.startswith("The file failed, though none of its tests did")
+    assert found.collect_errors[0].failure.message.startswith("The file failed although none of its tests did")
 
 
 def test_a_file_outside_the_project_keeps_its_path(tmp_path: Path) -> None:

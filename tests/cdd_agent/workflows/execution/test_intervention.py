@@ -157,7 +157,7 @@ def test_a_step_done_by_hand_counts_once_all_tests_pass(failed_feature: Work) ->
     step = made.saved.execution(1)
     assert (step.status, step.attempts[-1].verdict) == (Status.COMPLETED, "open")
     assert step.attempts[-1].reasons == ("by_hand: the user marked the step done; all tests passed",)
-    following = executor.next_step()
+    following = executor.find_next_step()
     assert following is not None
     assert following.number == 2
     with pytest.raises(UsageError, match="Step 1 is completed"):
