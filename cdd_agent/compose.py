@@ -211,7 +211,7 @@ class Composition:
         adapters, limits = self.adapters, self.adapters.settings
         return Dialog(
             workspace=Workspace(adapters.root),
-            model=self._ticket_meter(ticket, command=command),
+            model=self._make_ticket_meter(ticket, command=command),
             budget=Budget.from_settings(limits),
             emit=adapters.emit,
             objection=self._options.objection,
@@ -249,7 +249,7 @@ class Composition:
             clock=adapters.clock,
             refactor=limits.refactor == "always",
             allow_dirty=self._options.allow_dirty,
-            meter=self._ticket_meter(ticket, command="exec"),
+            meter=self._make_ticket_meter(ticket, command="exec"),
         )
 
     def orchestrator(self, feature: Feature) -> Orchestrator:
@@ -263,7 +263,7 @@ class Composition:
             feature,
             context=self.context(feature.slug, brief=brief, policy=policy),
             clock=adapters.clock,
-            meter=self._meter(feature.slug, go_on=RESUME),
+            meter=self._make_meter(feature.slug, go_on=RESUME),
             allow_dirty=self._options.allow_dirty,
             is_attended=self._options.attended,
         )
@@ -288,7 +288,7 @@ class Composition:
             context=replace(context, suite=adapters.suite.with_timeout(own.test_timeout_s)),
             clock=adapters.clock,
             allow_dirty=self._options.allow_dirty,
-            meter=self._meter(run.slug, go_on=wanted.commands.resume, tally=tally),
+            meter=self._make_meter(run.slug, go_on=wanted.commands.resume, tally=tally),
         )
 
     def context(self, name: str, *, brief: BriefFor, policy: Policy, left_out: tuple[str, ...] = ()) -> Context:
@@ -323,14 +323,14 @@ class Composition:
         """Return the review of a ticket's completed steps."""
         return Review(ticket, repository=self.adapters.repository, project=self.adapters.root)
 
-    def _meter(self, slug: str, *, go_on: str, tally: Tally | None = None) -> Meter:
+    def _make_meter(self, slug: str, *, go_on: str, tally: Tally | None = None) -> Meter:
         adapters = self.adapters
         ceilings = Ceilings.from_settings(adapters.settings)
         return Meter(adapters.model, clock=adapters.clock, ticket=slug, go_on=go_on, ceilings=ceilings, tally=tally)
 
-    def _ticket_meter(self, ticket: Ticket, *, command: str) -> Meter:
+    def _make_ticket_meter(self, ticket: Ticket, *, command: str) -> Meter:
         # All agents of a ticket share one tally, so its limits hold for their sum.
         if ticket.slug not in self.tallies:
             talked = budget.read_conversation_usage(journal_path(self.adapters.root, ticket.slug))
             self.tallies[ticket.slug] = Tally(talked + budget.read_step_usage(ticket.state_path))
-        return self._meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=self.tallies[ticket.slug])
+        return self._make_meter(ticket.slug, go_on=f"cdd {command} {ticket.slug}", tally=self.tallies[ticket.slug])

@@ -380,7 +380,7 @@ _HARMLESS_HOOKS = frozenset(
         "pytest_terminal_summary",
     }
 )
-"""Hooks that only configure, add or show. What they patch or register is detected separately."""
+"""Hooks that only configure, add or show. The audit detects their patches and registrations separately."""
 
 
 def register(config: pytest.Config, guard: Guard) -> Auditor:

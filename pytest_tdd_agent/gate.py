@@ -64,7 +64,7 @@ def judge(
     """Return the verdict of a gate (one of ``report.PHASES``) over a run.
 
     ``targets`` are node ids of tests, parametrized functions, classes, files or folders.
-    ``expects`` are dotted or plain names; failing because one is missing is a right reason in RED.
+    ``expects`` are dotted or plain names; failing because such a name is missing is a right reason in RED.
     ``accepts_unstructured``: if the report has no results of single tests, the exit status decides.
     """
     rules = {"red": _judge_red, "green": _judge_green, "refactor": _judge_refactor}[phase]

@@ -146,7 +146,7 @@ class Rerunner:
 
 
 class _SilentProtocol:
-    """A hook that runs a test in the place of pytest's own and of plugins', and tells nobody."""
+    """A hook that runs a test instead of pytest and plugins, and logs no reports."""
 
     def __init__(self) -> None:
         self.reports: Sequence[pytest.TestReport] = ()

@@ -71,7 +71,7 @@ class AppendedFile:
             write(self._descriptor, content)
 
     def _reopen(self) -> None:
-        # Use the old number: a new one may be the closed number of our other file, which would then write here.
+        # Keep the old number: a new number may be that of our other file, which would then write here.
         descriptor = self._open(0)
         if descriptor != self._descriptor:
             dup2(descriptor, self._descriptor, inheritable=False)

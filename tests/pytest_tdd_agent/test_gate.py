@@ -365,7 +365,7 @@ def test_a_removed_test_is_laid_to_deselection_if_there_was_any() -> None:
         return judge("green", report, baseline=BASELINE, targets=[NEW]).reasons[0].message
 
     assert "deselected" not in message(0)
-    assert "3 tests were deselected, by -k, -m, --deselect" in message(3)
+    assert "3 tests were deselected by -k, -m, --deselect" in message(3)
 
 
 def test_a_message_says_in_words_what_a_test_came_to() -> None:

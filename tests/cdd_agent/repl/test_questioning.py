@@ -147,7 +147,11 @@ def test_a_plan_is_shown_as_a_tree_with_its_files_and_criteria(finished: Path) -
     ("old", "new", "told"),
     [
         ("Depends on: none", "Depends on: 7", "line 11: step 1 depends on step 7, which does not exist"),
-        ("durations/reading.py", ".env", "line 12: step 1 names a file that cannot be written: .env is by its name"),
+        (
+            "durations/reading.py",
+            ".env",
+            "line 12: step 1 names a file that cannot be written: By its name, .env is a file of secrets",
+        ),
         ("Criteria: AC-1, AC-2", "Criteria: AC-1", "no step implements the criterion AC-2"),
     ],
 )
