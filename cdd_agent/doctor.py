@@ -33,7 +33,7 @@ from cdd_agent.testrun.frameworks.pytest_command import parse_command
 from cdd_agent.testrun.interpreter import NO_ENVIRONMENT, NamedEnvironment
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import Suite
-from pytest_tdd_agent.report import OUTCOMES, summary
+from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 
 State: TypeAlias = Literal["ok", "note", "missing"]
 
@@ -93,7 +93,9 @@ def _run_tests(suite: Suite) -> Check:
         files = ", ".join(error.nodeid for error in run.report.collect_errors[:5])
         fix = f"find the error: {suite.command}"
         return Check(name="tests", state="missing", told=f"{suite.command} cannot load {files}", fix=fix)
-    count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number and word in OUTCOMES)
+    count = ", ".join(
+        f"{number} {word}" for word, number in count_outcomes(run.report).items() if number and word in OUTCOMES
+    )
     told = f"{suite.command} runs {len(run.report.tests)}: {count}" if count else f"{suite.command} finds no tests yet"
     return Check(name="tests", state="ok" if count else "note", told=told, details=run.notices)
 

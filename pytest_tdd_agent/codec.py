@@ -25,7 +25,7 @@ from .report import (
     Sign,
     SuiteReport,
     Verdict,
-    summary,
+    count_outcomes,
 )
 
 T = TypeVar("T")
@@ -52,7 +52,11 @@ class ReportError(ValueError):
 
 def to_json(report: SuiteReport) -> dict[str, object]:
     """Return the document of a report as plain values for ``json.dumps``."""
-    return {**_head_to_json(report), "summary": summary(report), "tests": [case_to_json(case) for case in report.tests]}
+    return {
+        **_head_to_json(report),
+        "summary": count_outcomes(report),
+        "tests": [case_to_json(case) for case in report.tests],
+    }
 
 
 def _head_to_json(report: SuiteReport) -> dict[str, object]:
@@ -254,7 +258,7 @@ def from_json(value: object) -> SuiteReport:
         framework=document.get("framework", "pytest").text(),
         structured=document.get("structured", True).flag(),
     )
-    for name, count in summary(report).items():
+    for name, count in count_outcomes(report).items():
         if counts[name].integer() != count:
             raise counts[name].make_error(f"{count}, the number in the tests")
     return report
@@ -362,7 +366,7 @@ def dump(
     ``counts`` and ``lines`` (from ``case_to_line``) replace the record's tests if those are not in memory.
     """
     head = dumps(_head_to_json(report), indent=1)[:-2]
-    counts = summary(report) if counts is None else counts
+    counts = count_outcomes(report) if counts is None else counts
     lines = map(case_to_line, report.tests) if lines is None else lines
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, Sequence
 
-from .report import FAILING, Case, CollectError, Sign, SuiteReport, failing
+from .report import FAILING, Case, CollectError, Sign, SuiteReport, list_failing
 
 NOT_RUN = ("skipped", "xfailed")
 _MARKED = (*NOT_RUN, "xpassed")
 _HONEST_IN_A_CONFTEST = ("project_hook", "item_dropped", "replaced_body")
 
 
-def expected_failures(baseline: SuiteReport | None, *, phase: str | None) -> tuple[str, ...]:
+def find_expected_failures(baseline: SuiteReport | None, *, phase: str | None) -> tuple[str, ...]:
     """Return the node ids that failed before the cycle; a baseline from RED also contains the tests that RED added."""
     if baseline is None:
         return ()
-    return baseline.old_failures if phase != "refactor" and _is_of_red(baseline) else failing(baseline)
+    return baseline.old_failures if phase != "refactor" and _is_of_red(baseline) else list_failing(baseline)
 
 
 def _is_of_red(baseline: SuiteReport) -> bool:
@@ -59,12 +59,12 @@ class Comparison:
         exact = self.tests.get(target)
         if exact is not None:
             return [exact]
-        return [case for case in self.report.tests if lies_in(case.nodeid, target)]
+        return [case for case in self.report.tests if is_inside(case.nodeid, target)]
 
     def errors_in(self, target: str) -> list[CollectError]:
         """Return the collection errors of files that belong to a target."""
         errors = self.report.collect_errors
-        return [error for error in errors if error.nodeid == target or lies_in(error.nodeid, target)]
+        return [error for error in errors if error.nodeid == target or is_inside(error.nodeid, target)]
 
     def old(self, case: Case) -> Case | None:
         """Return the test as it was in the baseline."""
@@ -119,12 +119,12 @@ class Comparison:
         return (error for error in self.report.collect_errors if error.nodeid not in self.old_collect_errors)
 
 
-def lies_in(nodeid: str, target: str) -> bool:
+def is_inside(nodeid: str, target: str) -> bool:
     """Return whether a node id is inside a target: a parametrized function, class, group, file or folder."""
     return nodeid.startswith((target + "[", target + "::", target + " > ", target.rstrip("/") + "/"))
 
 
-def function_of(nodeid: str) -> str:
+def strip_parameters(nodeid: str) -> str:
     """Return a node id without its parameters."""
     file, colons, name = nodeid.partition("::")
     return file + colons + name.partition("[")[0]
@@ -133,9 +133,9 @@ def function_of(nodeid: str) -> str:
 def _pair_by_function(lost: Sequence[str], found: Sequence[str]) -> dict[str, str]:
     spare: dict[str, list[str]] = {}
     for nodeid in found:
-        spare.setdefault(function_of(nodeid), []).append(nodeid)
+        spare.setdefault(strip_parameters(nodeid), []).append(nodeid)
     partners = {function: iter(nodeids) for function, nodeids in spare.items()}
-    pairs = ((nodeid, next(partners.get(function_of(nodeid), iter(())), None)) for nodeid in lost)
+    pairs = ((nodeid, next(partners.get(strip_parameters(nodeid), iter(())), None)) for nodeid in lost)
     return {nodeid: other for nodeid, other in pairs if other is not None}
 
 
@@ -146,7 +146,7 @@ def _sort_nodeids(cases: Iterable[Case]) -> list[str]:
 
 def _find_expected_nodeids(baseline: SuiteReport | None, *, phase: str) -> set[str]:
     """Return the expected failures under their old node ids and those in the baseline, which may be RED's report."""
-    nodeids = expected_failures(baseline, phase=phase)
+    nodeids = find_expected_failures(baseline, phase=phase)
     known = set(nodeids)
     tests = {case.nodeid: case for case in baseline.tests} if baseline else {}
     lost = [nodeid for nodeid in nodeids if nodeid not in tests]

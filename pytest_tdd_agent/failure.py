@@ -1,7 +1,7 @@
 """Describe why a test failed: from an exception to its failure kind, origin, missing name and position.
 
 ``classify`` maps an exception to a kind of the closed list ``KINDS``; the first rule that fits decides. ``describe``
-returns the whole failure. ``stage`` decides whether a failure is a right reason in RED. pytest's exceptions are
+returns the whole failure. ``find_stage`` decides whether a failure is a right reason in RED. pytest's exceptions are
 recognized by name, so nothing of pytest is imported and the rules hold for every version.
 """
 
@@ -444,13 +444,13 @@ _NO_DEFECT = ("syntax_error", "fixture_missing", "missing_module", "timeout", "c
 """Kinds that are never a right reason, even if their exception is expected."""
 
 
-def stage(failure: Failure, expects: Sequence[str]) -> str | None:
+def find_stage(failure: Failure, expects: Sequence[str]) -> str | None:
     """Return the stage of a right reason to fail in RED; None for a wrong reason.
 
     ``behavioral``: the test ran the code, and the code did something else. ``structural``: the code does not exist
     yet, so the test could not judge it. ``expects`` is as for ``gate.judge``.
     """
-    kind = kind_inside(failure)
+    kind = find_effective_kind(failure)
     is_declared = failure.origin == "project" and failure.exception in expects
     is_defect = is_declared and kind not in _NO_DEFECT and not is_of_third_party(failure)
     if failure.phase == "call" and (kind in BEHAVIORAL or is_defect):
@@ -461,7 +461,7 @@ def stage(failure: Failure, expects: Sequence[str]) -> str | None:
     return "structural" if is_raised_by_product or _is_expected(failure, expects) else None
 
 
-def kind_inside(failure: Failure) -> str:
+def find_effective_kind(failure: Failure) -> str:
     """Return the kind; for a name missing inside ``raises``, the kind it would have outside."""
     if failure.kind != "wrong_exception" or not (failure.origin == "test" or failure.exception in _NAMED_IN_PRODUCT):
         return failure.kind
@@ -472,11 +472,11 @@ def kind_inside(failure: Failure) -> str:
 
 def is_of_third_party(failure: Failure) -> bool:
     """Return whether the name is missing in an installed module, which the project cannot change."""
-    return kind_inside(failure) in _LOOKED_UP and failure.missing_in_project is False
+    return find_effective_kind(failure) in _LOOKED_UP and failure.missing_in_project is False
 
 
 def _is_expected(failure: Failure, expects: Sequence[str]) -> bool:
-    kind, missing = kind_inside(failure), failure.missing_name
+    kind, missing = find_effective_kind(failure), failure.missing_name
     if missing is None or is_of_third_party(failure):
         return False
     return any(covers(expected, missing, kind=kind) for expected in expects)
@@ -492,10 +492,10 @@ __all__ = [
     "classify",
     "covers",
     "describe",
+    "find_effective_kind",
+    "find_stage",
     "format_message",
     "from_text",
     "is_in_project",
     "is_of_third_party",
-    "kind_inside",
-    "stage",
 ]

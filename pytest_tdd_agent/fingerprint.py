@@ -89,7 +89,7 @@ def is_protected(path: str, *, python_files: Collection[str] = (), testpaths: Co
     """Return whether a file belongs to the tests or configures pytest; ``path`` is posix and relative to the root.
 
     ``pyproject.toml``, ``setup.cfg`` and ``tox.ini`` do not count, because most of each belongs to the product;
-    ``digests`` covers pytest's section of them. ``testing`` is a test folder only in the root; elsewhere it belongs to
+    ``compute_digests`` covers pytest's section. ``testing`` is a test folder only in the root; elsewhere it belongs to
     a package. ``python_files`` and ``testpaths`` are pytest's settings. A pattern like ``*.py`` matches the product too
     and does not count. A path in ``testpaths`` counts only if it contains tests, checks, specs or e2e, because ``.`` or
     ``src`` contain the product too.
@@ -118,7 +118,7 @@ def _is_match(path: str, pattern: str) -> bool:
     return fnmatchcase(f"/{path}", f"*/{pattern}")
 
 
-def shadows_runner(path: str) -> bool:
+def is_runner_shadow(path: str) -> bool:
     """Return whether Python could load a file instead of pytest or its libraries, or when it starts.
 
     Only files directly in the root and ``src`` count, which are commonly on the import path: ``src/pkg/pytest.py``
@@ -127,7 +127,7 @@ def shadows_runner(path: str) -> bool:
     return _SHADOW.fullmatch(path) is not None
 
 
-def digests(
+def compute_digests(
     root: Path,
     *,
     inifile: Path | None = None,
@@ -154,7 +154,7 @@ def digests(
         for path in _iterate_files(top):
             name, is_link = path.relative_to(root).as_posix(), _is_linked_folder(path)
             digest = None
-            if shadows_runner(name):
+            if is_runner_shadow(name):
                 digest = _compute_digest(path) if _STARTUP.fullmatch(name) else _PRESENT
             elif is_test(f"{name}/" if is_link else name):
                 is_output = _is_output(path.relative_to(top).as_posix(), ignored)
@@ -169,7 +169,7 @@ def digests(
     return dict(sorted(found.items()))
 
 
-def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def find_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """Return the sorted names with a different digest, including added and removed ones.
 
     A removed shadow module does not count as a change.

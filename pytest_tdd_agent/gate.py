@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Iterator, Sequence
 
 from .comparison import NOT_RUN, Comparison, Selection
-from .failure import STRUCTURAL, is_of_third_party, kind_inside, stage
-from .fingerprint import changed, shadows_runner
+from .failure import STRUCTURAL, find_effective_kind, find_stage, is_of_third_party
+from .fingerprint import find_changes, is_runner_shadow
 from .report import FAILING, Case, CollectError, Failure, Reason, SuiteReport, Verdict
 
 CODES = {
@@ -230,8 +230,8 @@ def _check_failing(case: Case, expects: Sequence[str]) -> Iterator[Reason]:
 
 def _check_reason(name: str, failure: Failure, *, expects: Sequence[str]) -> Iterator[Reason]:
     """Yield a reason unless a missing feature or the expected defect causes the failure."""
-    kind = kind_inside(failure)
-    if stage(failure, expects) is not None:
+    kind = find_effective_kind(failure)
+    if find_stage(failure, expects) is not None:
         return
     if kind not in STRUCTURAL or kind == "not_implemented":
         defect = f" If this exception is the defect, declare {failure.exception} as expected."
@@ -368,8 +368,8 @@ def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> 
 
 def _check_shadows(baseline: SuiteReport, report: SuiteReport) -> Iterator[Reason]:
     """Yield the changed files that Python loads instead of a test tool, or before it."""
-    for name in changed(baseline.fingerprints, report.fingerprints):
-        if name in report.fingerprints and shadows_runner(name):
+    for name in find_changes(baseline.fingerprints, report.fingerprints):
+        if name in report.fingerprints and is_runner_shadow(name):
             message = f"{name} was added or changed; Python loads it instead of a test tool, or before it. Undo that."
             yield Reason("protected_changed", None, message)
 
@@ -378,7 +378,7 @@ def _check_protected_files(run: Comparison) -> Iterator[Reason]:
     if run.baseline is None:
         return
     before, after = run.baseline.fingerprints, run.report.fingerprints
-    for name in changed(before, after):
+    for name in find_changes(before, after):
         change = "was added" if name not in before else "was removed" if name not in after else "was changed"
         todo = "Restore it. Change the product, not the tests or pytest's configuration."
         if name.endswith("[module]"):

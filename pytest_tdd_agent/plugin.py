@@ -23,7 +23,7 @@ from .recording.recorder import CollectionRecorder, Recorder
 from .recording.rerun import ControllerListener, Listener, Rerunner, WorkerListener
 from .recording.spool import Spool, Stream, remove_abandoned
 from .recording.witness import Guard, Witness, WorkerWitness
-from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, failing
+from .report import OUTCOMES, SCHEMA, Case, SuiteReport, Verdict, list_failing
 
 if TYPE_CHECKING:
     from _pytest.capture import CaptureManager
@@ -149,7 +149,7 @@ class Closing:
         self._has_started = False
         self._printer = Printer(config) if options.is_printed else None
         with recorder.guard:
-            self._fingerprints = fingerprint.digests(
+            self._fingerprints = fingerprint.compute_digests(
                 config.rootpath,
                 inifile=config.inipath,
                 python_files=config.getini("python_files"),
@@ -231,7 +231,7 @@ class Closing:
             fingerprints=self._fingerprints,
             collected=recorder.collection.collected,
             deselected=recorder.collection.deselected,
-            old_failures=() if baseline is None or self._options.gate != "red" else failing(baseline),
+            old_failures=() if baseline is None or self._options.gate != "red" else list_failing(baseline),
             warnings=recorder.warnings,
             audited=self._signs is not None,
             signs=signs,

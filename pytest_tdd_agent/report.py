@@ -135,7 +135,7 @@ class SuiteReport:
     deselected: int = 0
     gate: Verdict | None = None
     old_failures: tuple[str, ...] = ()
-    """In a report of RED: the node ids that already failed in its baseline, as returned by ``failing``."""
+    """In a report of RED: the node ids that already failed in its baseline, as returned by ``list_failing``."""
     warnings: int = 0
     """Number of warnings that pytest caught."""
     audited: bool = False
@@ -149,7 +149,7 @@ class SuiteReport:
     """Whether there is a result for each test; otherwise only ``exit_status`` is known."""
 
 
-def summary(report: SuiteReport) -> dict[str, int]:
+def count_outcomes(report: SuiteReport) -> dict[str, int]:
     """Return the number of tests by outcome, and the numbers of collected, deselected and flaky tests."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for case in report.tests:
@@ -160,7 +160,7 @@ def summary(report: SuiteReport) -> dict[str, int]:
     return counts
 
 
-def failing(report: SuiteReport) -> tuple[str, ...]:
+def list_failing(report: SuiteReport) -> tuple[str, ...]:
     """Return the node ids of failed tests and of files that could not be collected."""
     failed = (case.nodeid for case in report.tests if case.outcome in FAILING)
     return (*failed, *(error.nodeid for error in report.collect_errors))

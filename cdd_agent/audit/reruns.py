@@ -36,10 +36,10 @@ from cdd_agent.tdd.context import WorkItem
 from cdd_agent.tdd.verdict import list_files
 from cdd_agent.testrun.pytest_run import PytestSuite
 from cdd_agent.testrun.suite import ProjectLayout, Suite
-from pytest_tdd_agent.comparison import function_of, lies_in
-from pytest_tdd_agent.fingerprint import changed
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
+from pytest_tdd_agent.fingerprint import find_changes
 from pytest_tdd_agent.gate import judge
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, failing, summary
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, count_outcomes, list_failing
 
 _SITECUSTOMIZE = """\
 import os, sys
@@ -287,7 +287,7 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     if red is not None and red.now.report is not None:
         opened = replace(red.now.report, gate=Verdict(phase="red", open=True))
         baseline = add_hidden_tests(red.now.report, first=red.baseline) if red.baseline else opened
-        failed = set(failing(red.now.report))
+        failed = set(list_failing(red.now.report))
         targets = tuple(test for test in find_new_tests(red) if test in failed) or _match_tests(
             red.item, red.now.report
         )
@@ -297,12 +297,14 @@ def check_green(rerun: PhaseRerun, *, red: PhaseRerun | None) -> Claim:
     passed = [case.nodeid for case in (rerun.recorded.tests if rerun.recorded else ()) if case.outcome == "passed"]
     if lost := find_not_passing(passed, report):
         return refute("run", f"{lost[0]} passed in GREEN's report, but does not pass now.")
-    return confirm("run", f"{_count(summary(report)['passed'], 'test')} pass, {len(targets) or 'none'} of them newly.")
+    return confirm(
+        "run", f"{_count(count_outcomes(report)['passed'], 'test')} pass, {len(targets) or 'none'} of them newly."
+    )
 
 
 def began_red(rerun: PhaseRerun) -> bool:
     """Return whether the item's tests failed before GREEN, so that it needed no RED."""
-    before = failing(rerun.baseline) if rerun.baseline is not None else ()
+    before = list_failing(rerun.baseline) if rerun.baseline is not None else ()
     return any(verdict.has_test(rerun.item, nodeid) for nodeid in before)
 
 
@@ -319,9 +321,9 @@ def check_refactor(rerun: PhaseRerun) -> Claim:
 
 def check_files(now: RerunResult, before: RerunResult, *, changed_tests: Collection[str]) -> Claim:
     """Check whether tests and test configuration are unchanged. ``changed_tests`` are known changes."""
-    names = {*changed(before.digests, now.digests), *changed_tests}
+    names = {*find_changes(before.digests, now.digests), *changed_tests}
     if now.report is not None and before.report is not None:
-        names |= set(changed(before.report.fingerprints, now.report.fingerprints))
+        names |= set(find_changes(before.report.fingerprints, now.report.fingerprints))
     if not names:
         return confirm("tests", f"{_count(len(now.digests), 'test file')} unchanged, byte by byte.")
     shown = ", ".join(sorted(names)[:_MOST_SHOWN])
@@ -339,7 +341,7 @@ def _explain_missing(result: RerunResult, *, beside: RerunResult | None) -> Clai
 
 def _match_tests(item: WorkItem, report: SuiteReport) -> tuple[str, ...]:
     ids = [case.nodeid for case in report.tests] + [error.nodeid for error in report.collect_errors]
-    return tuple(test for test in item.tests if any(each == test or lies_in(each, test) for each in ids))
+    return tuple(test for test in item.tests if any(each == test or is_inside(each, test) for each in ids))
 
 
 def _ignore_changed_files(verdict: Verdict) -> Verdict:
@@ -354,8 +356,8 @@ def _find_failure_kinds(report: SuiteReport | None, tests: Sequence[str]) -> Map
     failures = [(case.nodeid, case.failure) for case in report.tests if case.failure is not None] if report else []
     failures += [(error.nodeid, error.failure) for error in report.collect_errors] if report else []
     for nodeid, failure in failures:
-        if any(nodeid == test or lies_in(nodeid, test) for test in tests):
-            kinds.setdefault(function_of(nodeid), []).append(failure.kind)
+        if any(nodeid == test or is_inside(nodeid, test) for test in tests):
+            kinds.setdefault(strip_parameters(nodeid), []).append(failure.kind)
     return {name: tuple(sorted(each)) for name, each in kinds.items()}
 
 

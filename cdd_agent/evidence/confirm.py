@@ -33,7 +33,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import function_of
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import Case, Reason, SuiteReport
 
 _SOURCE = """\
@@ -235,7 +235,7 @@ class _CopyCheck:
     def _select_tests(self) -> tuple[str, ...]:
         """Return the tests to run for the targets. pytest gets functions, because parameters may change."""
         targets = self.request.targets
-        return tuple(dict.fromkeys(map(function_of, targets))) if self._is_python else targets
+        return tuple(dict.fromkeys(map(strip_parameters, targets))) if self._is_python else targets
 
     def _find_failing(self, report: SuiteReport) -> tuple[str, ...]:
         return find_not_passing(self.request.targets, report)
@@ -335,8 +335,8 @@ class _CopyCheck:
 
 
 def _describe_failure(report: SuiteReport, nodeid: str) -> str:
-    function = function_of(nodeid)
-    tried = [case for case in report.tests if function_of(case.nodeid) == function and case.failure is not None]
+    function = strip_parameters(nodeid)
+    tried = [case for case in report.tests if strip_parameters(case.nodeid) == function and case.failure is not None]
     failures = [case.failure for case in sorted(tried, key=lambda case: case.nodeid != nodeid)]
     failures += [error.failure for error in report.collect_errors if nodeid.startswith(error.nodeid)]
     if not failures or failures[0] is None:

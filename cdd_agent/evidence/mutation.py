@@ -20,7 +20,7 @@ from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite, SuiteRun
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import function_of
+from pytest_tdd_agent.comparison import strip_parameters
 
 MOST = 4
 """The number of mutants to try."""
@@ -371,7 +371,7 @@ def can_notice_changes(
     if not targets or not chosen:
         return False
     runs = TimedRuns(limit_s=time_box_s, emit=ignore_event)
-    selection = tuple(dict.fromkeys(map(function_of, targets)))
+    selection = tuple(dict.fromkeys(map(strip_parameters, targets)))
     try:
         with clean_copy(repository, suite, green=tree, red=tree) as copy:
             survival = try_mutants(

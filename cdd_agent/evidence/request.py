@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_tdd_agent.comparison import function_of
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.report import Reason, SuiteReport
 
 
@@ -16,10 +16,10 @@ def find_not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, .
     """
     reported = {case.nodeid for case in report.tests}
     passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
-    passed_of, wanted_of = Counter(map(function_of, passed)), Counter(map(function_of, wanted))
+    passed_of, wanted_of = Counter(map(strip_parameters, passed)), Counter(map(strip_parameters, wanted))
 
     def has_passed(nodeid: str) -> bool:
-        function = function_of(nodeid)
+        function = strip_parameters(nodeid)
         return nodeid in passed or (nodeid not in reported and passed_of[function] >= wanted_of[function])
 
     return tuple(nodeid for nodeid in wanted if not has_passed(nodeid))

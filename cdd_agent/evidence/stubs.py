@@ -24,9 +24,9 @@ from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
 from cdd_agent.testrun.suite import Suite, list_modules
 from cdd_agent.workspace.files import ConfinedFolder
-from pytest_tdd_agent.comparison import function_of, lies_in
-from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
-from pytest_tdd_agent.report import Case, Failure, Reason, SuiteReport, failing
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
+from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
+from pytest_tdd_agent.report import Case, Failure, Reason, SuiteReport, list_failing
 
 Read: TypeAlias = Callable[[str], str | None]
 """Reads a file, relative to the project. Returns None if it does not exist."""
@@ -56,7 +56,7 @@ def find_gap(failure: Failure, *, sources: Sequence[str], read: Read) -> Gap | N
     ``sources``: the files of the work item, which may not exist yet.
     """
     missing = failure.missing_name or ""
-    match kind_inside(failure):
+    match find_effective_kind(failure):
         case "missing_module":
             path = _find_absent(missing, sources, read=read) or _find_in_package(missing, sources, read=read)
             return Gap(path, "") if path else None
@@ -203,8 +203,8 @@ class NewTests:
     @property
     def newly_failing(self) -> tuple[str, ...]:
         """The tests that fail now but did not before, and files that can no longer be collected."""
-        old = set(failing(self.baseline))
-        return tuple(nodeid for nodeid in failing(self.report) if nodeid not in old)
+        old = set(list_failing(self.baseline))
+        return tuple(nodeid for nodeid in list_failing(self.report) if nodeid not in old)
 
     @property
     def failures(self) -> tuple[Failure | None, ...]:
@@ -216,13 +216,13 @@ class NewTests:
     def select(self, report: SuiteReport) -> tuple[Case, ...]:
         """Return these tests in another report. If a file could not be collected, all its new tests count."""
         newly_failing = self.newly_failing
-        functions = set(map(function_of, newly_failing))
+        functions = set(map(strip_parameters, newly_failing))
         known = {case.nodeid for case in self.baseline.tests}
 
         def is_new(nodeid: str) -> bool:
-            return nodeid not in known and any(lies_in(nodeid, failing) for failing in newly_failing)
+            return nodeid not in known and any(is_inside(nodeid, failing) for failing in newly_failing)
 
-        return tuple(case for case in report.tests if function_of(case.nodeid) in functions or is_new(case.nodeid))
+        return tuple(case for case in report.tests if strip_parameters(case.nodeid) in functions or is_new(case.nodeid))
 
 
 def check_new_tests(new: NewTests, *, suite: Suite, repository: Repository, emit: Emit | None = None) -> Findings:
@@ -296,7 +296,7 @@ class _StubCheck:
             text = self.texts.setdefault(path, self._read(path))
             filled = add_stubs(text, sorted(gap.name for gap in self.gaps if gap.path == path), truth=truth)
             ConfinedFolder(self.copy.root.resolve()).write(path, filled.encode("utf-8", "surrogateescape"))
-        tests = tuple(dict.fromkeys(map(function_of, self.new.newly_failing)))
+        tests = tuple(dict.fromkeys(map(strip_parameters, self.new.newly_failing)))
         # A loop that waits for a stub may never end, so the run gets the short time of altered code.
         return self.runs.run(self.copy, "new tests with stubs", tests=tests, is_altered=True).report
 
@@ -327,7 +327,7 @@ class _StubCheck:
 
 def has_kind_check(source: str | None, nodeid: str) -> bool:
     """Return whether a test checks a type or uses ``is not``. With a stub it may pass by accident."""
-    name = function_of(nodeid).rpartition("::")[2]
+    name = strip_parameters(nodeid).rpartition("::")[2]
     tree = parse(source)
     functions = ast.walk(tree) if tree is not None else ()
     inner = [node for each in functions if isinstance(each, Function) and each.name == name for node in ast.walk(each)]
@@ -338,7 +338,7 @@ def has_kind_check(source: str | None, nodeid: str) -> bool:
 
 def _are_structural(failures: Sequence[Failure | None]) -> bool:
     """Return whether there are failures, all of them because of missing names."""
-    kinds = [failure and kind_inside(failure) for failure in failures]
+    kinds = [failure and find_effective_kind(failure) for failure in failures]
     return bool(kinds) and all(kind in STRUCTURAL for kind in kinds)
 
 

@@ -9,7 +9,7 @@ from cdd_agent.tdd.context import Context, Phase, WorkItem
 from cdd_agent.tdd.recovery import Position, StepRecovery
 from cdd_agent.work.state import StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import SuiteReport, Verdict, failing
+from pytest_tdd_agent.report import SuiteReport, Verdict, list_failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,4 +109,4 @@ def add_hidden_tests(red: SuiteReport, *, first: SuiteReport) -> SuiteReport:
     )
     hidden = tuple(case for case in first.tests if case.nodeid not in present and case.nodeid.startswith(hiding))
     opened = Verdict(phase="red", open=True)
-    return replace(red, tests=(*red.tests, *hidden), old_failures=failing(first), gate=opened)
+    return replace(red, tests=(*red.tests, *hidden), old_failures=list_failing(first), gate=opened)

@@ -10,7 +10,7 @@ from cdd_agent.agent.quoting import Marks
 from cdd_agent.tdd.context import Brief, Phase, WorkItem
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.work.state import AttemptRecord
-from pytest_tdd_agent.report import Failure, SuiteReport, Verdict, summary
+from pytest_tdd_agent.report import Failure, SuiteReport, Verdict, count_outcomes
 
 MAX_FAILURES_SHOWN = 5
 MAX_FAILURE_CHARACTERS = 1_500
@@ -149,7 +149,7 @@ def summarize_evidence(verdict: Verdict, report: SuiteReport | None) -> str:
     if report is None:
         ran = any(reason.code == "run_incomplete" for reason in verdict.reasons)
         return "the tests did not run to their end" if ran else "nothing was changed"
-    count = {word: number for word, number in summary(report).items() if number and word in _COUNTED}
+    count = {word: number for word, number in count_outcomes(report).items() if number and word in _COUNTED}
     if report.collect_errors:
         count["not importable"] = len(report.collect_errors)
     results = ", ".join(f"{number} {word}" for word, number in count.items()) or "no test was collected"

@@ -27,7 +27,7 @@ from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
 from cdd_agent.work.handoff import phase_name
 from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, enter_phase, record_attempt, record_commit
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import SuiteReport, failing
+from pytest_tdd_agent.report import SuiteReport, list_failing
 
 PARTIAL = "PARTIAL"
 """The finding of a GREEN that is committed in part."""
@@ -193,7 +193,7 @@ class Cycle:
             return Course.STOP
         return choose_course(
             [summarize_attempt(each.reasons, load_report(each, root=root)) for each in attempts],
-            failing_before=len(failing(baseline.report)),
+            failing_before=len(list_failing(baseline.report)),
             max_identical_failures=policy.max_identical_failures,
             is_strict=policy.is_strict,
         )
@@ -414,7 +414,7 @@ def summarize_attempt(reasons: Sequence[str], report: SuiteReport | None) -> Tri
     )
     return Trial(
         codes=frozenset(reason.partition(":")[0] for reason in reasons),
-        failing=frozenset(failing(report)) if report is not None else frozenset(),
+        failing=frozenset(list_failing(report)) if report is not None else frozenset(),
         symptoms=symptoms or frozenset((_VARYING.sub("", reason),) for reason in reasons),
     )
 

@@ -14,7 +14,7 @@ from cdd_agent.tdd.briefing import format_failures
 from cdd_agent.tdd.context import Context
 from cdd_agent.tdd.verdict import PhaseLocks
 from cdd_agent.testrun.suite import SuiteRun
-from pytest_tdd_agent.report import summary
+from pytest_tdd_agent.report import count_outcomes
 
 MAX_LOCKED_FILES = 40
 """Maximum number of files that the sandbox locks one by one."""
@@ -69,7 +69,7 @@ def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
 def _format_run(run: SuiteRun) -> str:
     if run.report is None:
         return f"{run.problem}\n{run.output}"
-    count = ", ".join(f"{number} {word}" for word, number in summary(run.report).items() if number)
+    count = ", ".join(f"{number} {word}" for word, number in count_outcomes(run.report).items() if number)
     lines = (count or "no test was collected", *run.notices, "", format_failures(run.report))
     return "\n".join(lines).rstrip()
 

@@ -12,10 +12,10 @@ from cdd_agent.evidence.literals import Function, parse
 from cdd_agent.git.repository import Change
 from cdd_agent.tdd.context import Phase, WorkItem
 from cdd_agent.testrun.suite import PLAIN_LAYOUT, PYTEST, Conventions, ProjectLayout
-from pytest_tdd_agent.comparison import function_of, lies_in
-from pytest_tdd_agent.failure import stage
+from pytest_tdd_agent.comparison import is_inside, strip_parameters
+from pytest_tdd_agent.failure import find_stage
 from pytest_tdd_agent.gate import judge
-from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, failing
+from pytest_tdd_agent.report import FAILING, Reason, SuiteReport, Verdict, list_failing
 
 _MAX_NAMES_SHOWN = 5
 
@@ -54,14 +54,14 @@ def classify_red_run(
     for outcome, telling in _RED_VERDICT_OF_CODES.items():
         if codes & telling:
             return outcome
-    old = set(failing(baseline))
-    if codes == {"already_green"} and report is not None and old.issuperset(failing(report)):
+    old = set(list_failing(baseline))
+    if codes == {"already_green"} and report is not None and old.issuperset(list_failing(report)):
         return RedVerdict.ALREADY_GREEN
     if not judged.open or report is None:
         return RedVerdict.INVALID
     failures = [case.failure for case in report.tests if case.failure is not None and case.nodeid not in old]
     failures += [error.failure for error in report.collect_errors if error.nodeid not in old]
-    is_structural = any(stage(failure, expects) == "structural" for failure in failures)
+    is_structural = any(find_stage(failure, expects) == "structural" for failure in failures)
     return RedVerdict.VALID_MISSING_SYMBOL if is_structural else RedVerdict.VALID
 
 
@@ -83,10 +83,10 @@ def find_extra_tests(report: SuiteReport, *, baseline: SuiteReport, sources: Map
 
     ``sources`` are the Python files that could not be collected, because the report does not list their tests.
     """
-    before = {function_of(case.nodeid) for case in baseline.tests}
+    before = {strip_parameters(case.nodeid) for case in baseline.tests}
     found: dict[object, str] = {}
     for case in report.tests:
-        name = function_of(case.nodeid)
+        name = strip_parameters(case.nodeid)
         if name not in before:
             found.setdefault((case.file, case.line) if case.line else name, name)
     uncollected = [f"{file}::{name}" for file, source in sources.items() for name in _list_tests(parse(source))]
@@ -221,7 +221,7 @@ def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: Suite
     before = {case.nodeid for case in baseline.tests}
     targets: list[str] = []
     for target in item.tests:
-        inside = [case.nodeid for case in report.tests if "::" not in target and lies_in(case.nodeid, target)]
+        inside = [case.nodeid for case in report.tests if "::" not in target and is_inside(case.nodeid, target)]
         to_fix = [nodeid for nodeid in inside if nodeid in failed or nodeid not in before]
         targets += to_fix if to_fix and not passed.isdisjoint(inside) else [target]
     return tuple(targets)
@@ -229,7 +229,7 @@ def _list_targets_to_fix(item: WorkItem, report: SuiteReport, *, baseline: Suite
 
 def is_or_contains(target: str, nodeid: str) -> bool:
     """Return whether ``target`` is the test or contains it."""
-    return nodeid == target or lies_in(nodeid, target)
+    return nodeid == target or is_inside(nodeid, target)
 
 
 def _is_target(item: WorkItem, nodeid: str) -> bool:

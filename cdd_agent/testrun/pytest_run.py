@@ -25,7 +25,7 @@ from cdd_agent.testrun.access import build_access, build_user_base_variable, fin
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent.codec import ReportError, dump, load
-from pytest_tdd_agent.recording.spool import in_flight
+from pytest_tdd_agent.recording.spool import find_running_tests
 from pytest_tdd_agent.report import SuiteReport
 
 SHOWN_TESTS = 5
@@ -46,7 +46,7 @@ _INTERNAL_ERROR = re.compile(r"^INTERNALERROR> ([\w.]+(?:Error|Exception|Exit|Wa
 def describe_running_tests(stream: Path) -> str:
     """Return `` while ... was running`` from the stream of a run, or an empty text."""
     try:
-        tests = in_flight(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
+        tests = find_running_tests(io.BytesIO(read_ordinary(stream, limit_bytes=_STREAM_LIMIT_BYTES)))
     except OSError:
         return ""
     if not tests:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from cdd_agent.events import SuiteFinished
 from cdd_agent.sandbox.port import Access, Sandbox
-from pytest_tdd_agent.fingerprint import digests, is_protected, shadows_runner
-from pytest_tdd_agent.report import SuiteReport, summary
+from pytest_tdd_agent.fingerprint import compute_digests, is_protected, is_runner_shadow
+from pytest_tdd_agent.report import SuiteReport, count_outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class SuiteRun:
 
     def as_event(self, purpose: str, *, framework: str) -> SuiteFinished:
         """Return the event that reports this run."""
-        count = summary(self.report) if self.report else {}
+        count = count_outcomes(self.report) if self.report else {}
         return SuiteFinished(
             purpose=purpose,
             framework=framework,
@@ -89,14 +89,14 @@ class Conventions:
 
 
 def _digest_sections(folder: Path) -> Mapping[str, str]:
-    return {key: digest for key, digest in digests(folder).items() if key.partition("[")[0] in PYTEST.shared}
+    return {key: digest for key, digest in compute_digests(folder).items() if key.partition("[")[0] in PYTEST.shared}
 
 
 PYTEST = Conventions(
     framework="pytest",
     is_test=is_protected,
     list_names=list_modules,
-    shadows_tool=shadows_runner,
+    shadows_tool=is_runner_shadow,
     shared=frozenset({"pyproject.toml", "setup.cfg", "tox.ini"}),
     digest_parts=_digest_sections,
     discovery="pytest looks for functions test_* in files test_*.py and *_test.py",

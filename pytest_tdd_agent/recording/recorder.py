@@ -98,7 +98,7 @@ class Recorder:
     def is_complete(self) -> bool:
         """Return whether every collected test has ended and is recorded."""
         is_stopped = self.stopped_with is not None
-        is_open = is_stopped or self._awaited or self._tally.in_flight() or self.guard.fault
+        is_open = is_stopped or self._awaited or self._tally.list_running_tests() or self.guard.fault
         return not is_open and self.spool.is_intact()
 
     def pytest_warning_recorded(self) -> None:

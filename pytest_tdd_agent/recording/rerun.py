@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generator, Protocol, Sequence
 import pytest
 from _pytest.runner import runtestprotocol
 
-from ..comparison import expected_failures
+from ..comparison import find_expected_failures
 from ..options import Options
 from .spool import Spool, Stream
 from .witness import SUBTESTS, Guard, Witness, build_failure, find_outcome
@@ -88,7 +88,7 @@ class Rerunner:
     def __init__(self, options: Options, *, witness: Witness, guard: Guard, listener: Listener) -> None:
         """Rerun each failed test that is a target or failed unexpectedly, until it passes."""
         self._options = options
-        self._expected = frozenset(expected_failures(options.baseline, phase=options.gate))
+        self._expected = frozenset(find_expected_failures(options.baseline, phase=options.gate))
         self._witness = witness
         self._guard = guard
         self._listener = listener

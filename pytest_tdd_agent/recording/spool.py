@@ -123,7 +123,7 @@ class Stream:
         self._file.close()
 
 
-def in_flight(lines: Iterable[bytes]) -> tuple[str, ...]:
+def find_running_tests(lines: Iterable[bytes]) -> tuple[str, ...]:
     """Return the tests that had begun and not ended when the stream stopped.
 
     Damaged lines are ignored: any test can write to the file.
@@ -232,7 +232,7 @@ class Tally:
             return None
         return self._drafts.pop(nodeid)
 
-    def in_flight(self) -> tuple[str, ...]:
+    def list_running_tests(self) -> tuple[str, ...]:
         """Return the running tests."""
         return tuple(self._drafts)
 

@@ -38,8 +38,8 @@ from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.suite import PYTEST, Conventions, SuiteRun
 from pytest_tdd_agent import failure
 from pytest_tdd_agent.codec import dump
-from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, digests
-from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, failing
+from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, compute_digests
+from pytest_tdd_agent.report import Case, CollectError, Failure, SuiteReport, list_failing
 
 _ONE_AT_A_TIME = threading.RLock()
 """The import system and the working folder belong to the whole process."""
@@ -184,7 +184,7 @@ def _answer(
         sandbox=level,
     )
     texts = [case.failure.text for case in cases if case.failure] + [error.failure.text for error in errors]
-    summary = f"{sum(not case.failure for case in cases)} passed, {len(failing(report))} failed"
+    summary = f"{sum(not case.failure for case in cases)} passed, {len(list_failing(report))} failed"
     return SuiteRun(report=report, problem=None, output="\n\n".join((*texts, summary)) + "\n", duration_s=0.01)
 
 
@@ -273,7 +273,7 @@ def _run_tests(root: Path, targets: tuple[str, ...], *, level: str) -> SuiteRun:
     if any(target.startswith("-") for target in targets):
         raise NotImplementedError(f"options take the real suite: {targets}")
     _refuse_configuration(root)
-    fingerprints = digests(root)
+    fingerprints = compute_digests(root)
     for path in sorted(root.rglob("conftest.py")):
         if why := _load_conftest(path, root):
             return no_report(f"pytest refused to run: {why}", output=why, was_refused=True)

@@ -14,7 +14,7 @@ from cdd_agent.model import recording
 from cdd_agent.tickets import plan, plan_markdown, spec, yaml
 from cdd_agent.work import state_file
 from pytest_tdd_agent import codec
-from pytest_tdd_agent.recording.spool import in_flight
+from pytest_tdd_agent.recording.spool import find_running_tests
 from tests.fuzz.figures import Figures
 from tests.fuzz.trial import deadline
 
@@ -148,7 +148,7 @@ _READERS: tuple[tuple[str, Callable[[str], object], tuple[str, ...], int], ...] 
         SIZE,
     ),
     ("report", _read_report, _REPORT, SIZE),
-    ("stream", lambda document: in_flight(document.encode().splitlines(keepends=True)), _STREAM, SIZE),
+    ("stream", lambda document: find_running_tests(document.encode().splitlines(keepends=True)), _STREAM, SIZE),
     ("settings", lambda document: settings.parse_settings(document.encode()), _SETTINGS, _SETTINGS_FIT),
     ("tool input", _read_tool_input, ("",), SIZE),
     ("blocks", _read_blocks, _BLOCKS, SIZE),

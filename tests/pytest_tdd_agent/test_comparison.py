@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.comparison import Comparison, expected_failures, function_of
+from pytest_tdd_agent.comparison import Comparison, find_expected_failures, strip_parameters
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
 
@@ -38,7 +38,7 @@ def beside(report: SuiteReport, baseline: SuiteReport | None) -> Comparison:
     ],
 )
 def test_the_function_of_a_test_is_its_node_id_without_parameters(nodeid: str, function: str) -> None:
-    assert function_of(nodeid) == function
+    assert strip_parameters(nodeid) == function
 
 
 def test_a_test_is_matched_by_its_node_id_first_and_by_its_function_then() -> None:
@@ -85,8 +85,8 @@ def test_a_sign_is_new_unless_the_baseline_has_it_of_the_same_test() -> None:
 def test_what_failed_before_the_cycle_is_expected_to_fail() -> None:
     error = CollectError("b.py", Failure("collect", "missing_module", "test", "ModuleNotFoundError", ""))
     before = replace(run(case("a.py::old", "failed"), case("a.py::t", "error")), collect_errors=(error,))
-    assert expected_failures(None, phase="green") == ()
-    assert expected_failures(before, phase=None) == ("a.py::old", "a.py::t", "b.py")
+    assert find_expected_failures(None, phase="green") == ()
+    assert find_expected_failures(before, phase=None) == ("a.py::old", "a.py::t", "b.py")
     of_red = replace(before, old_failures=("a.py::old",), gate=Verdict("red", open=True))
-    assert expected_failures(of_red, phase="green") == ("a.py::old",)
-    assert expected_failures(of_red, phase="refactor") == ("a.py::old", "a.py::t", "b.py")
+    assert find_expected_failures(of_red, phase="green") == ("a.py::old",)
+    assert find_expected_failures(of_red, phase="refactor") == ("a.py::old", "a.py::t", "b.py")

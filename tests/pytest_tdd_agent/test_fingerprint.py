@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.fingerprint import changed, digests, is_protected, shadows_runner
+from pytest_tdd_agent.fingerprint import compute_digests, find_changes, is_protected, is_runner_shadow
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,18 @@ def test_only_protected_files_have_digests_and_caches_and_environments_are_left_
         "conftest.py",
     ):
         put(tmp_path, name)
-    assert list(digests(tmp_path)) == ["conftest.py", "tests/data/in.csv", "tests/test_a.py"]
+    assert list(compute_digests(tmp_path)) == ["conftest.py", "tests/data/in.csv", "tests/test_a.py"]
 
 
 def test_changed_added_and_removed_files_are_named(tmp_path: Path) -> None:
     put(tmp_path, "tests/test_a.py", "1")
     put(tmp_path, "tests/test_b.py", "1")
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     put(tmp_path, "tests/test_a.py", "2")
     put(tmp_path, "tests/in.csv", "new")
     (tmp_path / "tests/test_b.py").unlink()
-    assert changed(before, digests(tmp_path)) == ("tests/in.csv", "tests/test_a.py", "tests/test_b.py")
-    assert changed(before, before) == ()
+    assert find_changes(before, compute_digests(tmp_path)) == ("tests/in.csv", "tests/test_a.py", "tests/test_b.py")
+    assert find_changes(before, before) == ()
 
 
 PYPROJECT = """\
@@ -124,17 +124,17 @@ def test_only_the_section_of_pytest_counts_in_a_shared_file(
     tmp_path: Path, *, file: str, key: str, text: str, product: tuple[str, str], tests: tuple[str, str]
 ) -> None:
     put(tmp_path, file, text)
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     assert list(before) == [key]
     put(tmp_path, file, text.replace(*product) + "\n# the end\n[other]\nx=1\n")
-    assert changed(before, digests(tmp_path)) == ()
+    assert find_changes(before, compute_digests(tmp_path)) == ()
     put(tmp_path, file, text.replace(*tests))
-    assert changed(before, digests(tmp_path)) == (key,)
+    assert find_changes(before, compute_digests(tmp_path)) == (key,)
 
 
 def test_configuration_by_a_dotted_key_counts_too(tmp_path: Path) -> None:
     put(tmp_path, "pyproject.toml", '[tool]\npytest.ini_options.addopts = "-k x"\n')
-    assert list(digests(tmp_path)) == ["pyproject.toml[tool.pytest]"]
+    assert list(compute_digests(tmp_path)) == ["pyproject.toml[tool.pytest]"]
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ def test_each_way_to_write_the_configuration_counts_and_a_dependency_does_not(
     tmp_path: Path, text: str, *, is_seen: bool
 ) -> None:
     put(tmp_path, "pyproject.toml", text)
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     put(tmp_path, "pyproject.toml", text.replace("-k x", "-k y"))
-    assert changed(before, digests(tmp_path)) == (("pyproject.toml[tool.pytest]",) if is_seen else ())
+    assert find_changes(before, compute_digests(tmp_path)) == (("pyproject.toml[tool.pytest]",) if is_seen else ())
     put(tmp_path, "pyproject.toml", "[build-system]\nrequires = []\n")
-    assert digests(tmp_path) == {}
+    assert compute_digests(tmp_path) == {}
 
 
 def test_a_dependency_in_an_ini_file_is_no_configuration(tmp_path: Path) -> None:
     put(tmp_path, "tox.ini", "[testenv]\ndeps =\n  pytest\n  pytest.x = 1\n")
-    assert digests(tmp_path) == {}
+    assert compute_digests(tmp_path) == {}
 
 
 def test_a_test_folder_may_be_a_link(tmp_path: Path) -> None:
@@ -184,24 +184,24 @@ def test_a_test_folder_may_be_a_link(tmp_path: Path) -> None:
     (root / "src/pkg/test").symlink_to("..")
     (tmp_path / "shared/data").symlink_to("../other")
     (root / "src/vendor").symlink_to("../../other")
-    before = digests(root)
+    before = compute_digests(root)
     assert list(before) == ["src/pkg/test", "tests", "tests/.gitignore", "tests/data", "tests/test_a.py"]
     put(tmp_path, "shared/test_a.py", "changed")
     (root / "src/pkg/test").unlink()
     (root / "src/pkg/test").symlink_to("../../src")
-    assert changed(before, digests(root)) == ("src/pkg/test", "tests/test_a.py")
+    assert find_changes(before, compute_digests(root)) == ("src/pkg/test", "tests/test_a.py")
 
 
 def test_a_project_without_configuration_has_no_digest_of_it(tmp_path: Path) -> None:
     put(tmp_path, "pyproject.toml", "[project]\nname = 'a'\n")
-    assert digests(tmp_path) == {}
+    assert compute_digests(tmp_path) == {}
 
 
 def test_links_and_special_files_do_not_stop_the_walk(tmp_path: Path) -> None:
     put(tmp_path, "tests/real.txt", "1")
     (tmp_path / "tests/lost").symlink_to("nowhere")
     (tmp_path / "tests/loop").symlink_to(".")
-    assert set(digests(tmp_path)) == {"tests/real.txt", "tests/lost", "tests/loop"}
+    assert set(compute_digests(tmp_path)) == {"tests/real.txt", "tests/lost", "tests/loop"}
 
 
 def test_what_git_ignores_is_left_out_unless_pytest_would_load_it(
@@ -219,17 +219,17 @@ def test_what_git_ignores_is_left_out_unless_pytest_would_load_it(
     put(tmp_path, "tests/mixed/a.log")
     kept = ["tests/in.csv", "tests/local_test.py", "tests/mixed/new.csv", "tests/new.csv", "tests/out/conftest.py"]
     kept += ["tests/sub/in.csv", "tests/test_a.py", "tests/tracked.log"]
-    assert list(digests(tmp_path)) == kept
-    assert "test_a.py" in digests(tmp_path / "tests"), "a folder of the repository"
+    assert list(compute_digests(tmp_path)) == kept
+    assert "test_a.py" in compute_digests(tmp_path / "tests"), "a folder of the repository"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "tests/run.log" in digests(tmp_path), "without git every file counts"
+    assert "tests/run.log" in compute_digests(tmp_path), "without git every file counts"
 
 
 def test_a_project_in_a_folder_that_git_ignores_has_all_its_digests(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     put(tmp_path, ".gitignore", "out/\n")
     put(tmp_path, "out/project/tests/in.csv")
-    assert list(digests(tmp_path / "out/project")) == ["tests/in.csv"]
+    assert list(compute_digests(tmp_path / "out/project")) == ["tests/in.csv"]
 
 
 def test_the_configuration_in_use_counts_when_it_lies_above_the_root(tmp_path: Path) -> None:
@@ -238,12 +238,14 @@ def test_the_configuration_in_use_counts_when_it_lies_above_the_root(tmp_path: P
     put(tmp_path, "pytest.ini", "[pytest]\n")
     put(tmp_path, "a/conftest.py")
     root = tmp_path / "a"
-    shared = digests(root, inifile=tmp_path / "pyproject.toml")
+    shared = compute_digests(root, inifile=tmp_path / "pyproject.toml")
     assert list(shared) == ["../pyproject.toml[tool.pytest]", "conftest.py"]
-    assert list(digests(root, inifile=tmp_path / "pytest.ini")) == ["../pytest.ini", "conftest.py"]
+    assert list(compute_digests(root, inifile=tmp_path / "pytest.ini")) == ["../pytest.ini", "conftest.py"]
     put(tmp_path, "pyproject.toml", PYPROJECT.replace("-ra", "-k x"))
-    assert changed(shared, digests(root, inifile=tmp_path / "pyproject.toml")) == ("../pyproject.toml[tool.pytest]",)
-    assert list(digests(tmp_path, inifile=tmp_path / "pytest.ini")) == list(digests(tmp_path))
+    assert find_changes(shared, compute_digests(root, inifile=tmp_path / "pyproject.toml")) == (
+        "../pyproject.toml[tool.pytest]",
+    )
+    assert list(compute_digests(tmp_path, inifile=tmp_path / "pytest.ini")) == list(compute_digests(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_the_configuration_in_use_counts_when_it_lies_above_the_root(tmp_path: P
     ],
 )
 def test_what_python_would_load_instead_of_the_runner_is_known(path: str) -> None:
-    assert shadows_runner(path)
+    assert is_runner_shadow(path)
     assert not is_protected(path), "RED may change what is protected, and no phase may add these"
 
 
@@ -283,26 +285,26 @@ def test_what_python_would_load_instead_of_the_runner_is_known(path: str) -> Non
     ],
 )
 def test_a_product_may_have_modules_of_such_names_elsewhere(path: str) -> None:
-    assert not shadows_runner(path)
+    assert not is_runner_shadow(path)
 
 
 def test_a_shadow_of_the_runner_closes_when_it_comes_not_when_a_project_develops_it(tmp_path: Path) -> None:
     put(tmp_path, "src/pluggy/__init__.py", "1")
     put(tmp_path, "sitecustomize.py", "1")
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     assert list(before) == ["sitecustomize.py", "src/pluggy/__init__.py"]
     put(tmp_path, "src/pluggy/__init__.py", "2")
-    assert changed(before, digests(tmp_path)) == ()
+    assert find_changes(before, compute_digests(tmp_path)) == ()
     put(tmp_path, "pytest.pyc", "1")
     put(tmp_path, "sitecustomize.py", "2")
-    assert changed(before, digests(tmp_path)) == ("pytest.pyc", "sitecustomize.py")
+    assert find_changes(before, compute_digests(tmp_path)) == ("pytest.pyc", "sitecustomize.py")
 
 
 def test_git_ignoring_a_shadow_of_the_runner_does_not_hide_it(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     put(tmp_path, ".gitignore", "*.pth\n")
     put(tmp_path, "a.pth")
-    assert list(digests(tmp_path)) == ["a.pth"]
+    assert list(compute_digests(tmp_path)) == ["a.pth"]
 
 
 @pytest.fixture
@@ -333,27 +335,27 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.usefixtures("installed")
 def test_a_new_module_that_stands_before_an_installed_one_is_seen(tmp_path: Path, path: str, key: str | None) -> None:
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     put(tmp_path, path)
-    assert changed(before, digests(tmp_path)) == (() if key is None else (key,))
+    assert find_changes(before, compute_digests(tmp_path)) == (() if key is None else (key,))
 
 
 def test_a_project_that_is_installed_may_change_and_move_its_own_modules(tmp_path: Path, installed: Path) -> None:
     put(tmp_path, "plain.py")
-    before = digests(tmp_path)
+    before = compute_digests(tmp_path)
     assert list(before) == ["plain[module]"]
     (tmp_path / "plain.py").unlink()
     put(tmp_path, "src/plain/__init__.py", "2")
-    assert changed(before, digests(tmp_path)) == ()
+    assert find_changes(before, compute_digests(tmp_path)) == ()
     (tmp_path / "src/plain/__init__.py").unlink()
-    assert changed(before, digests(tmp_path)) == (), "the installed one is back"
+    assert find_changes(before, compute_digests(tmp_path)) == (), "the installed one is back"
     put(tmp_path, "src/linked.py")
     (installed / "linked.py").symlink_to(tmp_path / "src/linked.py")
-    assert digests(tmp_path) == {}
+    assert compute_digests(tmp_path) == {}
 
 
 def test_compiled_code_without_a_source_counts_in_a_test_folder_even_if_git_ignores_it(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     put(tmp_path, ".gitignore", "*.pyc\n")
     put(tmp_path, "tests/hypothesis.pyc")
-    assert list(digests(tmp_path)) == ["tests/hypothesis.pyc"]
+    assert list(compute_digests(tmp_path)) == ["tests/hypothesis.pyc"]

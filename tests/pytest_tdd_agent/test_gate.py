@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, stage
+from pytest_tdd_agent.failure import BEHAVIORAL, STRUCTURAL, find_stage
 from pytest_tdd_agent.gate import CODES, judge
 from pytest_tdd_agent.report import Case, CollectError, Failure, Sign, SuiteReport, Verdict
 
@@ -152,7 +152,7 @@ def test_red_takes_an_exception_of_the_product_that_was_declared() -> None:
 def test_a_right_reason_is_of_one_of_two_stages(
     fields: dict[str, str | None], expects: str, *, expected: str | None
 ) -> None:
-    assert stage(replace(failure(), **fields), expects.split()) == expected  # type: ignore[arg-type]
+    assert find_stage(replace(failure(), **fields), expects.split()) == expected  # type: ignore[arg-type]
 
 
 def test_red_says_of_a_name_in_a_library_that_the_project_cannot_make_it() -> None:

@@ -28,7 +28,7 @@ from cdd_agent.git.snapshot import Snapshots
 from cdd_agent.sandbox.supervised import PlainSandbox
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
-from pytest_tdd_agent.fingerprint import digests
+from pytest_tdd_agent.fingerprint import compute_digests
 from tests.cdd_agent.git.hostile.repository import COMMANDS, CONFIGURED, HOOKS, Hostile, plain, plant, run_plain
 from tests.fakes.model import ScriptedModel
 from tests.fakes.project import Project, item, writes
@@ -184,7 +184,7 @@ def test_what_the_program_does_to_a_repository_runs_nothing(hostile: Hostile) ->
 def test_the_plugin_asks_what_is_ignored_and_runs_nothing(hostile: Hostile) -> None:
     hostile.ready()
     (hostile.root / "test_it.py").write_text("def test_it():\n    pass\n")
-    assert "test_it.py" in digests(hostile.root)
+    assert "test_it.py" in compute_digests(hostile.root)
     assert hostile.marks == set()
 
 

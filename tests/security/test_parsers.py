@@ -50,7 +50,7 @@ for opening in ("[", "{a: ", "- ", "? ", "&a [", "{? "):
             lambda: recording.parse_recording(document, source="run.yaml"),
             lambda: recording.parse_recording(document, source="run.json", is_json=True),
             lambda: spec.parse(document[:60_000], path="spec.yaml"),
-            lambda: settings.parsed(document[:15_000].encode()),
+            lambda: settings.parse_settings(document[:15_000].encode()),
         ):
             try:
                 read()

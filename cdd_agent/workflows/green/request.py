@@ -20,8 +20,8 @@ from cdd_agent.testrun.frameworks.detect import has_framework, map_projects
 from cdd_agent.tickets.ticket import Ticket
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workspace.files import Workspace
-from pytest_tdd_agent.failure import STRUCTURAL, kind_inside
-from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, failing
+from pytest_tdd_agent.failure import STRUCTURAL, find_effective_kind
+from pytest_tdd_agent.report import FAILING, Failure, SuiteReport, list_failing
 
 LIMIT_BYTES = 100_000
 MAX_TARGETS = 200
@@ -112,7 +112,7 @@ class Wanted:
         """Return the request if each target fails in ``report``; raises ``UsageError`` otherwise."""
         require_failing(self.targets, report)
         failures = find_failures(self.targets, report)
-        is_missing = any(kind_inside(failure) in STRUCTURAL for failure in failures.values())
+        is_missing = any(find_effective_kind(failure) in STRUCTURAL for failure in failures.values())
         identity = hashlib.sha256(f"{self.slug}/{head}/{now}".encode()).hexdigest()[:16]
         return GreenRequest(
             targets=self.targets,
@@ -216,7 +216,7 @@ def require_failing(targets: Sequence[str], report: SuiteReport) -> None:
         return
     for target in passing:
         if not any(contains(target, case.nodeid) for case in report.tests):
-            known = [case.nodeid for case in report.tests] + list(failing(report))
+            known = [case.nodeid for case in report.tests] + list(list_failing(report))
             near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "name an existing test, or the whole file"
             raise UsageError(f"{target} does not match a test that was run.", hint=hint)

@@ -70,7 +70,7 @@ def test_what_ctrl_c_cut_off_is_part_of_the_conversation_also_after_the_end(proj
             window.type_at("cdd>", "/spec", "Enter")
             window.screen_with("Half of what")
             window.type("C-c")
-            window.screen_with("Stopped. What was said so far is kept")
+            window.screen_with("Stopped. The conversation so far is saved")
             window.type_at(f"spec {SLUG}>", "Say that again.", "Enter")
             window.screen_with("Whole again.", f"spec {SLUG}>")
             window.send(signal.SIGTERM)

@@ -43,7 +43,7 @@ def test_a_whole_sitting(opened: Open) -> None:
     window = opened()
     window.screen_with("turns a ticket into tested commits", "No API key is set", TOOLBAR, "/help  Ctrl-D leaves")
     window.type("/sta")
-    window.screen_with("/status [SLUG]  the tickets, or where one stands")
+    window.screen_with("/status [SLUG]  show all tickets, or the progress of one")
     window.type("tus", "Enter")
     window.screen_with("minutes-lost  Minutes without a unit are lost", "1 of 1")
     window.type_at("cdd>", "/exec minutes-lost", "Enter")
@@ -51,7 +51,7 @@ def test_a_whole_sitting(opened: Open) -> None:
     window.type_at("cdd minutes-lost>", "words", "C-c")
     window.screen_with("Cleared; the up arrow brings it back.", without=("> words",))
     window.type("C-c")
-    window.screen_with("Ctrl-D or /exit leaves", " cdd | minutes-lost | claude-opus-5-5")
+    window.screen_with("Press Ctrl-C again or Ctrl-D to leave", " cdd | minutes-lost | claude-opus-5-5")
     window.type_at("cdd minutes-lost>", "/exit", "Enter")
     window.wait_until_closed()
 
@@ -116,7 +116,7 @@ def test_vi_and_an_editor_of_ones_own(opened: Open, finished: Path, tmp_path: Pa
     window.type("0", "d", "w")
     window.screen_with("cdd> two\n")
     window.type("C-x", "C-e")
-    window.screen_with("The editor no-such-editor cannot be started", "cdd> two\n")
+    window.screen_with("Cannot start the editor no-such-editor", "cdd> two\n")
 
 
 @needs_tmux

@@ -13,7 +13,7 @@ from cdd_agent.testrun.inside import launcher, run_plugin
 from cdd_agent.testrun.interpreter import find_interpreter
 from cdd_agent.testrun.pytest_run import PytestSuite
 from pytest_tdd_agent.codec import load
-from pytest_tdd_agent.report import summary
+from pytest_tdd_agent.report import count_outcomes
 from tests.cdd_agent.testrun.conftest import outcomes, problem
 
 STANDARD = {"__future__", "importlib", "os", "pathlib", "sys", "typing"}
@@ -74,7 +74,7 @@ def test_a_package_in_src_that_is_not_installed_is_named_with_what_installs_it(
 def test_a_project_without_tests_has_an_empty_report(tmp_path: Path, suite: PytestSuite) -> None:
     result = suite.run()
     assert result.report is not None
-    assert summary(result.report)["collected"] == 0
+    assert count_outcomes(result.report)["collected"] == 0
 
 
 def test_no_option_of_the_project_stops_the_run_at_a_failure(tmp_path: Path, suite: PytestSuite) -> None:

@@ -9,8 +9,8 @@ from random import Random
 
 from cdd_agent.model.conversation import JSON
 from pytest_tdd_agent.codec import ReportError, case_from_line, dump, failure_from_line, load
-from pytest_tdd_agent.recording.spool import in_flight
-from pytest_tdd_agent.report import OUTCOMES, summary
+from pytest_tdd_agent.recording.spool import find_running_tests
+from pytest_tdd_agent.report import OUTCOMES, count_outcomes
 from tests.fuzz.figures import Figures
 from tests.fuzz.grammar import as_bytes, as_json, bent, nested, pick, text, value
 from tests.fuzz.trial import Broken, Target, stored
@@ -124,7 +124,7 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 def read(data: bytes) -> None:
     """Load it as a report, and its lines as those of a spool and a stream."""
-    in_flight(data.splitlines())
+    find_running_tests(data.splitlines())
     for line in data.decode("utf-8", "replace").splitlines():
         for read_line in (case_from_line, failure_from_line):
             with suppress(ReportError):
@@ -132,7 +132,7 @@ def read(data: bytes) -> None:
     path = _folder() / "report.json"
     path.write_bytes(data)
     report = load(path)
-    counts = summary(report)
+    counts = count_outcomes(report)
     if sum(counts[outcome] for outcome in OUTCOMES) != len(report.tests):
         raise Broken("the counts do not add up")
     dump(report, path)

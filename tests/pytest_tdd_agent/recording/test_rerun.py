@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_tdd_agent.recording.spool import in_flight
+from pytest_tdd_agent.recording.spool import find_running_tests
 
 from ..conftest import XDIST, Project, Run
 
@@ -139,7 +139,7 @@ def test_a_process_that_dies_when_a_test_runs_again_has_named_it(project: Projec
     )
     run = project.pytest("--tdd-agent-flaky", "1")
     assert not (project.folder / "out/report.json").exists()
-    assert in_flight((project.folder / "out/report.jsonl").read_bytes().splitlines()) == ("test_a.py::test_a",)
+    assert find_running_tests((project.folder / "out/report.jsonl").read_bytes().splitlines()) == ("test_a.py::test_a",)
     assert run.status == 0
 
 

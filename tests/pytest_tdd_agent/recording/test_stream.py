@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.recording.spool import Stream, in_flight
+from pytest_tdd_agent.recording.spool import Stream, find_running_tests
 
 
 def lines(path: Path) -> list[object]:
@@ -96,18 +96,18 @@ def test_a_test_does_not_repeat_the_node_id_of_its_begin(tmp_path: Path) -> None
         {"event": "begin", "nodeid": "a.py::v"},
         {"event": "test", "nodeid": "a.py::u", "outcome": "failed"},
     ]
-    assert in_flight((tmp_path / "s.jsonl").read_bytes().splitlines()) == ("a.py::v",)
+    assert find_running_tests((tmp_path / "s.jsonl").read_bytes().splitlines()) == ("a.py::v",)
 
 
 def test_a_stream_that_broke_off_within_a_line_can_be_read() -> None:
-    assert in_flight([b'{"event":"begin","nodeid":"a"}', b'{"event":"te']) == ("a",)
+    assert find_running_tests([b'{"event":"begin","nodeid":"a"}', b'{"event":"te']) == ("a",)
 
 
 @pytest.mark.parametrize(
     "line", [b"[]", b"null", b'"a"', b"[" * 100_000, b"9" * 5000, b'{"event":"begin","nodeid":["a"]}', b"\xff", b"{}"]
 )
 def test_a_line_that_a_test_wrote_into_the_stream_is_passed_over(line: bytes) -> None:
-    assert in_flight([b'{"event":"begin","nodeid":"a"}', line]) == ("a",)
+    assert find_running_tests([b'{"event":"begin","nodeid":"a"}', line]) == ("a",)
 
 
 def test_two_files_whose_descriptors_were_closed_do_not_mix(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_a_test_that_runs_again_is_running_until_its_retry() -> None:
         b'{"event":"test","outcome":"failed"}',
         b'{"event":"begin","nodeid":"a"}',
     ]
-    assert in_flight(again) == ("a",)
-    assert in_flight([*again, b'{"event":"retry","nodeid":"a","tries":["passed"]}']) == ()
+    assert find_running_tests(again) == ("a",)
+    assert find_running_tests([*again, b'{"event":"retry","nodeid":"a","tries":["passed"]}']) == ()

@@ -65,12 +65,12 @@ def test_a_rerun_gives_way_to_the_later_try_and_is_counted() -> None:
     tally.record_phase("a.py::t", "call", outcome="failed", duration_s=0, failure=FIRST)
     assert tally.begin_rerun("a.py::t") == 1
     assert tally.finish("a.py::t") is None
-    assert tally.in_flight() == ("a.py::t",)
+    assert tally.list_running_tests() == ("a.py::t",)
     tally.begin("a.py::t", file="a.py", line=3)
     tally.record_phase("a.py::t", "call", outcome="passed", duration_s=0)
     case = ended(tally)
     assert (case.outcome, case.reruns, case.failure) == ("passed", 1, None)
-    assert tally.in_flight() == ()
+    assert tally.list_running_tests() == ()
 
 
 def test_phases_that_passed_add_up_like_any_other() -> None:
@@ -95,4 +95,4 @@ def test_a_test_whose_body_has_not_run_has_no_outcome() -> None:
         tally.record_passed("a.py::t", when, duration_s=0)
         tally.record_phase("a.py::t", when, outcome="passed", duration_s=0)
     assert tally.finish("a.py::t") is None
-    assert tally.in_flight() == ("a.py::t",)
+    assert tally.list_running_tests() == ("a.py::t",)

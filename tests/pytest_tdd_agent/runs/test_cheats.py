@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tdd_agent.report import failing
+from pytest_tdd_agent.report import list_failing
 from tests.fakes.preloaded import PytestServer
 
 from ..conftest import ROOT, XDIST, Project, Run
@@ -411,7 +411,7 @@ def test_honest_work_in_a_project_with_habits_opens_the_gate(
 ) -> None:
     put(project, before)
     baseline = project.pytest("--tdd-agent-audit", *args, report="red.json")
-    targets = failing(baseline.report)
+    targets = list_failing(baseline.report)
     assert targets, baseline.output
     put(project, after)
     run = green_run(project, *args, *(f"--tdd-agent-target={nodeid}" for nodeid in targets))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_tdd_agent.codec import from_json
-from pytest_tdd_agent.recording.spool import in_flight
+from pytest_tdd_agent.recording.spool import find_running_tests
 
 from ..conftest import TWO_WORKERS, XDIST, Project, Run
 
@@ -24,7 +24,7 @@ def outcomes(run: Run) -> dict[str, str]:
 
 def running(run: Run) -> tuple[str, ...]:
     """The tests that the stream says were running when it broke off."""
-    return in_flight((run.folder / run.name).with_suffix(".jsonl").read_bytes().splitlines())
+    return find_running_tests((run.folder / run.name).with_suffix(".jsonl").read_bytes().splitlines())
 
 
 def kinds(run: Run) -> dict[str, str]:

@@ -131,7 +131,7 @@ def test_a_list_agent_that_writes_more_than_the_list_is_refused(runs: Runs, proj
     scripted = model(writes(SOURCE, RIGHT), *turns)
     runs.begin(scripted)
     assert project.log[:4] == list(ONE)
-    assert "PLAN writes test-list.md only" in str([e for e in project.seen if getattr(e, "summary", "")])
+    assert "PLAN may only write test-list.md" in str([e for e in project.seen if getattr(e, "summary", "")])
 
 
 def test_the_list_agents_answer_is_held_against_the_files_without_what_was_put_back(
