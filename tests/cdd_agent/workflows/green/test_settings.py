@@ -95,11 +95,11 @@ def test_a_part_that_breaks_another_test_is_not_kept(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("settings", "told", "untold"),
     [
-        (GreenSettings(style="minimal"), "simplest code", "careful colleague"),
-        (GreenSettings(style="standard"), "careful colleague", "simplest code that makes"),
-        (GreenSettings(style="comprehensive"), "complete for the behavior", "careful colleague"),
-        (GreenSettings(include_docstrings=True), "Give what you add docstrings", "Write no docstrings"),
-        (GreenSettings(include_docstrings=False), "Write no docstrings", "Give what you add docstrings"),
+        (GreenSettings(style="minimal"), "simplest code", "Write production code"),
+        (GreenSettings(style="standard"), "Write production code", "simplest code that makes"),
+        (GreenSettings(style="comprehensive"), "Write complete code", "Write production code"),
+        (GreenSettings(include_docstrings=True), "- Write docstrings", "Write no docstrings"),
+        (GreenSettings(include_docstrings=False), "Write no docstrings", "- Write docstrings"),
         (GreenSettings(include_type_hints=True), "Annotate new code", "Write no type annotations"),
         (GreenSettings(include_type_hints=False), "Write no type annotations", "Annotate new code"),
     ],
@@ -147,7 +147,7 @@ def test_full_suite_on_completion(shop: Shop, *, full: bool) -> None:
     breaks = MENDED.replace("class Cart:", "class Basket:") + "\n\ndef Cart():\n    return Basket()\n"
     artifact = shop.green(model=plays(hands_in({"cart.py": breaks}, known=KNOWN)), settings=settings).run()
     told = [event.text for event in shop.project.seen if isinstance(event, Notice)]
-    is_told = any("Only the tests of tests/test_cart.py judge" in text for text in told)
+    is_told = any("the gate runs only the tests of tests/test_cart.py" in text for text in told)
     if full:
         assert (artifact.outcome, is_told) == ("failed", False)
         assert "broke_others: tests/test_other.py::test_is_a_class" in str(artifact.error)
