@@ -168,7 +168,6 @@ class Bodies:
 
 
 def _code_of(item: pytest.Item) -> CodeType | None:
-    """Return the code of a test's function; None for another callable."""
     target = item.__dict__.get("_obj")
     if type(target) is MethodType:
         target = target.__func__

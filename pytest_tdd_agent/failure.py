@@ -480,22 +480,3 @@ def _is_expected(failure: Failure, expects: Sequence[str]) -> bool:
     if missing is None or is_of_third_party(failure):
         return False
     return any(covers(expected, missing, kind=kind) for expected in expects)
-
-
-__all__ = [
-    "BEHAVIORAL",
-    "FRAMES_CAP",
-    "KINDS",
-    "MESSAGE_CAP",
-    "STRUCTURAL",
-    "TEXT_CAP",
-    "classify",
-    "covers",
-    "describe",
-    "find_effective_kind",
-    "find_stage",
-    "format_message",
-    "from_text",
-    "is_in_project",
-    "is_of_third_party",
-]

@@ -211,7 +211,6 @@ def _is_leftover(path: Path) -> bool:
 
 
 def _list_installed_paths() -> list[str]:
-    """Return the entries of the import path with the standard library and installed packages."""
     return [
         entry
         for entry in sys.path

@@ -111,7 +111,6 @@ def _check_signs(run: Comparison) -> Iterator[Reason]:
 
 
 def _check_reports(phase: str, run: Comparison) -> Iterator[Reason]:
-    """Yield why the reports cannot be judged."""
     report, baseline = run.report, run.baseline
     if not report.complete:
         yield Reason(
@@ -367,7 +366,6 @@ def _check_new_failures(run: Comparison, selection: Selection, *, code: str) -> 
 
 
 def _check_shadows(baseline: SuiteReport, report: SuiteReport) -> Iterator[Reason]:
-    """Yield the changed files that Python loads instead of a test tool, or before it."""
     for name in find_changes(baseline.fingerprints, report.fingerprints):
         if name in report.fingerprints and is_runner_shadow(name):
             message = f"{name} was added or changed; Python loads it instead of a test tool, or before it. Undo that."

@@ -75,7 +75,6 @@ def _is_module(value: object) -> bool:
 
 
 def _name_owner(value: object) -> str:
-    """Return the dotted name of a module, a class, or another object's class."""
     if _is_module(value):
         return str(vars(value).get("__name__", ""))
     cls: type = value if issubclass(type(value), type) else type(value)  # type: ignore[assignment]

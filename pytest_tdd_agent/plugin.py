@@ -178,7 +178,6 @@ class Closing:
                 session.exitstatus = 0
 
     def _write(self, status: int) -> Verdict | None:
-        """Write the report; return the verdict if there is a gate."""
         recorder, options = self._recorder, self._options
         report = self._build_report(status, tests=tuple(self._count_tests()))
         if options.gate is not None:

@@ -135,7 +135,6 @@ class Rerunner:
                 return
 
     def _run_once(self, item: pytest.Item) -> str:
-        """Run a test once and return its failure kind or outcome."""
         reports = run_silently(item)
         for report in reports:
             seen = self._witness.take_failure(report)

@@ -13,12 +13,11 @@ from pytest_tdd_agent.failure import (
     KINDS,
     MESSAGE_CAP,
     classify,
-    covers,
     describe,
     format_message,
     from_text,
-    is_in_project,
 )
+from pytest_tdd_agent.missing_names import covers, is_in_project
 from pytest_tdd_agent.report import Failure
 
 TEST = "tests/test_a.py"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.testrun.frameworks.catalog import FRAMEWORKS
-from pytest_tdd_agent.failure import covers
+from pytest_tdd_agent.missing_names import covers
 
 BY_NAME = {each.name: each for each in FRAMEWORKS}
 
