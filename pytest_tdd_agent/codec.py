@@ -6,6 +6,7 @@ Reading raises ``ReportError`` with the position for a newer schema or a damaged
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from json import JSONEncoder, dumps, loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -71,14 +72,12 @@ def _head_to_json(report: SuiteReport) -> dict[str, object]:
         "rootdir": report.rootdir,
         "started_at": report.started_at,
         "duration_s": report.duration_s,
-        "gate": None if gate is None else _verdict_to_json(gate),
-        "collect_errors": [
-            {"nodeid": error.nodeid, "failure": failure_to_json(error.failure)} for error in report.collect_errors
-        ],
+        "gate": None if gate is None else _to_plain(gate),
+        "collect_errors": [_to_plain(error) for error in report.collect_errors],
         "old_failures": list(report.old_failures),
         "warnings": report.warnings,
         "audited": report.audited,
-        "signs": [{"code": sign.code, "nodeid": sign.nodeid, "message": sign.message} for sign in report.signs],
+        "signs": [_to_plain(sign) for sign in report.signs],
         "fingerprints": dict(report.fingerprints),
         "sandbox": report.sandbox,
         "framework": report.framework,
@@ -86,19 +85,17 @@ def _head_to_json(report: SuiteReport) -> dict[str, object]:
     }
 
 
+def _to_plain(record: Frame | Failure | Case | CollectError | Sign | Verdict) -> dict[str, object]:
+    """Return the fields of a record by name, with lists instead of tuples."""
+    return asdict(record, dict_factory=lambda items: {k: list(v) if isinstance(v, tuple) else v for k, v in items})
+
+
 def case_to_json(case: Case) -> dict[str, object]:
     """Return the document of one test."""
-    return {
-        "nodeid": case.nodeid,
-        "outcome": case.outcome,
-        "file": case.file,
-        "line": case.line,
-        "duration_s": case.duration_s,
-        "phases": dict(case.phases),
-        "reruns": case.reruns,
-        "failure": None if case.failure is None else failure_to_json(case.failure),
-        **({"tries": list(case.tries)} if case.tries else {}),
-    }
+    fields = _to_plain(case)
+    if not case.tries:
+        del fields["tries"]
+    return fields
 
 
 def case_to_line(case: Case) -> str:
@@ -121,25 +118,7 @@ def failure_to_line(failure: Failure) -> str:
 
 def failure_to_json(failure: Failure) -> dict[str, object]:
     """Return the document of one failure."""
-    return {
-        "phase": failure.phase,
-        "kind": failure.kind,
-        "origin": failure.origin,
-        "exception": failure.exception,
-        "message": failure.message,
-        "missing_name": failure.missing_name,
-        "path": failure.path,
-        "line": failure.line,
-        "frames": [{"path": at.path, "line": at.line, "function": at.function} for at in failure.frames],
-        "text": failure.text,
-        "output": failure.output,
-        "missing_in_project": failure.missing_in_project,
-    }
-
-
-def _verdict_to_json(verdict: Verdict) -> dict[str, object]:
-    reasons = [{"code": why.code, "nodeid": why.nodeid, "message": why.message} for why in verdict.reasons]
-    return {"phase": verdict.phase, "open": verdict.open, "reasons": reasons}
+    return _to_plain(failure)
 
 
 class _Value:

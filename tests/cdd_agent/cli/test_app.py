@@ -170,7 +170,7 @@ def test_a_defect_of_ours_ends_with_70_and_a_file_to_report(finished: Path, tmp_
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(
         "import cdd_agent.tickets.ticket\n\n\ndef broken(*_, **__):\n    raise ZeroDivisionError('a defect')\n\n\n"
-        "cdd_agent.tickets.ticket.all_tickets = broken\n",
+        "cdd_agent.tickets.ticket.list_tickets = broken\n",
         encoding="utf-8",
     )
     path = os.pathsep.join([str(broken), str(ROOT)])
