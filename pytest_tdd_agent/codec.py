@@ -6,7 +6,6 @@ Reading raises ``ReportError`` with the position for a newer schema or a damaged
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from json import JSONEncoder, dumps, loads
 from json.encoder import encode_basestring_ascii
 from math import isfinite
@@ -85,9 +84,18 @@ def _head_to_json(report: SuiteReport) -> dict[str, object]:
     }
 
 
-def _to_plain(record: Frame | Failure | Case | CollectError | Sign | Verdict) -> dict[str, object]:
+def _to_plain(record: Frame | Failure | Case | CollectError | Reason | Sign | Verdict) -> dict[str, object]:
     """Return the fields of a record by name, with lists instead of tuples."""
-    return asdict(record, dict_factory=lambda items: {k: list(v) if isinstance(v, tuple) else v for k, v in items})
+    # Not dataclasses.asdict: it copies values with copy.deepcopy, which code under test can replace.
+    fields: dict[str, object] = {}
+    for name, value in vars(record).items():
+        if isinstance(value, tuple):
+            fields[name] = [_to_plain(each) if hasattr(each, "__dict__") else each for each in value]
+        elif isinstance(value, Failure):
+            fields[name] = _to_plain(value)
+        else:
+            fields[name] = dict(value) if isinstance(value, dict) else value
+    return fields
 
 
 def case_to_json(case: Case) -> dict[str, object]:
