@@ -29,15 +29,17 @@ def found(step: Step, about: NewTests, seen: list[Event] | None = None) -> Findi
 
 
 @pytest.mark.parametrize(
-    "test",
+    ("test", "runs_pytest"),
     [
-        "import product\n\n\ndef test_it():\n    assert True\n",
-        "def test_it():\n    from product import add\n\n    add(1)\n",
+        ("import product\n\n\ndef test_it():\n    assert True\n", True),
+        ("def test_it():\n    from product import add\n\n    add(1)\n", False),
     ],
     ids=["asserts nothing of it", "asserts nothing"],
 )
-def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(test: str, make: Make) -> None:
-    step = make({FILE: test}, {}, runs_pytest="True" in test)
+def test_a_test_that_passes_once_its_module_is_there_is_refused_and_named(
+    test: str, make: Make, *, runs_pytest: bool
+) -> None:
+    step = make({FILE: test}, {}, runs_pytest=runs_pytest)
     (reason,) = found(step, asked(step)).reasons
     assert (reason.code, reason.nodeid) == ("vacuous_test", TARGET)
     assert reason.message == (

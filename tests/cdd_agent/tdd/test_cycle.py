@@ -57,7 +57,8 @@ def refs(project: Project, under: str) -> list[str]:
     return project.git("for-each-ref", "--format=%(refname)", f"refs/cdd/{under}/").splitlines()
 
 
-def test_the_phases_land_in_their_order_each_with_what_it_changed(project: Project) -> None:
+def test_the_phases_land_in_their_order_each_with_what_it_changed(real_project: Project) -> None:
+    project = real_project
     step, why = project.run(item(), context=project.context(ScriptedModel([red(), green(), TIDIES])))
     assert why is None
     assert project.log == ["test: Ten percent off", "feat: Ten percent off", "refactor: Ten percent off"]

@@ -51,7 +51,6 @@ def test_a_recording_in_blocks_becomes_three_commits(work: MakeWork, *, project:
     (tmp_path / "recording.yaml").write_text(yaml.safe_dump(turns))
     options = Options(project=project.folder, replay=tmp_path / "recording.yaml", ask=approves)
     composition = Composition(options, emit=project.seen.append, environment=users_folder(tmp_path))
-    vars(composition.adapters)["suite"] = project.suite
     executor = composition.executor(made.ticket)
     with executor.running():
         executor.run_all()

@@ -29,7 +29,6 @@ def test_the_setting_reaches_green_and_a_recording_in_blocks_becomes_a_commit(sh
     (tmp_path / "recording.yaml").write_text(yaml.safe_dump([{"content": [f"The sum.\n\n{BLOCK}"]}]))
     options = Options(project=shop.project.folder, replay=tmp_path / "recording.yaml", ask=approves)
     composition = Composition(options, emit=shop.project.seen.append, environment=users_folder(tmp_path))
-    vars(composition.adapters)["suite"] = shop.project.suite
     artifact = composition.green(resolve_targets(shop.project.folder, [TOTAL])).run()
     assert artifact.outcome == "green", artifact.error
     assert (shop.project.folder / "cart.py").read_text() == MENDED
