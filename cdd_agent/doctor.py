@@ -42,9 +42,9 @@ State: TypeAlias = Literal["ok", "note", "missing"]
 class Check:
     """The result of one check."""
 
-    name: str
+    name: str = ""
     """One word, such as ``git``."""
-    state: State
+    state: State = "ok"
     """``note``: for information. ``missing``: runs will fail."""
     told: str
     fix: str = ""
@@ -79,25 +79,24 @@ _ERRORS = re.compile(r"(\d+) errors? in ")
 
 
 def _run_tests(suite: Suite) -> Check:
-    """Count the tests by running them, and check that the framework reports them one by one."""
     run = suite.run()
     if run.report is None:
         fix = f"find the reason: {suite.command}"
-        return Check(name="tests", state="missing", told=run.problem or "no tests ran", fix=fix)
+        return Check(state="missing", told=run.problem or "no tests ran", fix=fix)
     if not run.report.structured:
         told = f"{suite.command} reports only an exit status, not single tests"
         fix = "accept the exit status (accept_unstructured: true in .cdd/config.yaml), or use another framework"
         state: State = "ok" if suite.conventions.accepts_exit_status else "missing"
-        return Check(name="tests", state=state, told=told, fix="" if state == "ok" else fix)
+        return Check(state=state, told=told, fix="" if state == "ok" else fix)
     if run.report.collect_errors:
         files = ", ".join(error.nodeid for error in run.report.collect_errors[:5])
         fix = f"find the error: {suite.command}"
-        return Check(name="tests", state="missing", told=f"{suite.command} cannot load {files}", fix=fix)
+        return Check(state="missing", told=f"{suite.command} cannot load {files}", fix=fix)
     count = ", ".join(
         f"{number} {word}" for word, number in count_outcomes(run.report).items() if number and word in OUTCOMES
     )
     told = f"{suite.command} runs {len(run.report.tests)}: {count}" if count else f"{suite.command} finds no tests yet"
-    return Check(name="tests", state="ok" if count else "note", told=told, details=run.notices)
+    return Check(state="ok" if count else "note", told=told, details=run.notices)
 
 
 def check_tests(suite: Suite) -> Check:
@@ -112,14 +111,14 @@ def check_tests(suite: Suite) -> Check:
     if errors:
         count = "1 error" if errors == "1" else f"{errors} errors"
         fix = f"find the error: {command} --collect-only -q"
-        return Check(name="tests", state="missing", told=f"{command} cannot collect the tests: {count}", fix=fix)
+        return Check(state="missing", told=f"{command} cannot collect the tests: {count}", fix=fix)
     if found is None:
         told, _, advice = (run.problem or "pytest printed nothing").partition("; ")
         fix = advice or f"find the reason: {command} --collect-only -q"
-        return Check(name="tests", state="missing", told=told, fix=fix)
+        return Check(state="missing", told=told, fix=fix)
     if found["none"]:
-        return Check(name="tests", state="note", told=f"{command} finds no tests yet", details=run.notices)
-    return Check(name="tests", state="ok", told=f"{command} collects {found['count']}", details=run.notices)
+        return Check(state="note", told=f"{command} finds no tests yet", details=run.notices)
+    return Check(told=f"{command} collects {found['count']}", details=run.notices)
 
 
 _TO_CONFINE = "apt-get install bubblewrap, or pip install 'cdd-agent[sandbox]', or start docker or podman"
@@ -139,12 +138,12 @@ def check_sandbox(asked: str) -> tuple[Check, Sandbox | None]:
                 told = f"{trial.level}; cdd just tried {len(proofs)} forbidden acts in it"
                 limits = [f"{NOT_STOPPED}; changes in .git are undone after a run"] if trial.level == "landlock" else []
                 details = (*_list_acts(proofs), *limits, f"run by {trial.candidate}", *_list_unused(trials[:-1]))
-                return Check(name="sandbox", state="ok", told=told, details=details), trial.sandbox
+                return Check(told=told, details=details), trial.sandbox
     details = (*_list_acts(prove(PlainSandbox())), *_list_unused(trials))
     told = "none: tests and commands run as you, with all your files and the network"
     if asked == "none":
-        return Check(name="sandbox", state="note", told=f"{told}, as requested", details=details), None
-    return Check(name="sandbox", state="missing", told=told, fix=_TO_CONFINE, details=details), None
+        return Check(state="note", told=f"{told}, as requested", details=details), None
+    return Check(state="missing", told=told, fix=_TO_CONFINE, details=details), None
 
 
 def _list_acts(proofs: Iterable[Proof]) -> tuple[str, ...]:
@@ -174,7 +173,6 @@ def list_offers(parts: ProjectParts) -> tuple[Offer, ...]:
 
 
 def _find_environment(parts: ProjectParts) -> NamedEnvironment:
-    """Return the environment that the test command names, if its source is approved."""
     try:
         properties = read_properties(parts.root, allows=lambda offer: parts.approvals.find_decision(offer) is True)
         command = parts.settings().test_command or properties.command
@@ -205,31 +203,28 @@ def try_plugin(suite: Suite) -> str | None:
 
 def run_checks(parts: ProjectParts) -> Iterator[Check]:
     """Run every check. A check whose requirements are missing results in a note."""
-    for name, check in (
-        ("git", _check_git),
-        ("folders", _check_folders),
-        ("trust", _check_trust),
-        ("settings", _check_settings),
-    ):
-        yield _run_check(name, lambda check=check: check(parts))  # type: ignore[misc]
+    yield _run_check("git", lambda: _check_git(parts))
+    yield _run_check("folders", lambda: _check_folders(parts))
+    yield _run_check("trust", lambda: _check_trust(parts))
+    yield _run_check("settings", lambda: _check_settings(parts))
     interpreter = _run_check("interpreter", lambda: _check_interpreter(parts))
     yield interpreter
     checked, sandbox = check_sandbox(parts.sandbox)
-    yield checked
-    for name, run in (("plugin", _check_plugin), ("tests", _check_tests)):
+    yield replace(checked, name="sandbox")
+    for name, run in (("plugin", _check_plugin), ("tests", check_tests)):
         if interpreter.state != "ok":
             yield Check(name=name, state="note", told="not tried: this check needs an interpreter")
         elif sandbox is None:
             yield Check(name=name, state="note", told="not tried: this check needs a sandbox")
         else:
-            yield _run_check(name, lambda run=run: run(parts, sandbox))  # type: ignore[misc]
+            yield _run_check(name, lambda run=run: run(parts.suite().with_sandbox(sandbox)))  # type: ignore[misc]
     yield _run_check("model", lambda: _check_model(parts))
     yield _run_check("recording", lambda: _check_recording(parts))
 
 
 def _run_check(name: str, check: Callable[[], Check]) -> Check:
     try:
-        return check()
+        return replace(check(), name=name)
     except NotApproved:
         return Check(name=name, state="note", told="not checked: something it needs is not approved yet")
     except CddError as error:
@@ -244,14 +239,11 @@ def _check_git(parts: ProjectParts) -> Check:
     told = f"{version}; {repository.root} on {branch}"
     if begun := repository.find_unfinished():
         state, ends = begun
-        return Check(
-            name="git", state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}"
-        )
+        return Check(state="missing", told=f"{told}, and {state} is in progress", fix=f"finish or abort it: {ends}")
     if count := len(repository.list_uncommitted()):
         some = "1 path is" if count == 1 else f"{count} paths are"
-        told = f"{told}; {some} not committed, so cdd exec needs --allow-dirty"
-        return Check(name="git", state="note", told=told)
-    return Check(name="git", state="ok", told=told)
+        return Check(state="note", told=f"{told}; {some} not committed, so cdd exec needs --allow-dirty")
+    return Check(told=told)
 
 
 def _check_folders(parts: ProjectParts) -> Check:
@@ -260,8 +252,8 @@ def _check_folders(parts: ProjectParts) -> Check:
     for folder in (private, next(each for each in (approvals, *approvals.parents) if each.exists())):
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = f"grant yourself access: chmod u+rwx {folder}"
-            return Check(name="folders", state="missing", told=f"cdd cannot write to {folder}", fix=fix)
-    return Check(name="folders", state="ok", told=f"journals and reports in {private}, your approvals in {approvals}")
+            return Check(state="missing", told=f"cdd cannot write to {folder}", fix=fix)
+    return Check(told=f"journals and reports in {private}, your approvals in {approvals}")
 
 
 def _check_trust(parts: ProjectParts) -> Check:
@@ -272,61 +264,51 @@ def _check_trust(parts: ProjectParts) -> Check:
     if waiting:
         told = f"{waiting} of {len(decided)} things in this repository need your decision"
         fix = f"decide: {parts.approvals.decided_by}"
-        return Check(name="trust", state="missing", told=told, fix=fix, details=details)
+        return Check(state="missing", told=told, fix=fix, details=details)
     if not decided:
-        return Check(name="trust", state="ok", told="nothing in this repository needs your approval")
+        return Check(told="nothing in this repository needs your approval")
     told = "you have decided about everything in this repository"
     state: State = "ok" if all(answer for _, answer in decided) else "note"
-    return Check(name="trust", state=state, told=told, details=details)
+    return Check(state=state, told=told, details=details)
 
 
 def _check_settings(parts: ProjectParts) -> Check:
     defaults = asdict(Settings())
     changed = [f"{name} {value}" for name, value in asdict(parts.settings()).items() if value != defaults[name]]
     source = "" if read_offer(parts.root) is None else ".cdd/config.yaml is read; "
-    told = source + (", ".join(changed) if changed else "the defaults")
-    return Check(name="settings", state="ok", told=told)
+    return Check(told=source + (", ".join(changed) or "the defaults"))
 
 
 def _check_interpreter(parts: ProjectParts) -> Check:
     suite = parts.suite()
     if not isinstance(suite, PytestSuite):
-        return Check(name="interpreter", state="ok", told=suite.conventions.discovery)
+        return Check(told=suite.conventions.discovery)
     found = suite.interpreter
-    told = f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})"
-    return Check(name="interpreter", state="ok", told=told)
+    return Check(told=f"Python {found.python} with pytest {found.pytest}: {found.path} ({found.origin})")
 
 
-def _check_plugin(parts: ProjectParts, sandbox: Sandbox) -> Check:
-    suite = parts.suite().with_sandbox(sandbox)
+def _check_plugin(suite: Suite) -> Check:
     if not isinstance(suite, PytestSuite):
-        told = f"not needed: cdd reads the results of {suite.conventions.framework} directly"
-        return Check(name="plugin", state="ok", told=told)
+        return Check(told=f"not needed: cdd reads the results of {suite.conventions.framework} directly")
     why_not = try_plugin(suite)
-    if why_not is None:
-        told = "reports a passing and a failing test correctly in the project's interpreter"
-        return Check(name="plugin", state="ok", told=told)
-    return Check(name="plugin", state="missing", told=why_not, fix="create the interpreter's environment again")
-
-
-def _check_tests(parts: ProjectParts, sandbox: Sandbox) -> Check:
-    return check_tests(parts.suite().with_sandbox(sandbox))
+    if why_not is not None:
+        return Check(state="missing", told=why_not, fix="create the interpreter's environment again")
+    return Check(told="reports a passing and a failing test correctly in the project's interpreter")
 
 
 def _check_model(parts: ProjectParts) -> Check:
     model = parts.model()
     model.check()
     if parts.replay is not None:
-        return Check(name="model", state="ok", told=f"{model.name}, played back: no network, no key")
+        return Check(told=f"{model.name}, played back: no network, no key")
     url = Endpoint.from_environment(parts.environment).url
-    return Check(name="model", state="ok", told=f"{model.name} at {url}; a key is set, nothing was sent")
+    return Check(told=f"{model.name} at {url}; a key is set, nothing was sent")
 
 
 def _check_recording(parts: ProjectParts) -> Check:
     if parts.replay is not None:
         turns = len(recording.load_recording(parts.replay))
-        return Check(name="recording", state="ok", told=f"{parts.replay} holds {turns} turns to play back")
+        return Check(told=f"{parts.replay} holds {turns} turns to play back")
     if parts.record is not None:
-        return Check(name="recording", state="ok", told=f"the model's turns go to {parts.record}")
-    told = "none; --record FILE saves the model's turns, --replay FILE plays them back"
-    return Check(name="recording", state="ok", told=told)
+        return Check(told=f"the model's turns go to {parts.record}")
+    return Check(told="none; --record FILE saves the model's turns, --replay FILE plays them back")

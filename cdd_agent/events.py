@@ -7,14 +7,12 @@ Code that acts takes ``emit``. ``encode`` writes an event as a line of JSON with
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffListed:
+class HandoffListed(msgspec.Struct, frozen=True, kw_only=True):
     """The handoff of one phase, as recorded in its note."""
 
     ticket: str
@@ -32,8 +30,7 @@ class HandoffListed:
     """Whether the note was lost and reconstructed from the commit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStanding:
+class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
     """The status of the last run that was started here, or else of the newest note."""
 
     run: str
@@ -47,27 +44,23 @@ class RunStanding:
     at_work: str
     """The process that is working on it, if any."""
     next: str
-    """The next command or action."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitMoved:
+class CommitMoved(msgspec.Struct, frozen=True, kw_only=True):
     """A commit that a rollback removes from a branch or adds back."""
 
     commit: str
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileMoved:
+class FileMoved(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a rollback changes."""
 
     path: str
     kind: Literal["created", "modified", "deleted"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackPlanned:
+class RollbackPlanned(msgspec.Struct, frozen=True, kw_only=True):
     """The effects of a rollback, or of undoing one."""
 
     branch: str
@@ -88,22 +81,18 @@ class RollbackPlanned:
     """The phase with which ``resume`` continues; empty if the undone run names it itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteDamaged:
+class NoteDamaged(msgspec.Struct, frozen=True, kw_only=True):
     """One problem with the notes."""
 
     what: str
-    """A sentence."""
     commit: str | None
     """The commit of the note; None for the ref and its lock."""
     action: str
     """The repair, or the command to type if cdd changes nothing."""
     mends: bool
-    """Whether cdd repairs it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteRepaired:
+class NoteRepaired(msgspec.Struct, frozen=True, kw_only=True):
     """One problem with the notes that was repaired."""
 
     what: str
@@ -111,8 +100,7 @@ class NoteRepaired:
     action: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotesRepaired:
+class NotesRepaired(msgspec.Struct, frozen=True, kw_only=True):
     """The repair of the notes ended."""
 
     backup: str | None
@@ -121,8 +109,7 @@ class NotesRepaired:
     """The command that restores the old notes; None if nothing changed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow started."""
 
     workflow: str
@@ -131,8 +118,7 @@ class RunStarted:
     sandbox: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished:
+class RunFinished(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow ended."""
 
     workflow: str
@@ -141,22 +127,19 @@ class RunFinished:
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """A streamed piece of the model's text; not journaled."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThinkingDelta:
+class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True):
     """A streamed piece of the model's thinking summary; not journaled."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnded:
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The model finished one turn."""
 
     agent: str
@@ -171,8 +154,7 @@ class TurnEnded:
     """None: the model's price is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLost:
+class AnswerLost(msgspec.Struct, frozen=True, kw_only=True):
     """An incomplete answer was lost, but must be paid for."""
 
     model: str
@@ -181,11 +163,9 @@ class AnswerLost:
     cache_read_tokens: int
     cache_write_tokens: int
     cost_usd: float | None
-    """None: the model's price is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryScheduled:
+class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     """The model could not answer, and the request will be repeated."""
 
     why: str
@@ -196,8 +176,7 @@ class RetryScheduled:
     """Whether text of this attempt was shown; it is void, and the next attempt starts over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled:
+class ToolCalled(msgspec.Struct, frozen=True, kw_only=True):
     """A tool is about to run."""
 
     call_id: str
@@ -206,8 +185,7 @@ class ToolCalled:
     """Its path, command or pattern, in one line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned:
+class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """A tool finished."""
 
     call_id: str
@@ -217,8 +195,7 @@ class ToolReturned:
     """The first line of the result for the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionAsked:
+class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
     """An agent asked the user a question and waits."""
 
     agent: str
@@ -227,8 +204,7 @@ class QuestionAsked:
     """Suggested answers, selectable by number; other answers are allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation was replaced by its summary."""
 
     agent: str
@@ -238,28 +214,23 @@ class Compacted:
     """Length of the summary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecProposed:
+class SpecProposed(msgspec.Struct, frozen=True, kw_only=True):
     """Socrates is about to write to ``spec.yaml``."""
 
     ticket: str
     diff: str
-    """Unified diff of the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecSaved:
+class SpecSaved(msgspec.Struct, frozen=True, kw_only=True):
     """Socrates wrote to ``spec.yaml``."""
 
     ticket: str
     changed: tuple[str, ...]
-    """Keys with a new value."""
     missing: tuple[str, ...]
     """Missing parts of the spec; empty if it is complete."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDrafted:
+class PlanDrafted(msgspec.Struct, frozen=True, kw_only=True):
     """The Planner submitted a draft."""
 
     ticket: str
@@ -268,8 +239,7 @@ class PlanDrafted:
     """Empty if the draft was accepted and saved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
+class StepStarted(msgspec.Struct, frozen=True, kw_only=True):
     """The Executor started or continued a step."""
 
     number: int
@@ -277,8 +247,7 @@ class StepStarted:
     title: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinished:
+class StepFinished(msgspec.Struct, frozen=True, kw_only=True):
     """A step was completed, failed or skipped."""
 
     number: int
@@ -286,8 +255,7 @@ class StepFinished:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReviewed:
+class StepReviewed(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a completed step, for review."""
 
     ticket: str
@@ -295,7 +263,6 @@ class StepReviewed:
     title: str
     commits: tuple[str, ...]
     files: tuple[str, ...]
-    """Paths that the step changed."""
     added: int
     """Number of lines."""
     removed: int
@@ -303,8 +270,7 @@ class StepReviewed:
     """``approved``, or None while undecided."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketListed:
+class TicketListed(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a ticket."""
 
     ticket: str
@@ -322,8 +288,7 @@ class TicketListed:
     """Why the ticket's files cannot be read; the other fields are empty then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepListed:
+class StepListed(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a step."""
 
     ticket: str
@@ -337,15 +302,13 @@ class StepListed:
     commits: tuple[str, ...]
     """Phase and id of each."""
     error: str
-    """Why it failed or was skipped."""
     tokens: int
     """Input and output, including cached tokens."""
     cost_usd: float | None
     """None: unknown, or nothing was used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStarted:
+class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt at a phase started."""
 
     phase: str
@@ -353,19 +316,15 @@ class AttemptStarted:
     limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteStarted:
+class SuiteStarted(msgspec.Struct, frozen=True, kw_only=True):
     """A run of the project's tests started."""
 
     purpose: str
     targets: tuple[str, ...]
-    """Empty for the whole suite."""
     framework: str
-    """The test framework, such as ``pytest``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteFinished:
+class SuiteFinished(msgspec.Struct, frozen=True, kw_only=True):
     """A run of the project's tests ended."""
 
     purpose: str
@@ -376,11 +335,9 @@ class SuiteFinished:
     skipped: int
     duration_s: float
     problem: str | None
-    """Why the run is not valid, if it is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateJudged:
+class GateJudged(msgspec.Struct, frozen=True, kw_only=True):
     """A gate judged an attempt."""
 
     phase: str
@@ -394,8 +351,7 @@ class GateJudged:
     """A code for the result of RED."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
     """cdd made or adopted a commit."""
 
     phase: str
@@ -403,8 +359,7 @@ class Committed:
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimChecked:
+class ClaimChecked(msgspec.Struct, frozen=True, kw_only=True):
     """One claim of a handoff was audited."""
 
     ticket: str
@@ -417,11 +372,9 @@ class ClaimChecked:
     holds: bool | None
     """None: unknown."""
     told: str
-    """A sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffsAudited:
+class HandoffsAudited(msgspec.Struct, frozen=True, kw_only=True):
     """An audit ended."""
 
     handoffs: int
@@ -429,11 +382,9 @@ class HandoffsAudited:
     """Number of true claims."""
     failed: int
     unknown: int
-    """Number of claims that could not be checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack:
+class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     """The work tree was restored from a checkpoint; the ref ``kept`` saves its earlier content."""
 
     checkpoint: str
@@ -441,8 +392,7 @@ class RolledBack:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """A message for the user that is not an error."""
 
     text: str
@@ -486,7 +436,6 @@ Event: TypeAlias = (
 )
 
 Emit: TypeAlias = Callable[[Event], None]
-"""Passes an event to all subscribers."""
 
 _BYTE = re.compile("[\udc80-\udcff]")
 
@@ -496,7 +445,9 @@ _BEYOND_ASCII = re.compile(r"[^ -~]")
 
 def encode(event: Event) -> bytes:
     """Return ``event`` as one line of JSON without a newline; control characters are escaped, so ``cat`` is safe."""
-    line = msgspec.json.encode({"event": type(event).__name__, **_escape_surrogates(asdict(event))}).decode()
+    line = msgspec.json.encode(
+        {"event": type(event).__name__, **_escape_surrogates(msgspec.to_builtins(event))}
+    ).decode()
     return _BEYOND_ASCII.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], line).encode()
 
 

@@ -12,8 +12,7 @@ from typing import Literal, TypeAlias
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import StepReviewed
-from cdd_agent.git.notes import read_lines
-from cdd_agent.git.notes_history import decode_handoffs
+from cdd_agent.git.notes import decode_handoffs, read_lines
 from cdd_agent.git.repository import CommitId, Repository, resolve_revision
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tickets.ticket import Ticket
@@ -119,8 +118,6 @@ def hash_reports(folder: Path) -> frozenset[str]:
 class LandedCommit:
     """One commit of a step."""
 
-    phases: tuple[str, ...]
-    """The phases that ended in it. One that changed nothing counts for the commit before."""
     commit: CommitId
     subject: str
     evidence: tuple[Evidence, ...]
@@ -168,29 +165,22 @@ def load_completed_steps(ticket: Ticket, repository: Repository, *, project: Pat
 
 
 def _load_step(step: StepExecution, repository: Repository, *, reports: Collection[str]) -> StepToReview:
-    phases_of: dict[str, list[str]] = {}
-    for phase, commit in step.commits.items():
-        phases_of.setdefault(commit, []).append(phase)
     commits = tuple(
         LandedCommit(
-            phases=tuple(phases),
             commit=resolve_recorded(repository, commit),
             subject=repository.git("log", "-1", "--format=%s", commit, "--").strip(),
             evidence=read_evidence(repository, CommitId(commit), reports=reports),
             is_in_history=not repository.git("rev-list", "--max-count=1", commit, "--not", "HEAD", "--"),
         )
-        for commit, phases in phases_of.items()
+        for commit in dict.fromkeys(step.commits.values())
     )
     base = step.base_commit
     files = diff_commits(repository, base, after=commits[-1].commit) if base and commits else ()
     return StepToReview(number=step.step_number, title=step.title, commits=commits, files=files, decision=step.review)
 
 
-Decision: TypeAlias = Literal["approved"]
-
-
-def decide(ticket: Ticket, number: int, *, decision: Decision, project: Path) -> RunState:
-    """Record ``decision`` about step ``number`` and return the saved state.
+def approve_step(ticket: Ticket, number: int, *, project: Path) -> RunState:
+    """Record that the user approves step ``number`` and return the saved state.
 
     Raises ``UsageError`` if the ticket has not run, the step is not completed, or another process holds the ticket.
     """
@@ -198,7 +188,7 @@ def decide(ticket: Ticket, number: int, *, decision: Decision, project: Path) ->
         state = state_file.load(ticket.state_path)
         if state is None:
             raise UsageError(f"{ticket.slug} has not been carried out yet.", hint=f"cdd exec {ticket.slug}")
-        decided = review_step(state, number, decision=decision)
+        decided = review_step(state, number, decision="approved")
         state_file.save(ticket.state_path, decided)
         return decided
 
@@ -230,7 +220,7 @@ class Review:
 
     def approve(self) -> None:
         """Approve the current step, and go to the next undecided one."""
-        state = decide(self.ticket, self.step.number, decision="approved", project=self._project)
+        state = approve_step(self.ticket, self.step.number, project=self._project)
         self.steps = tuple(replace(step, decision=state.execution(step.number).review) for step in self.steps)
         following = [*range(self.at + 1, len(self.steps)), *range(self.at)]
         self.at = next((index for index in following if self.steps[index].decision is None), self.at)

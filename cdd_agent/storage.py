@@ -282,7 +282,6 @@ def _acquire(path: Path, *, deadline: float) -> int | None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Return whether ``path`` still names the open file."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     return False

@@ -16,17 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from cdd_agent.agent.editing import (
-    BOM,
-    KnownFiles,
-    MayWrite,
-    convert_endings,
-    detect_ending,
-    require_fit,
-    require_writable,
-    restore_keys,
-)
+from cdd_agent.agent import editing
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import mask
@@ -60,8 +52,7 @@ class FileBlock:
     """The line of the opening fence, 1-based."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fenced:
+class _Fenced(NamedTuple):
     info: str
     fence: str
     content: str
@@ -102,8 +93,11 @@ def _iter_fenced(answer: str) -> Iterator[_Fenced]:
         bare = row.removesuffix("\r")
         if opening is None:
             opening, first, rows = _OPENING.fullmatch(bare), number, []
-            if opening is None:
-                _require_no_misplaced_fence(bare, line=number)
+            misplaced = None if opening else _MISPLACED.fullmatch(bare.lstrip())
+            # An indented fence, or one in a list, opens no block: its file would be lost.
+            if misplaced and _parse_info(misplaced["info"].strip(), line=number) is not None:
+                what = "this fence is not at the start of its line"
+                raise _make_error(number, what, hint="remove the list marker and the blanks before it")
         elif opening["fence"] in bare and _is_closing(bare, opening["fence"]):
             content = "".join(f"{row}\n" for row in rows)
             yield _Fenced(info=opening["info"].strip(), fence=opening["fence"], content=content, line=first)
@@ -174,20 +168,9 @@ def _validate_path(path: str, *, line: int, is_quoted: bool = False) -> str:
 
 def _is_path(word: str) -> bool:
     """Return whether a single word is a path, not a language: it has a folder or a file extension."""
-    has_extension = _EXTENSION.search(PurePosixPath(word).name) is not None
-    return (
-        _PATH_WORD.fullmatch(word) is not None
-        and ("/" in word or has_extension)
-        and word.lower() not in _LANGUAGES_WITH_A_DOT
-    )
-
-
-def _require_no_misplaced_fence(row: str, *, line: int) -> None:
-    # An indented fence, or one in a list, opens no block: its file would be lost.
-    match = _MISPLACED.fullmatch(row.lstrip())
-    if match is not None and _parse_info(match["info"].strip(), line=line) is not None:
-        what = "this fence is not at the start of its line"
-        raise _make_error(line, what, hint="remove the list marker and the blanks before it")
+    if _PATH_WORD.fullmatch(word) is None or word.lower() in _LANGUAGES_WITH_A_DOT:
+        return False
+    return "/" in word or _EXTENSION.search(PurePosixPath(word).name) is not None
 
 
 def _require_distinct(blocks: Sequence[FileBlock]) -> None:
@@ -224,12 +207,12 @@ class Refusal:
 class WholeFiles:
     """The files that one agent was shown and may replace."""
 
-    def __init__(self, workspace: Workspace, may_write: MayWrite, *, max_characters: int) -> None:
+    def __init__(self, workspace: Workspace, may_write: editing.MayWrite, *, max_characters: int) -> None:
         """``max_characters`` limits a file that has to come back whole in one answer."""
         self._workspace = workspace
         self._may_write = may_write
         self._max_characters = max_characters
-        self._known = KnownFiles()
+        self._known = editing.KnownFiles()
 
     def render(self, paths: Iterable[str], *, marks: Marks) -> str:
         """Return the files as text for a model, each whole and between marks, and name those that do not exist.
@@ -253,11 +236,11 @@ class WholeFiles:
         refused: list[Refusal] = []
         for block in blocks:
             try:
-                name = require_writable(self._workspace, block.path, may_write=self._may_write)
+                name = editing.require_writable(self._workspace, block.path, may_write=self._may_write)
                 if name in ready:
                     raise UsageError(f"{name} is named twice.", hint="give each file once")
                 ready[name] = None
-                ready[name] = self._prepare(name, block.content)
+                ready[name] = self._make_content(name, block.content)
             except UsageError as error:
                 why = f"{error.happened} ({error.hint})"
                 refused.append(Refusal(path=block.path, why=why, must_be_shown=isinstance(error, _NotShownError)))
@@ -293,14 +276,13 @@ class WholeFiles:
         if f"\n{body}\n" not in marks.wrap(body, source="", exact=True):
             raise UsageError(f"{path} contains characters that an answer cannot reproduce.", hint=hint)
 
-    def _prepare(self, name: str, content: str) -> bytes | None:
-        """Return the new content of a file, or None if it would not change."""
+    def _make_content(self, name: str, content: str) -> bytes | None:
         if not self._workspace.exists(name):
             for folder in map(str, PurePosixPath(name).parents):
                 if self._workspace.is_file(folder):
-                    hint = "use another folder"
-                    raise UsageError(f"{name} cannot be written because {folder} is a file.", hint=hint)
-            require_fit(name, text=content, before=None)
+                    happened = f"{name} cannot be written because {folder} is a file."
+                    raise UsageError(happened, hint="use another folder")
+            editing.require_fit(name, text=content, before=None)
             return encode(content)
         before = self._workspace.read(name)
         if name not in self._known:
@@ -309,8 +291,8 @@ class WholeFiles:
             raise _NotShownError(f"{name} has changed since you saw it.", hint="its current content follows")
         masked = mask(decode(before))
         text = restore_line_format(content, before=masked.text)
-        text = restore_keys(masked, text) if masked.count else text
-        require_fit(name, text=text, before=before)
+        text = editing.restore_keys(masked, text) if masked.count else text
+        editing.require_fit(name, text=text, before=before)
         data = encode(text)
         return data if data != before else None
 
@@ -321,7 +303,7 @@ class _NotShownError(UsageError):
 
 def restore_line_format(text: str, *, before: str) -> str:
     """Apply the byte order mark, line endings and missing last newline of ``before``, which a block cannot express."""
-    body = convert_endings(text.removeprefix(BOM), detect_ending(before))
+    body = editing.convert_endings(text.removeprefix(editing.BOM), editing.detect_ending(before))
     if before.strip() and not before.endswith("\n"):
         body = body.removesuffix("\n").removesuffix("\r")
-    return f"{BOM}{body}" if text.startswith(BOM) or before.startswith(BOM) else body
+    return f"{editing.BOM}{body}" if text.startswith(editing.BOM) or before.startswith(editing.BOM) else body

@@ -9,19 +9,23 @@ import json
 import math
 import signal
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from cdd_agent.clock import Clock
 from cdd_agent.config.settings import CONFIG_FILE, Settings
 from cdd_agent.errors import BudgetSpent, UsageError
 from cdd_agent.events import AnswerLost, Emit, Event, TurnEnded, decode
 from cdd_agent.model import conversation, prices
-from cdd_agent.model.conversation import Model, Request, Turn, Usage
+from cdd_agent.model.conversation import Model, Request, Turn
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work import state_file
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.work.state import Usage, UsageTotals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +63,6 @@ Scope: TypeAlias = Literal["step", "ticket"]
 """A step of a plan or one conversation; or all work on a ticket."""
 
 
-_KINDS = ("tokens", "usd", "calls", "minutes")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """The limits of one scope; 0 means no limit."""
@@ -82,11 +83,9 @@ class Ceilings:
     @classmethod
     def from_settings(cls, settings: Settings) -> "Ceilings":
         """Return the limits in the settings."""
-        step, ticket = (
-            Ceiling(**{kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in _KINDS})
-            for scope in ("step", "ticket")
-        )
-        return cls(step=step, ticket=ticket)
+        kinds, scopes = Ceiling.__dataclass_fields__, cls.__dataclass_fields__
+        limits = {scope: {kind: getattr(settings, f"max_{kind}_per_{scope}") for kind in kinds} for scope in scopes}
+        return cls(**{scope: Ceiling(**of_scope) for scope, of_scope in limits.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +132,12 @@ def find_exceeded_limit(usage: ScopeUsage, *, next_tokens: int, go_on: str) -> B
 
 def totals_from_answer(event: TurnEnded | AnswerLost) -> UsageTotals:
     """Return the usage of an answer; the call itself is not counted."""
-    usage = Usage(
-        input_tokens=event.input_tokens,
-        output_tokens=event.output_tokens,
-        cache_read_tokens=event.cache_read_tokens,
-        cache_write_tokens=event.cache_write_tokens,
-    )
-    return totals_from_usage(usage, cost_usd=event.cost_usd)
+    return totals_from_usage(msgspec.convert(event, Usage, from_attributes=True), cost_usd=event.cost_usd)
 
 
 def totals_from_usage(usage: Usage, *, cost_usd: float | None) -> UsageTotals:
     """Return tokens and cost as totals; without tokens the cost is not unknown but zero."""
-    return UsageTotals(**asdict(usage), cost_usd=cost_usd if usage.total else None, known_usd=cost_usd or 0.0)
+    return UsageTotals(**asdict(usage), cost_usd=cost_usd if usage.tokens else None, known_usd=cost_usd or 0.0)
 
 
 MAX_JOURNAL_BYTES = 64_000_000
@@ -173,9 +166,8 @@ def read_conversation_usage(journal: Path) -> UsageTotals:
             continue
         if isinstance(event, TurnEnded) and event.agent != EXECUTOR:
             used = totals_from_answer(event)
-            counts = (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens)
             # Anyone can write the journal; negative usage would raise the limit.
-            if min(*counts, event.cost_usd or 0) >= 0:
+            if min(*astuple(used)[:4], event.cost_usd or 0) >= 0:
                 total += replace(used, calls=1)
     return total
 
@@ -202,10 +194,6 @@ class Tally:
         """Start with the usage of earlier sessions."""
         self.used = used
         self._conversations: dict[str, Tally] = {}
-
-    def add(self, used: UsageTotals) -> None:
-        """Add to the usage."""
-        self.used += used
 
     def get_conversation(self, name: str) -> "Tally":
         """Return the tally of one conversation in this session, whichever agent and model it is with."""
@@ -303,10 +291,10 @@ class Meter:
                 raise error
 
     def _add(self, used: UsageTotals) -> None:
-        self._step.add(used)
+        self._step.used += used
         self._ticket += used
         if self._tally is not None:
-            self._tally.add(used)
+            self._tally.used += used
 
     def _measure_elapsed(self) -> UsageTotals:
         # The time of the step that is not added yet.
@@ -324,13 +312,8 @@ def format_unknown_price(model: str, ceilings: Ceilings) -> str | None:
     """Return a warning if dollars are limited but the price of ``model`` is not known."""
     if not (ceilings.step.usd or ceilings.ticket.usd) or prices.find_context_window(model) is not None:
         return None
-    return (
-        f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect. The limits on "
-        "tokens, calls and minutes still apply."
-    )
-
-
-T = TypeVar("T")
+    unknown = f"The price of {model} is not known, so max_usd_per_step and max_usd_per_ticket have no effect."
+    return f"{unknown} The limits on tokens, calls and minutes still apply."
 
 
 # Not an Exception: `except Exception` in the work must not catch it.

@@ -6,9 +6,10 @@ and tool calls only with their tools. Long tool outputs are shortened: files can
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import structs
 
 from cdd_agent.agent.loop import make_turn_ended
 from cdd_agent.agent.quoting import Marks
@@ -67,7 +68,12 @@ def compact(conversation: Conversation, *, model: Model, emit: Emit, agent: str)
         messages=(UserMessage(content=(Text(text=transcript),)),),
         max_tokens=MAX_ANSWER_TOKENS,
     )
-    turn = model.reply(request, emit=_hide_text(emit))
+
+    def emit_without_text(event: Event) -> None:
+        if not isinstance(event, TextDelta):
+            emit(structs.replace(event, withdrawn=False) if isinstance(event, RetryScheduled) else event)
+
+    turn = model.reply(request, emit=emit_without_text)
     emit(make_turn_ended(turn, model=model.name, agent=agent))
     summary = _extract_summary(turn)
     own = Marks(conversation.token)
@@ -121,18 +127,3 @@ def _shorten(text: str) -> str:
         return text
     half = MAX_TOOL_CHARACTERS // 2
     return f"{text[:half]}\n[{omitted:,} characters omitted]\n{text[-half:]}"
-
-
-def _hide_text(emit: Emit) -> Emit:
-    """Wrap ``emit``: the text of the summary is not shown at the prompt."""
-
-    def emit_rest(event: Event) -> None:
-        match event:
-            case TextDelta():
-                pass
-            case RetryScheduled():
-                emit(replace(event, withdrawn=False))
-            case _:
-                emit(event)
-
-    return emit_rest

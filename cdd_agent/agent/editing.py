@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, Masked, mask
@@ -250,19 +250,11 @@ MAX_COMPARED_LINES = 100_000
 _MAX_EQUAL_PAIRS = 1_000_000
 """Pairs of equal lines up to which the nearest passage is searched."""
 
-_LOOK_ALIKES = str.maketrans(
-    {
-        "\N{NO-BREAK SPACE}": " ",
-        "\N{NARROW NO-BREAK SPACE}": " ",
-        "\N{LEFT SINGLE QUOTATION MARK}": "'",
-        "\N{RIGHT SINGLE QUOTATION MARK}": "'",
-        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
-        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
-        "\N{NON-BREAKING HYPHEN}": "-",
-        "\N{EN DASH}": "-",
-        "\N{EM DASH}": "-",
-    }
-)
+_SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
+_SINGLE_QUOTES = "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}"
+_DOUBLE_QUOTES = "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"
+_DASHES = "\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}"
+_LOOK_ALIKES = str.maketrans(f"{_SPACES}{_SINGLE_QUOTES}{_DOUBLE_QUOTES}{_DASHES}", "  ''\"\"---")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +268,7 @@ class Edited:
     """The kind of difference that was ignored to find the passage; None for an exact match."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Splice:
+class _Splice(NamedTuple):
     start: int
     end: int
     replacement: str
@@ -286,13 +277,11 @@ class _Splice:
 Lines: TypeAlias = Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """The old and new passage, as text and as lines without endings."""
-
+class _Change(NamedTuple):
     old: str
     new: str
     old_lines: Lines
+    """The lines of ``old`` without endings."""
     new_lines: Lines
 
 
@@ -310,7 +299,7 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
     mark, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
     ending = detect_ending(body)
     old, new = (convert_endings(passage.removeprefix(BOM), ending) for passage in (old, new))
-    change = _Change(old=old, new=new, old_lines=_strip_endings(old), new_lines=_strip_endings(new))
+    change = _Change(old, new, _strip_endings(old), _strip_endings(new))
     if not old:
         raise UsageError("old_string is empty.", hint="pass the text to replace, or use Write to create a file")
     if old == new:
@@ -329,9 +318,8 @@ def replace(text: str, old: str, *, new: str, replace_all: bool = False) -> Edit
         )
     ends = [0, *(splice.end for splice in splices)]
     parts = [body[end : splice.start] + splice.replacement for end, splice in zip(ends, splices, strict=False)]
-    return Edited(
-        text="".join([mark, *parts, body[ends[-1] :]]), lines=_find_line_numbers(body, splices), ignored=ignored
-    )
+    text = "".join([mark, *parts, body[ends[-1] :]])
+    return Edited(text=text, lines=_find_line_numbers(body, splices), ignored=ignored)
 
 
 def split_lines(text: str) -> list[str]:
@@ -364,7 +352,7 @@ def _find_exact(body: str, change: _Change, *, overlapping: bool) -> list[_Splic
     old = change.old
     splices, at = [], body.find(old)
     while at >= 0:
-        splices.append(_Splice(start=at, end=at + len(old), replacement=change.new))
+        splices.append(_Splice(at, at + len(old), change.new))
         at = body.find(old, at + (1 if overlapping else len(old)))
     return splices
 
@@ -388,14 +376,17 @@ def _find_relaxed(body: str, change: _Change) -> tuple[str | None, list[_Splice]
             for first, rows in fits:
                 last = first + count
                 replacement = _assemble(lines[first:last], rows, opcodes=opcodes, usual=detect_ending(body) or "\n")
-                splices.append(_Splice(start=starts[first], end=starts[last], replacement=replacement))
+                splices.append(_Splice(starts[first], starts[last], replacement))
             return kind, splices
     return None, []
 
 
 def _find_places(contents: Lines, old_lines: Lines) -> list[int]:
     """Return the indexes where some kind of fit is possible: without white space, all lines are equal."""
-    text, wanted = ("\n".join(["", *map(_normalize_line, lines), ""]) for lines in (contents, old_lines))
+    text, wanted = (
+        "\n".join(["", *(line.translate(_LOOK_ALIKES).strip() for line in lines), ""])
+        for lines in (contents, old_lines)
+    )
     if not wanted.strip():
         return []
     places: list[int] = []
@@ -414,10 +405,6 @@ def _find_places(contents: Lines, old_lines: Lines) -> list[int]:
     return places
 
 
-def _normalize_line(line: str) -> str:
-    return line.translate(_LOOK_ALIKES).strip()
-
-
 def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, int, int, int]], usual: str) -> str:
     """Return the text that replaces the lines ``old``; lines that the model did not change stay as in the file."""
     ending = detect_ending("".join(old)) or usual
@@ -431,8 +418,6 @@ def _assemble(old: Lines, fitted: Lines, *, opcodes: Sequence[tuple[str, int, in
 
 
 def _fit_equal(normalize: Callable[[str], str]) -> Fit:
-    """Return a fit for lines that are equal after ``normalize``."""
-
     def fit(found: Lines, change: _Change) -> Lines | None:
         return change.new_lines if list(map(normalize, found)) == list(map(normalize, change.old_lines)) else None
 
@@ -445,15 +430,12 @@ def _fit_indentation(found: Lines, change: _Change) -> Lines | None:
     there, line = next((pair for pair in zip(found, old_lines, strict=True) if pair[1]), ("", ""))
     if there.endswith(line):
         more = there.removesuffix(line)
-        if not more.isspace() or found != _indent(old_lines, more):
-            return None
-        return _indent(new_lines, more)
+        return _indent(new_lines, more) if more.isspace() and found == _indent(old_lines, more) else None
     less = line.removesuffix(there) if there else ""
     if not less.isspace() or old_lines != _indent(found, less):
         return None
-    if any(row.strip() and not row.startswith(less) for row in new_lines):
-        return None
-    return [row.removeprefix(less) for row in new_lines]
+    is_possible = all(row.startswith(less) for row in new_lines if row.strip())
+    return [row.removeprefix(less) for row in new_lines] if is_possible else None
 
 
 def _fit_tabs(found: Lines, change: _Change) -> Lines | None:

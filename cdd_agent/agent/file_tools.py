@@ -8,23 +8,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated
 
-import msgspec
+from msgspec import Meta, Struct
 
+from cdd_agent.agent import editing
 from cdd_agent.agent.budget import run_within
-from cdd_agent.agent.editing import (
-    Edited,
-    KnownFiles,
-    MayWrite,
-    replace,
-    require_fit,
-    require_no_mask,
-    require_python,
-    require_whole,
-    require_writable,
-    restore_keys,
-    split_lines,
-    strip_ending,
-)
 from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
 from cdd_agent.errors import UsageError
 from cdd_agent.untrusted.keys import MASK, mask
@@ -38,34 +25,32 @@ CONTEXT_LINES = 3
 EDIT_LIMIT_S = 10.0
 """Time limit for finding the text of one edit."""
 
-FilePath = Annotated[str, msgspec.Meta(min_length=1, description="path relative to the project folder")]
+FilePath = Annotated[str, Meta(min_length=1, description="path relative to the project folder")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadInput:
-    """The input of Read."""
+    """Read a text file. Each line is preceded by its number and a tab."""
 
     file_path: FilePath
-    offset: Annotated[int, msgspec.Meta(ge=1, description="first line, counted from 1")] = 1
-    limit: Annotated[int, msgspec.Meta(ge=1, description="number of lines, at most 2000")] = LINES_PER_READ
+    offset: Annotated[int, Meta(ge=1, description="first line, counted from 1")] = 1
+    limit: Annotated[int, Meta(ge=1, description="number of lines, at most 2000")] = LINES_PER_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteInput:
-    """The input of Write."""
+    """Create a file, or overwrite a file that you have read. Folders are created. Prefer Edit for changes."""
 
     file_path: FilePath
-    content: Annotated[str, msgspec.Meta(description="the complete new content of the file")]
+    content: Annotated[str, Meta(description="the complete new content of the file")]
 
 
-OldString = Annotated[
-    str, msgspec.Meta(description="text copied from the file, without line numbers; must occur exactly once")
-]
-NewString = Annotated[str, msgspec.Meta(description="the text that replaces it")]
-ReplaceAll = Annotated[bool, msgspec.Meta(description="replace every occurrence of old_string")]
+OldString = Annotated[str, Meta(description="text copied from the file, without line numbers; must occur exactly once")]
+NewString = Annotated[str, Meta(description="the text that replaces it")]
+ReplaceAll = Annotated[bool, Meta(description="replace every occurrence of old_string")]
 
 
-class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Replacement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A further replacement in the input of Edit."""
 
     old_string: OldString
@@ -75,7 +60,7 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditInput:
-    """The input of Edit."""
+    """Replace one or several passages of a file. Everything else stays unchanged, byte for byte."""
 
     file_path: FilePath
     old_string: OldString
@@ -83,57 +68,40 @@ class EditInput:
     replace_all: ReplaceAll = False
     edits: Annotated[
         tuple[Replacement, ...],
-        msgspec.Meta(description="further replacements in this file, made after the first; all are made, or none"),
+        Meta(description="further replacements in this file, made after the first; all are made, or none"),
     ] = ()
 
 
-def make_file_tools(workspace: Workspace, may_write: MayWrite) -> tuple[Tool, Tool, Tool]:
+def make_file_tools(workspace: Workspace, may_write: editing.MayWrite) -> tuple[Tool, Tool, Tool]:
     """Return Read, Write and Edit for one agent; they share the record of the files it has read."""
     files = _Files(workspace, may_write)
     return (
-        define_tool(
-            "Read",
-            "Read a text file. Each line is preceded by its number and a tab.",
-            inputs=ReadInput,
-            run=files.read,
-            subject=lambda inputs: inputs.file_path,
-        ),
-        define_tool(
-            "Write",
-            "Create a file, or overwrite a file that you have read. Folders are created. Prefer Edit for changes.",
-            inputs=WriteInput,
-            run=files.write,
-            subject=lambda inputs: inputs.file_path,
-        ),
-        define_tool(
-            "Edit",
-            "Replace one or several passages of a file. Everything else stays unchanged, byte for byte.",
-            inputs=EditInput,
-            run=files.edit,
-            subject=lambda inputs: inputs.file_path,
-        ),
+        define_tool("Read", ReadInput, run=files.read, subject=lambda inputs: inputs.file_path),
+        define_tool("Write", WriteInput, run=files.write, subject=lambda inputs: inputs.file_path),
+        define_tool("Edit", EditInput, run=files.edit, subject=lambda inputs: inputs.file_path),
     )
 
 
 class _Files:
-    def __init__(self, workspace: Workspace, may_write: MayWrite) -> None:
+    def __init__(self, workspace: Workspace, may_write: editing.MayWrite) -> None:
         self._workspace = workspace
         self._may_write = may_write
-        self._known = KnownFiles()
+        self._known = editing.KnownFiles()
 
     def read(self, inputs: ReadInput) -> ToolOutput:
         data = self._workspace.read(inputs.file_path, cap_bytes=PAGED_CAP_BYTES)
         masked = mask(decode(data))
-        lines = split_lines(masked.text)
+        lines = editing.split_lines(masked.text)
         if lines and inputs.offset > len(lines):
             raise UsageError(
                 f"{inputs.file_path} has only {len(lines)} lines; offset {inputs.offset} is behind its end.",
                 hint="use a smaller offset",
             )
         self._known.note(self._workspace.resolve(inputs.file_path), data)
-        rows = _limit_page(
-            _number_lines(lines, first=inputs.offset, last=inputs.offset - 1 + min(inputs.limit, LINES_PER_READ))
-        )
+        last = inputs.offset - 1 + min(inputs.limit, LINES_PER_READ)
+        rows = _number_lines(lines, first=inputs.offset, last=last)
+        ends = accumulate(len(row) + 1 for row in rows)
+        rows = rows[: max(1, sum(end <= SIZE_CAP_BYTES for end in ends))]
         shown = "\n".join(rows) or "(the file is empty)"
         last = inputs.offset - 1 + len(rows)
         masks = sum(len(MASK.findall(row)) for row in rows) if masked.count else 0
@@ -142,24 +110,24 @@ class _Files:
         return ToolOutput(text="\n".join([shown, *unseen, *remarks]), exact=True)
 
     def write(self, inputs: WriteInput) -> ToolOutput:
-        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
+        name = editing.require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
         data = inputs.content.encode()
         count = _count_lines(inputs.content)
         if self._workspace.exists(name):
             self._require_read(name)
             before = self._workspace.read(name)
             self._require_current(name, before)
-            require_fit(name, text=inputs.content, before=before)
+            editing.require_fit(name, text=inputs.content, before=before)
             done = f"Overwrote {name}: {count}, {_count_lines(decode(before))} before."
         else:
-            require_fit(name, text=inputs.content, before=None)
+            editing.require_fit(name, text=inputs.content, before=None)
             done = f"Created {name}: {count}."
         self._workspace.write(name, data)
         self._known.note(name, data)
         return ToolOutput(text=done)
 
     def edit(self, inputs: EditInput) -> ToolOutput:
-        name = require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
+        name = editing.require_writable(self._workspace, inputs.file_path, may_write=self._may_write)
         before = self._workspace.read(name)
         first = Replacement(old_string=inputs.old_string, new_string=inputs.new_string, replace_all=inputs.replace_all)
         changes = (first, *inputs.edits)
@@ -167,8 +135,8 @@ class _Files:
         masked = mask(old)
         for change in changes:
             for where, text in (("old_string", change.old_string), ("new_string", change.new_string)):
-                require_no_mask(text, before=old, where=where)
-            require_whole(change.new_string, before=masked.text, name=name)
+                editing.require_no_mask(text, before=old, where=where)
+            editing.require_whole(change.new_string, before=masked.text, name=name)
         steps = run_within(
             EDIT_LIMIT_S,
             lambda: _apply_changes(masked.text, changes),
@@ -180,10 +148,10 @@ class _Files:
             self._require_current(name, before)
         text = steps[-1].text
         require_visible(text, before=masked.text)
-        after = encode(restore_keys(masked, text))
+        after = encode(editing.restore_keys(masked, text))
         if after == before:
             raise UsageError("The edit changes nothing.", hint="change new_string, or make no edit")
-        require_python(name, before=before, after=after)
+        editing.require_python(name, before=before, after=after)
         self._workspace.write(name, after)
         if is_known:
             self._known.note(name, after)
@@ -200,22 +168,17 @@ class _Files:
 
 
 def _count_lines(text: str) -> str:
-    count = len(split_lines(text))
+    count = len(editing.split_lines(text))
     return "1 line" if count == 1 else f"{count} lines"
 
 
 def _number_lines(lines: list[str], *, first: int, last: int) -> list[str]:
     rows = []
     for number, line in enumerate(lines[first - 1 : last], start=first):
-        text = strip_ending(line)
+        text = editing.strip_ending(line)
         cut = f"{text[:SHOWN_LINE_LENGTH]} [... {len(text) - SHOWN_LINE_LENGTH} more characters]"
         rows.append(f"{number:>6}\t{text if len(text) <= SHOWN_LINE_LENGTH else cut}")
     return rows
-
-
-def _limit_page(rows: list[str]) -> list[str]:
-    ends = accumulate(len(row) + 1 for row in rows)
-    return rows[: max(1, sum(end <= SIZE_CAP_BYTES for end in ends))]
 
 
 def _format_remarks(data: bytes, *, last: int, total: int, masked: int) -> list[str]:
@@ -244,12 +207,11 @@ def _format_unseen_remarks(lines: list[str], *, first: int) -> list[str]:
     return remarks
 
 
-def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[Edited, ...]:
-    """Return the text after each change; raise ``UsageError`` for the first change that is not possible."""
-    steps: list[Edited] = []
+def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[editing.Edited, ...]:
+    steps: list[editing.Edited] = []
     for number, change in enumerate(changes, start=1):
         try:
-            edited = replace(text, change.old_string, new=change.new_string, replace_all=change.replace_all)
+            edited = editing.replace(text, change.old_string, new=change.new_string, replace_all=change.replace_all)
         except UsageError as error:
             if len(changes) == 1:
                 raise
@@ -260,15 +222,14 @@ def _apply_changes(text: str, changes: tuple[Replacement, ...]) -> tuple[Edited,
     return tuple(steps)
 
 
-def _format_edit(name: str, steps: tuple[Edited, ...], *, new: str) -> str:
-    """Report every change, and show the lines around the last one."""
+def _format_edit(name: str, steps: tuple[editing.Edited, ...], *, new: str) -> str:
     changes = []
     for edited in steps:
         count = len(edited.lines)
         where = f"at line {edited.lines[0]}" if count == 1 else f"at {count} places, first at line {edited.lines[0]}"
         changes.append(where + (f", ignoring {edited.ignored}" if edited.ignored else ""))
     last_edit = steps[-1]
-    lines = split_lines(last_edit.text)
+    lines = editing.split_lines(last_edit.text)
     first = max(1, last_edit.lines[0] - CONTEXT_LINES)
     last = min(len(lines), last_edit.lines[0] + min(new.count("\n"), 20) + CONTEXT_LINES)
     shown = "\n".join(_number_lines(lines, first=first, last=last))
@@ -282,21 +243,17 @@ LIMIT_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobInput:
-    """The input of Glob."""
+    """List the project's files whose path matches a pattern."""
 
-    pattern: Annotated[
-        str, msgspec.Meta(description="such as src/**/*.py; a pattern without a slash matches in any folder")
-    ]
+    pattern: Annotated[str, Meta(description="such as src/**/*.py; a pattern without a slash matches in any folder")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrepInput:
-    """The input of Grep."""
+    """Find the lines in the project's files that match a regular expression."""
 
-    pattern: Annotated[
-        str, msgspec.Meta(min_length=1, description="a Python regular expression, matched against each line")
-    ]
-    glob: Annotated[str, msgspec.Meta(description="search only files that match this pattern, such as *.py")] = "**"
+    pattern: Annotated[str, Meta(min_length=1, description="a Python regular expression, matched against each line")]
+    glob: Annotated[str, Meta(description="search only files that match this pattern, such as *.py")] = "**"
 
 
 def make_search_tools(workspace: Workspace, *, limit_s: float = LIMIT_S) -> tuple[Tool, Tool]:
@@ -311,21 +268,12 @@ def make_search_tools(workspace: Workspace, *, limit_s: float = LIMIT_S) -> tupl
         hits = run_within(limit_s, lambda: grep(workspace, inputs.pattern, files=inputs.glob), hint=hint)
         return ToolOutput(text=_format_hits(hits))
 
+    def name_search(inputs: GrepInput) -> str:
+        return inputs.pattern if inputs.glob == "**" else f"{inputs.pattern} in {inputs.glob}"
+
     return (
-        define_tool(
-            "Glob",
-            "List the project's files whose path matches a pattern.",
-            inputs=GlobInput,
-            run=run_glob,
-            subject=lambda inputs: inputs.pattern,
-        ),
-        define_tool(
-            "Grep",
-            "Find the lines in the project's files that match a regular expression.",
-            inputs=GrepInput,
-            run=run_grep,
-            subject=lambda inputs: inputs.pattern if inputs.glob == "**" else f"{inputs.pattern} in {inputs.glob}",
-        ),
+        define_tool("Glob", GlobInput, run=run_glob, subject=lambda inputs: inputs.pattern),
+        define_tool("Grep", GrepInput, run=run_grep, subject=name_search),
     )
 
 
@@ -337,7 +285,6 @@ def _format_paths(paths: tuple[str, ...], pattern: str) -> str:
 
 
 def _format_hits(hits: Hits) -> str:
-    """Format the hits as ``path:line: text``, and count the omitted ones."""
     rows = [f"{_format_path(hit.path)}:{hit.line}: {hit.text}" for hit in hits.shown] or ["No line matches."]
     if hits.total > len(hits.shown):
         rows.append(f"... and {hits.total - len(hits.shown)} more; use a narrower pattern or glob")

@@ -9,39 +9,22 @@ another subscriber gets it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, assert_never
 
-from cdd_agent.agent.blocks import FileBlock, Refusal, WholeFiles, parse_files
+from msgspec import structs
+
+from cdd_agent import events
+from cdd_agent.agent.blocks import WholeFiles, parse_files
 from cdd_agent.agent.budget import Budget
 from cdd_agent.agent.quoting import Marks
 from cdd_agent.agent.tool import Tool, ToolOutput
 from cdd_agent.errors import UsageError
-from cdd_agent.events import (
-    Emit,
-    Event,
-    Notice,
-    RetryScheduled,
-    TextDelta,
-    ThinkingDelta,
-    ToolCalled,
-    ToolReturned,
-    TurnEnded,
-)
-from cdd_agent.model.conversation import (
-    Conversation,
-    Model,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Turn,
-    Usage,
-    find_defect,
-)
+from cdd_agent.model.conversation import Conversation, Model, Request, Text, ToolCall, ToolResult, Turn
 from cdd_agent.model.prices import cost_usd
 from cdd_agent.model.secret import Secret, redact_keys
+from cdd_agent.work.state import Usage
 
 _GAP = re.compile(r"[^!-~]")
 """A character that is not part of any key, except after ``_KEY_WITH_GAPS``."""
@@ -49,7 +32,7 @@ _KEY_WITH_GAPS = re.compile(r"-----BEGIN|(?i:secret_?access_?key)")
 """The start of a key, or of the name of a key, that may contain white space."""
 
 
-def hide_keys(emit: Emit, *, key: Secret | None) -> Emit:
+def hide_keys(emit: events.Emit, *, key: Secret | None) -> events.Emit:
     """Wrap ``emit``: ``key`` and texts shaped like keys are removed from every event."""
 
     def hide(value: object) -> object:
@@ -57,9 +40,9 @@ def hide_keys(emit: Emit, *, key: Secret | None) -> Emit:
             return redact_keys(value, key=key)
         return tuple(map(hide, value)) if isinstance(value, tuple) else value
 
-    def emit_hidden(event: Event) -> None:
-        values: dict[str, Any] = {field.name: hide(getattr(event, field.name)) for field in fields(event)}
-        emit(replace(event, **values))
+    def emit_hidden(event: events.Event) -> None:
+        values: dict[str, Any] = {field.name: hide(getattr(event, field.name)) for field in structs.fields(event)}
+        emit(structs.replace(event, **values))
 
     return emit_hidden
 
@@ -67,18 +50,18 @@ def hide_keys(emit: Emit, *, key: Secret | None) -> Emit:
 class KeyFilter:
     """Passes on the text of one turn in pieces that do not end inside a key."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: events.Emit) -> None:
         """Pass the events on to ``emit``."""
         self._emit = emit
-        self._pending: dict[type[TextDelta | ThinkingDelta], str] = {TextDelta: "", ThinkingDelta: ""}
+        self._pending: dict[type[events.TextDelta | events.ThinkingDelta], str] = {}
 
-    def write(self, event: Event) -> None:
+    def write(self, event: events.Event) -> None:
         """Pass on ``event``; hold back the end of a text that may be part of a key."""
-        if not isinstance(event, TextDelta | ThinkingDelta):
+        if not isinstance(event, events.TextDelta | events.ThinkingDelta):
             self.flush()
             self._emit(event)
             return
-        kind, pending = type(event), self._pending[type(event)]
+        kind, pending = type(event), self._pending.get(type(event), "")
         text = pending + event.text
         key = _KEY_WITH_GAPS.search(text)
         gaps = _GAP.finditer(text, len(pending), key.start() if key else len(text))
@@ -89,9 +72,8 @@ class KeyFilter:
 
     def flush(self) -> None:
         """Pass on the text held back."""
-        for kind, pending in self._pending.items():
-            self._pending[kind] = ""
-            if pending:
+        for kind in list(self._pending):
+            if pending := self._pending.pop(kind):
                 self._emit(kind(text=pending))
 
 
@@ -131,7 +113,7 @@ class AgentRun:
 
 
 def run_agent(
-    conversation: Conversation, tools: Sequence[Tool], *, model: Model, budget: Budget, emit: Emit, agent: str
+    conversation: Conversation, tools: Sequence[Tool], *, model: Model, budget: Budget, emit: events.Emit, agent: str
 ) -> AgentRun:
     """Continue ``conversation``, whose last message is the user's, until the run ends.
 
@@ -145,21 +127,15 @@ def run_agent(
         return AgentRun(end=end, text=text, turns=turns, calls=calls, usage=usage, ended_by=by)
 
     for number in range(1, budget.max_turns + 1):
-        if budget.max_tokens_total is not None and usage.total >= budget.max_tokens_total:
+        if budget.max_tokens_total is not None and usage.tokens >= budget.max_tokens_total:
             return finish("out_of_tokens", number - 1)
-        request = Request(
-            system=conversation.system,
-            messages=conversation.messages,
-            tools=specs,
-            max_tokens=budget.max_answer_tokens,
-        )
+        messages, max_tokens = conversation.messages, budget.max_answer_tokens
+        request = Request(system=conversation.system, messages=messages, tools=specs, max_tokens=max_tokens)
         turn = _ask_model(request, model=model, conversation=conversation, emit=emit)
         usage, calls, text = usage + turn.usage, calls + len(turn.calls), turn.text
         emit(make_turn_ended(turn, model=model.name, agent=agent))
         if turn.stop_reason == "max_tokens":
-            emit(
-                Notice(text=f"The model's answer was cut off at max_tokens ({budget.max_answer_tokens}); it continues.")
-            )
+            emit(events.Notice(text=f"The model's answer was cut off at max_tokens ({max_tokens}); it continues."))
         if turn.text.strip() or turn.calls:  # Servers do not accept a turn that contains only thoughts.
             conversation.hear(turn)
         if turn.calls:
@@ -185,14 +161,14 @@ def run_agent(
     return finish("out_of_turns", budget.max_turns)
 
 
-def _ask_model(request: Request, *, model: Model, conversation: Conversation, emit: Emit) -> Turn:
+def _ask_model(request: Request, *, model: Model, conversation: Conversation, emit: events.Emit) -> Turn:
     shown: list[str] = []
 
-    def show(event: Event) -> None:
+    def show(event: events.Event) -> None:
         match event:
-            case TextDelta(text=text):
+            case events.TextDelta(text=text):
                 shown.append(text)
-            case RetryScheduled(withdrawn=True):
+            case events.RetryScheduled(withdrawn=True):
                 shown.clear()
         emit(event)
 
@@ -222,7 +198,7 @@ def _find_end(turn: Turn) -> End | None:
 
 
 def _answer_calls(
-    turn: Turn, tools: Sequence[Tool], *, conversation: Conversation, budget: Budget, emit: Emit
+    turn: Turn, tools: Sequence[Tool], *, conversation: Conversation, budget: Budget, emit: events.Emit
 ) -> list[ToolOutput]:
     """Run the tool calls of ``turn`` in order, and answer all in one message even if one is interrupted."""
     by_name = {tool.spec.name: tool for tool in tools}
@@ -232,11 +208,11 @@ def _answer_calls(
         for position, call in enumerate(turn.calls):
             tool = by_name.get(call.name)
             subject = tool.subject(call.input) if tool else ""
-            emit(ToolCalled(call_id=call.id, name=call.name, subject=subject))
+            emit(events.ToolCalled(call_id=call.id, name=call.name, subject=subject))
             refusal = _refuse_call(turn, position, by_name=by_name, budget=budget)
             output = by_name[call.name].run(call.input) if refusal is None else ToolOutput(text=refusal, is_error=True)
             summary = next(iter(output.text.splitlines()), "")
-            returned = ToolReturned(call_id=call.id, name=call.name, ok=not output.is_error, summary=summary)
+            returned = events.ToolReturned(call_id=call.id, name=call.name, ok=not output.is_error, summary=summary)
             if refusal is None:
                 text = marks.wrap(output.text, source=f"{call.name} {subject}", exact=output.exact)
                 output = replace(output, text=text)
@@ -253,7 +229,6 @@ def _answer_calls(
 
 
 def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budget: Budget) -> str | None:
-    """Return why the call at ``position`` may not run, or None if it may."""
     if turn.stop_reason != "tool_use":
         return f"Not run: your answer ended with {turn.stop_reason}, so the call may be incomplete."
     if budget.max_calls_total is not None and position >= budget.max_calls_total:
@@ -261,7 +236,7 @@ def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budg
     if position >= budget.max_calls_per_turn:
         return f"Not run: one turn may make {budget.max_calls_per_turn} calls. Call it again in the next turn."
     call = turn.calls[position]
-    why = find_defect(call)
+    why = call.defect
     if why is not None:
         return f"Not run: {why}. Send the whole call again."
     if call.name in by_name:
@@ -272,15 +247,11 @@ def _refuse_call(turn: Turn, position: int, *, by_name: Mapping[str, Tool], budg
     return f"There is no tool {call.name}.{suggestion} The tools are: {', '.join(by_name) or 'none'}."
 
 
-def make_turn_ended(turn: Turn, *, model: str, agent: str) -> TurnEnded:
+def make_turn_ended(turn: Turn, *, model: str, agent: str) -> events.TurnEnded:
     """Return the event for a finished turn, including its cost."""
-    return TurnEnded(
-        agent=agent,
-        text=turn.text,
-        stop_reason=turn.stop_reason,
-        model=model,
-        cost_usd=cost_usd(model, turn.usage),
-        **asdict(turn.usage),
+    cost, usage = cost_usd(model, turn.usage), asdict(turn.usage)
+    return events.TurnEnded(
+        agent=agent, text=turn.text, stop_reason=turn.stop_reason, model=model, cost_usd=cost, **usage
     )
 
 
@@ -289,7 +260,7 @@ _RESEND = "Send all files of the answer again, each complete."
 
 
 def run_without_tools(
-    conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: Emit, agent: str
+    conversation: Conversation, files: WholeFiles, *, model: Model, budget: Budget, emit: events.Emit, agent: str
 ) -> AgentRun:
     """Continue ``conversation`` until the files of an answer are written, or it names none, or a limit is reached.
 
@@ -302,7 +273,7 @@ def run_without_tools(
         left = None if budget.max_tokens_total is None else budget.max_tokens_total - used
         budget_of_turn = replace(budget, max_turns=1, max_tokens_total=left)
         run = run_agent(conversation, (), model=model, budget=budget_of_turn, emit=emit, agent=agent)
-        used += run.usage.total
+        used += run.usage.tokens
         if run.end not in ("answered", "out_of_turns"):
             return run
         problem = ""  # run_agent has already answered an empty or cut-off answer.
@@ -316,14 +287,23 @@ def run_without_tools(
             return run
 
 
-def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: Emit) -> str:
+def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emit: events.Emit) -> str:
     """Write the files of an answer; return what is wrong with it, or an empty text."""
     try:
         blocks = parse_files(text)
     except UsageError as error:
         return f"{_REFUSED} {error.happened} ({error.hint})\n{_RESEND}"
     refused = files.write_blocks(blocks)
-    _emit_writes(blocks, refused, number=number, emit=emit)
+    why = {refusal.path: refusal.why for refusal in refused}
+    for position, block in enumerate(blocks, start=1):
+        # Subscribers see the same events as for the tool Write.
+        call_id = f"block-{number}-{position}"
+        emit(events.ToolCalled(call_id=call_id, name="Write", subject=block.path))
+        lines = block.content.count("\n")
+        summary = f"{block.path}: {'1 line' if lines == 1 else f'{lines} lines'}"
+        if refused:
+            summary = why.get(block.path, f"{block.path} was not written because another file was refused")
+        emit(events.ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=summary.split("\n", 1)[0]))
     if not refused:
         return ""
     rows = [f"- {refusal.path}: {refusal.why}" for refusal in refused]
@@ -335,16 +315,3 @@ def _write_files(text: str, files: WholeFiles, *, marks: Marks, number: int, emi
             except UsageError as error:
                 parts.append(f"{error.happened} Leave that file unchanged.")
     return "\n\n".join(parts)
-
-
-def _emit_writes(blocks: Sequence[FileBlock], refused: Sequence[Refusal], *, number: int, emit: Emit) -> None:
-    # Subscribers see the same events as for the tool Write.
-    why = {refusal.path: refusal.why for refusal in refused}
-    for position, block in enumerate(blocks, start=1):
-        call_id = f"block-{number}-{position}"
-        emit(ToolCalled(call_id=call_id, name="Write", subject=block.path))
-        lines = block.content.count("\n")
-        summary = f"{block.path}: {'1 line' if lines == 1 else f'{lines} lines'}"
-        if refused:
-            summary = why.get(block.path, f"{block.path} was not written because another file was refused")
-        emit(ToolReturned(call_id=call_id, name="Write", ok=not refused, summary=summary.split("\n", 1)[0]))

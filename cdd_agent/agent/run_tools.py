@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
-import msgspec
+from msgspec import Meta
 
 from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
 from cdd_agent.errors import EnvironmentMissing
@@ -26,10 +26,10 @@ _EDGE_BYTES = 8_192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashInput:
-    """The input of Bash."""
+    """Run a shell command in the project folder. Returns its exit status and output."""
 
-    command: Annotated[str, msgspec.Meta(min_length=1, description="run with bash -c in the project folder")]
-    timeout_s: Annotated[int, msgspec.Meta(ge=1, le=600, description="time limit in seconds")] = 120
+    command: Annotated[str, Meta(min_length=1, description="run with bash -c in the project folder")]
+    timeout_s: Annotated[int, Meta(ge=1, le=600, description="time limit in seconds")] = 120
 
 
 def make_bash_tool(
@@ -52,17 +52,16 @@ def make_bash_tool(
         refusal = permission.check_command(inputs.command) if permission is not None else None
         if refusal is not None:
             return ToolOutput(text=refusal, is_error=True)
+        command = Command(
+            argv=("bash", "-c", inputs.command),
+            cwd=root,
+            access=access,
+            variables={"PYTHONDONTWRITEBYTECODE": "1", **(variables or {})},
+            timeout_s=inputs.timeout_s,
+            output_cap=OUTPUT_CAP_BYTES + 2 * _EDGE_BYTES,
+        )
         try:
-            result = sandbox.run(
-                Command(
-                    argv=("bash", "-c", inputs.command),
-                    cwd=root,
-                    access=access,
-                    variables={"PYTHONDONTWRITEBYTECODE": "1", **(variables or {})},
-                    timeout_s=inputs.timeout_s,
-                    output_cap=OUTPUT_CAP_BYTES + 2 * _EDGE_BYTES,
-                )
-            )
+            result = sandbox.run(command)
         except OSError as error:
             raise EnvironmentMissing(f"bash cannot be started: {error.strerror}.", hint="install bash") from error
         remarks = "".join(f"\n[sandbox: {remark}]" for remark in result.remarks)
@@ -70,13 +69,7 @@ def make_bash_tool(
         ending = _format_ending(result, output)
         return ToolOutput(text=f"{ending}\n{output}".rstrip("\n") + remarks, is_error=result.timed_out)
 
-    return define_tool(
-        "Bash",
-        "Run a shell command in the project folder. Returns its exit status and output.",
-        inputs=BashInput,
-        run=run,
-        subject=lambda inputs: inputs.command,
-    )
+    return define_tool("Bash", BashInput, run=run, subject=lambda inputs: inputs.command)
 
 
 def _mask_output(result: Result) -> str:
@@ -109,22 +102,23 @@ BLOCKED_CODES: tuple[BlockedCode, ...] = get_args(BlockedCode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedReport:
-    """The input of ReportBlocked: why an agent cannot continue."""
+    """Report that a test is wrong or that the task cannot be done as described.
+
+    Your changes are undone, and a person reads your reason. Never change, skip or special-case a test instead.
+    """
 
     why: Annotated[
         BlockedCode,
-        msgspec.Meta(description="test_is_wrong: the test demands wrong behavior; cannot_be_done: any other reason"),
+        Meta(description="test_is_wrong: the test demands wrong behavior; cannot_be_done: any other reason"),
     ]
-    reason: Annotated[str, msgspec.Meta(min_length=1, description="what is wrong and where, in a few sentences")]
+    reason: Annotated[str, Meta(min_length=1, description="what is wrong and where, in a few sentences")]
 
 
 def make_blocked_tool() -> Tool:
     """Return the tool ReportBlocked, which ends the agent's run."""
     return define_tool(
         BLOCKED_TOOL,
-        "Report that a test is wrong or that the task cannot be done as described. Your changes are undone, and a "
-        "person reads your reason. Never change, skip or special-case a test instead.",
-        inputs=BlockedReport,
+        BlockedReport,
         run=lambda _: ToolOutput(text="Reported. A person decides how to continue.", ends_run=True),
         subject=lambda blocked: f"{blocked.why}: {blocked.reason}",
     )
@@ -132,20 +126,17 @@ def make_blocked_tool() -> Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """The input of CompleteImplementation."""
+    """Call this when your task is complete. It ends your run; then all tests run."""
 
-    implementation_files: Annotated[
-        tuple[str, ...], msgspec.Meta(description="paths of the files you created or changed")
-    ]
-    summary: Annotated[str, msgspec.Meta(description="your change, in one or two sentences")] = ""
+    implementation_files: Annotated[tuple[str, ...], Meta(description="paths of the files you created or changed")]
+    summary: Annotated[str, Meta(description="your change, in one or two sentences")] = ""
 
 
 def make_completion_tool() -> Tool:
     """Return the tool CompleteImplementation, which ends the agent's run."""
     return define_tool(
         "CompleteImplementation",
-        "Call this when your task is complete. It ends your run; then all tests run.",
-        inputs=Completion,
+        Completion,
         run=lambda _: ToolOutput(text="Submitted. The tests decide.", ends_run=True),
         subject=lambda done: ", ".join(done.implementation_files),
     )
@@ -153,11 +144,11 @@ def make_completion_tool() -> Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTestsInput:
-    """The input of RunTests."""
+    """Run the project's tests. Returns every outcome and failure."""
 
     targets: Annotated[
         tuple[str, ...],
-        msgspec.Meta(description="test files or node ids, such as tests/test_a.py::test_b; empty: the whole suite"),
+        Meta(description="test files or node ids, such as tests/test_a.py::test_b; empty: the whole suite"),
     ] = ()
 
 
@@ -165,8 +156,7 @@ def make_run_tests_tool(run: Callable[[tuple[str, ...]], str]) -> Tool:
     """Return the tool RunTests; ``run`` takes the targets and returns the results as text."""
     return define_tool(
         "RunTests",
-        "Run the project's tests. Returns every outcome and failure.",
-        inputs=RunTestsInput,
+        RunTestsInput,
         run=lambda inputs: ToolOutput(text=run(inputs.targets)),
         subject=lambda inputs: " ".join(inputs.targets) or "all tests",
     )

@@ -24,7 +24,6 @@ from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import Emit, Notice
 from cdd_agent.model.conversation import (
-    JSON,
     AssistantMessage,
     Conversation,
     Message,
@@ -42,6 +41,7 @@ from cdd_agent.model.conversation import (
 from cdd_agent.model.recording import as_json
 from cdd_agent.model.secret import redact_keys
 from cdd_agent.storage import Log, read_ordinary
+from cdd_agent.untrusted.documents import map_texts
 
 SCHEMA = 1
 """The schema of the file; a file with a greater number is refused."""
@@ -124,7 +124,7 @@ class Transcript:
 
     def record_input(self, words: str) -> None:
         """Record a text that the user sent to the current agent."""
-        self._write(UserInput(text=_clean(words)))
+        self._write(UserInput(text=redact_keys(replace_surrogates(words))))
 
     def make_recorder(
         self, agent: str, *, ticket: str, model: Callable[[], str], token: str, is_begun: bool = False
@@ -161,18 +161,10 @@ class Transcript:
             self._log = None
 
     def _append_message(self, token: str, message: Message) -> None:
-        for encoded in encode_messages([message]):
-            content = encoded["content"]
-            # Other blocks, such as thoughts, go back only to the model that wrote them.
-            blocks: list[JSON] = [
-                block
-                for block in (content if isinstance(content, list) else [])
-                if isinstance(block, dict) and block.get("type") in {"text", "tool_use", "tool_result"}
-            ]
-            if blocks:
-                self._write(
-                    MessageAdded(token=token, message={"role": encoded["role"], "content": _clean_values(blocks)})
-                )
+        # Thoughts go back only to the model that wrote them.
+        for encoded in encode_messages(remove_thoughts([message])):
+            content = map_texts(encoded["content"], lambda text: redact_keys(replace_surrogates(text)))
+            self._write(MessageAdded(token=token, message={"role": encoded["role"], "content": content}))
 
     def _write(self, line: Line) -> None:
         try:
@@ -183,11 +175,8 @@ class Transcript:
             why = error.strerror or str(error)
         if why is not None and self._is_whole:
             self._is_whole = False
-            self._tell(
-                Notice(
-                    text=f"The transcript cannot be written ({why}). /resume may not restore this session completely."
-                )
-            )
+            what = f"The transcript cannot be written ({why}). /resume may not restore this session completely."
+            self._tell(Notice(text=what))
 
     def _create(self) -> None:
         time = self._clock.now()
@@ -204,23 +193,6 @@ class Transcript:
         with contextlib.suppress(OSError):
             fcntl.flock(self._log.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._log.append(msgspec.json.encode(SessionStarted(schema=SCHEMA, time=time)) + b"\n")
-
-
-def _clean_values(value: JSON) -> JSON:
-    match value:
-        case str():
-            return _clean(value)
-        case list():
-            return [_clean_values(item) for item in value]
-        case dict():
-            return {_clean(key): _clean_values(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-def _clean(text: str) -> str:
-    """Remove keys and lone surrogates."""
-    return redact_keys(replace_surrogates(text))
 
 
 MAX_SESSIONS = 50
@@ -378,25 +350,6 @@ def remove_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(plain)
 
 
-def _find_defect(line: Line) -> str | None:
-    match line:
-        case ConversationStarted(token=token) if not _TOKEN.fullmatch(token):
-            return "the token is invalid"
-        case ConversationStarted(agent=agent) if agent not in _CONVERSING_AGENTS:
-            return "the agent is unknown"
-        case AgentSwitched(time=time) if not _is_time(time):
-            return "the time is invalid"
-    return None
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
 def _list_names(project: Path) -> set[str]:
     try:
         with os.scandir(sessions_folder(project)) as entries:
@@ -462,29 +415,38 @@ class _TranscriptReader:
         """Read one line; ignore it if it was cut off."""
         try:
             read: Line = msgspec.json.decode(line, type=Line)
-        except msgspec.ValidationError as error:
-            raise self._make_error(number, str(error)) from error
+            self._add(read)
         except (msgspec.DecodeError, RecursionError) as error:
-            if line.startswith(_PREFIX) or _PREFIX.startswith(line):
-                return
-            raise self._make_error(number, "it is not JSON") from error
-        defect = _find_defect(read)
-        if defect is not None:
-            raise self._make_error(number, defect)
-        match read:
+            if isinstance(error, msgspec.ValidationError):
+                raise self._make_error(number, str(error)) from error
+            if not (line.startswith(_PREFIX) or _PREFIX.startswith(line)):
+                raise self._make_error(number, "it is not JSON") from error
+        except ValueError as error:
+            raise self._make_error(number, str(error)) from error
+
+    def _add(self, line: Line) -> None:
+        match line:
             case SessionStarted(schema=schema) if schema > SCHEMA:
                 raise UsageError(
                     f"{self._path} was written by a newer cdd: it has schema {schema}, this version reads {SCHEMA}.",
                     hint=f"resume it with that version, or {self._alternative}",
                 )
+            case ConversationStarted(token=token) if not _TOKEN.fullmatch(token):
+                raise ValueError("the token is invalid")
+            case ConversationStarted(agent=agent) if agent not in _CONVERSING_AGENTS:
+                raise ValueError("the agent is unknown")
             case ConversationStarted(token=token):
                 self._conversations.pop(token, None)  # The dictionary is ordered by the latest start.
-                self._conversations[token] = (read, [])
+                self._conversations[token] = (line, [])
             case MessageAdded(token=token, message=message):
                 if self._with_messages and token in self._conversations:
-                    self._conversations[token][1].append(self._decode(message, number))
-            case AgentSwitched():
-                self._switch = read
+                    self._conversations[token][1].append(decode_message(as_json(message, "message")))
+            case AgentSwitched(time=time):
+                try:
+                    datetime.fromisoformat(time).astimezone()
+                except (ValueError, OverflowError) as error:
+                    raise ValueError("the time is invalid") from error
+                self._switch = line
             case UserInput(text=text):
                 self._typed[self._switch.agent, self._switch.ticket] = text
                 self._first = self._first or text
@@ -514,12 +476,6 @@ class _TranscriptReader:
             first_words=words if len(words) <= MAX_FIRST_WORDS else f"{words[: MAX_FIRST_WORDS - 3]}...",
             continues=tuple(self._continues),
         )
-
-    def _decode(self, message: dict[str, object], number: int) -> Message:
-        try:
-            return decode_message(as_json(message, "message"))
-        except ValueError as error:
-            raise self._make_error(number, str(error)) from error
 
     def _make_error(self, number: int, why: str) -> UsageError:
         return UsageError(

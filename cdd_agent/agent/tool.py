@@ -47,16 +47,13 @@ class Tool:
     """Returns the subject of a call in a few words, or an empty text if its input is not valid."""
 
 
-def define_tool(
-    name: str,
-    description: str,
-    *,
-    inputs: type[T],
-    run: Callable[[T], ToolOutput],
-    subject: Callable[[T], str],
-) -> Tool:
-    """Return a tool whose input is validated against the dataclass ``inputs`` before ``run`` gets it."""
-    schema = _build_schema(inputs)
+def define_tool(name: str, inputs: type[T], *, run: Callable[[T], ToolOutput], subject: Callable[[T], str]) -> Tool:
+    """Return a tool whose input is validated against the dataclass ``inputs`` before ``run`` gets it.
+
+    The docstring of ``inputs`` describes the tool to the model.
+    """
+    description = " ".join((inputs.__doc__ or "").split())
+    spec = ToolSpec(name=name, description=description, input_schema=_build_schema(inputs))
 
     def run_checked(fields: Mapping[str, JSON]) -> ToolOutput:
         try:
@@ -77,11 +74,7 @@ def define_tool(
         except UsageError:
             return ""
 
-    return Tool(
-        spec=ToolSpec(name=name, description=description, input_schema=schema),
-        run=run_checked,
-        subject=subject_checked,
-    )
+    return Tool(spec=spec, run=run_checked, subject=subject_checked)
 
 
 def read_input(fields: Mapping[str, JSON], inputs: type[T]) -> T:

@@ -29,17 +29,14 @@ from cdd_agent.audit.handoffs import (
 from cdd_agent.audit.reruns import RerunClaims
 from cdd_agent.errors import EnvironmentMissing
 from cdd_agent.events import ClaimChecked, Emit, HandoffsAudited
-from cdd_agent.git.notes import REF, REPAIR_COMMAND, NotesDamaged, read_tip
-from cdd_agent.git.notes_history import Note, read_notes, read_shallow_commits
+from cdd_agent.git.notes import REF, REPAIR_COMMAND, Note, NotesDamaged, read_notes, read_shallow_commits, read_tip
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.testrun.suite import Suite
 from cdd_agent.work.handoff import PHASE_OF, GateSummary, Handoff, is_newer, phase_name, sequence
 
 FindCommit: TypeAlias = Callable[[str], AuditedCommit | None]
-"""Returns the commit with a full id, if it exists."""
 _SHORT = 8
 _WITHOUT_RED = ("docs:", "chore:")
-"""Subjects of commits that do not change behavior."""
 _MADE_BY = "create some with: cdd exec SLUG, cdd tdd run WORDS or cdd green TEST"
 
 
@@ -133,7 +130,6 @@ def check_commit(placed: PlacedHandoff, *, find: FindCommit) -> Claim:
 
 
 def _compare_trailers(placed: PlacedHandoff, handoff: Handoff) -> str:
-    """Describe how the note differs from the trailers. Empty if they agree."""
     stated = {"Ticket": handoff.ticket, "Phase": handoff.phase, "Cycle": str(handoff.cycle_number)}
     trailers = {"Ticket": placed.ticket, "Phase": placed.phase_name, "Cycle": str(placed.cycle)}
     missing = [key for key in stated if not placed.commit.trailers[key]]
@@ -265,7 +261,6 @@ class Auditor:
         return audited
 
     def _check_claims(self, placed: PlacedHandoff, chain: Chain, *, reruns: RerunClaims) -> Iterator[Claim]:
-        """Check all claims of one handoff, cheap ones first."""
         yield check_note(placed)
         if placed.handoff is None:
             return

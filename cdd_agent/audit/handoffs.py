@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes_history import Note
+from cdd_agent.git.notes import Note
 from cdd_agent.git.repository import CommitId, Repository, format_lines
-from cdd_agent.git.runner import GitError, GitUnable
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
 from cdd_agent.tdd.handoff import make_handoff_id
 from cdd_agent.tdd.recovery import step_label
@@ -47,7 +47,6 @@ class Claim:
     holds: bool | None
     """None: cannot be checked."""
     text: str
-    """A sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,6 @@ class Span:
     commits: Mapping[CommitId, AuditedCommit]
     """The range and all its ancestors, parents first."""
     inside: frozenset[CommitId]
-    """The commits of the range."""
 
     def ancestors(self, commit: CommitId, *, most: int) -> Iterator[CommitId]:
         """Iterate over ``commit`` and its ancestors, nearest first."""
@@ -155,15 +153,12 @@ def find_commit(repository: Repository, commit: str) -> AuditedCommit | None:
     log = ("log", "-z", "--no-walk", "--ignore-missing", f"--format={_FORMAT}", "--no-show-signature", "--stdin")
     try:
         record = repository.git(*log, stdin=format_lines([commit])).split("\0")[0]
-    except GitUnable:
-        raise
-    except GitError:
+    except GitRefused:
         return None
     return _parse_commit(record) if record else None
 
 
 def _resolve_range(repository: Repository, revisions: str) -> list[str]:
-    """Return the ids of a range. Excluded ones begin with ``^``."""
     hint = "write a range as for git log, in one word: main..HEAD, v1.0.., HEAD~3^!"
     if revisions.startswith("-") or "\0" in revisions or "\n" in revisions:
         raise UsageError(f"{revisions!r} is not a range of commits.", hint=hint)
@@ -172,9 +167,7 @@ def _resolve_range(repository: Repository, revisions: str) -> list[str]:
         ids = [each for each in words if _REVISION.fullmatch(each)]
         for each in ids:
             repository.git("rev-parse", "--verify", "--quiet", f"{each.removeprefix('^')}^{{commit}}")
-    except GitUnable:
-        raise
-    except GitError as error:
+    except GitRefused as error:
         raise UsageError(f"{revisions!r} names no commits of this repository.", hint=hint) from error
     if not ids:
         raise UsageError(f"{revisions!r} names no commits of this repository.", hint=hint)
@@ -200,11 +193,9 @@ def _parse_commit(record: str) -> AuditedCommit:
 
 
 PHASES: tuple[Phase, ...] = ("plan", "red", "green", "refactor")
-"""The phases in the order of a cycle."""
 MOST_ANCESTORS = 2_000
 """How many commits back to look for the start of a cycle."""
 _Position: TypeAlias = tuple[str, int, Phase | None]
-"""Ticket, cycle and phase."""
 _NOWHERE: _Position = ("", 0, None)
 
 
@@ -218,9 +209,7 @@ class Placement(Enum):
     WITHOUT_COMMIT = auto()
     """The phase made no commit, so its note is on the previous one."""
     CLOSED = auto()
-    """The phase failed."""
     MISPLACED = auto()
-    """The handoff does not belong to this commit."""
     MISSING = auto()
     """The commit has the trailers of a handoff, but its note has no readable line of it."""
 
@@ -232,11 +221,9 @@ class PlacedHandoff:
     commit: AuditedCommit
     placement: Placement
     handoff: Handoff | None
-    """None if it is missing."""
     ticket: str
     cycle: int
     phase: Phase | None
-    """None if unknown."""
     base: str | None
     """The commit on which the cycle began, which the handoff's id is derived from. Empty: none. None: unknown.
 
@@ -309,7 +296,6 @@ def build_chains(handoffs: Sequence[PlacedHandoff]) -> tuple[Chain, ...]:
 def _place_on(
     commit: AuditedCommit, note: Note | None, *, span: Span, owners: Mapping[str, CommitId]
 ) -> Iterator[PlacedHandoff]:
-    """Return the handoffs of one commit: those that only its trailers name, then those in its note."""
     newest: dict[tuple[str, str], Handoff] = {}
     for handoff in filter(None, map(decode_line, note.lines if note is not None else ())):
         known = newest.get((handoff.id, handoff.phase))
@@ -465,7 +451,6 @@ def find_report(placed: PlacedHandoff, *, reports: Path) -> RecordedReport:
 
 
 def _list_reports(reports: Path, suffix: str) -> Iterator[Path]:
-    """Iterate over the reports whose name, without its endings, ends in ``suffix``."""
     try:
         with os.scandir(reports) as entries:
             # A link could lead anywhere on the machine.

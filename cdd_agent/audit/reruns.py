@@ -25,8 +25,14 @@ from cdd_agent.audit.handoffs import (
     refute,
 )
 from cdd_agent.events import Emit, SuiteStarted
-from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure, find_layout, list_entries
-from cdd_agent.evidence.request import find_not_passing
+from cdd_agent.evidence.clean_copy import (
+    clean_copy,
+    copy_ignored_files,
+    explain_failure,
+    find_layout,
+    find_not_passing,
+    list_entries,
+)
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.sandbox.port import Command, Result, Sandbox
@@ -97,8 +103,6 @@ def redirect_imports(suite: Suite, *, top: Path, copied: Path) -> Iterator[Suite
 
 
 class _RedirectingSandbox:
-    """A sandbox that puts a folder first on Python's path."""
-
     def __init__(self, sandbox: Sandbox, here: Path) -> None:
         self.level = sandbox.level
         self._sandbox = sandbox
@@ -114,7 +118,6 @@ class _RedirectingSandbox:
 
 _SHORT = 8
 _MOST_SHOWN = 3
-"""The number of reasons or files in one sentence."""
 _TIME_OUT = "did not end within"
 """Words of a suite's message about a run that took too long, perhaps because this machine is slow."""
 
@@ -125,7 +128,6 @@ class RerunResult:
 
     report: SuiteReport | None
     problem: str
-    """Why the run has no report. Empty if it has one."""
     has_timed_out: bool
     digests: Mapping[str, str]
     """Test file, or test configuration in a file -> digest before the run."""
@@ -141,13 +143,9 @@ class Reruns:
     without: "Reruns | None" = None
     """The runs without ignored files, if this one copies them from the project."""
     has_copied: bool = False
-    """Whether any ignored file was copied."""
     has_tried: bool = False
-    """Whether any run was attempted."""
     has_run: bool = False
-    """Whether any run produced a report."""
     _results: dict[str, RerunResult] = field(default_factory=dict)
-    """Tree -> result."""
 
     def run(self, commit: AuditedCommit, *, called: str) -> RerunResult:
         """Run the tests of a commit, unless they have run. ``called`` names the commit on the screen."""
@@ -201,9 +199,7 @@ class PhaseRerun:
     """The work item as far as notes and commits describe it: the named tests, and all sources that GREEN changed."""
     now: RerunResult
     before: RerunResult | None
-    """The result on the commit before the phase. None if there is no such commit."""
     files: frozenset[str] = frozenset()
-    """The files that the phase changed, relative to the project."""
     recorded: SuiteReport | None = None
     """The report that the gate judged, if it still exists."""
     knows_sources: bool = True

@@ -16,7 +16,6 @@ import click
 
 from cdd_agent import __version__
 from cdd_agent.cli import inspect
-from cdd_agent.cli import run as demo
 from cdd_agent.cli import run as run_commands
 from cdd_agent.cli.invocation import Invocation, drop_output
 from cdd_agent.errors import CddError, EnvironmentMissing, ExitCode, UsageError
@@ -43,9 +42,9 @@ def schema(name: str) -> None:
     from importlib.resources import files
 
     if name not in SCHEMAS:
-        happened = f"Unknown schema {name!r}." if name else "Which schema? None was named."
         import difflib
 
+        happened = f"Unknown schema {name!r}." if name else "Which schema? None was named."
         near = difflib.get_close_matches(name, SCHEMAS, n=1)
         hint = f"did you mean: cdd schema {near[0]}" if near else f"cdd schema {' | '.join(SCHEMAS)}"
         raise UsageError(happened, hint=hint)
@@ -100,34 +99,13 @@ model, no tests), 70 internal error, 130 interrupted."""
 @click.option("--no-color", is_flag=True, help="Disable colors, like the variable NO_COLOR.")
 @click.version_option(__version__, prog_name="cdd", message="%(prog)s %(version)s")
 @click.pass_context
-def cdd(context: click.Context, /, **given: Any) -> None:
+def cdd(context: click.Context, /, *, yes: bool, as_json: bool, no_color: bool, **given: Any) -> None:
     """Turn a ticket into tested commits.
 
     Without a command, cdd opens the chat prompt in this project. `cdd demo` plays an example without an API key.
     """
     from cdd_agent.config.options import Options
 
-    _require_current_folder()
-    context.obj = Invocation(
-        options=Options(
-            project=given["project"],
-            model=given["model"],
-            replay=given["replay"],
-            record=given["record"],
-            key=context.obj,
-            sandbox=given["sandbox"],
-        ),
-        assume_yes=given["yes"],
-        as_json=given["as_json"],
-        color=False if given["no_color"] else None,
-    )
-    if context.invoked_subcommand is None:
-        from cdd_agent.cli.chat import chat
-
-        chat(context.obj)
-
-
-def _require_current_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
@@ -135,10 +113,16 @@ def _require_current_folder() -> None:
             f"The current folder does not exist: {error.strerror}. It may have been removed.",
             hint="go to another folder: cd; or enter it again if it was recreated: cd .",
         ) from error
+    options = Options(**given, key=context.obj)
+    context.obj = Invocation(options=options, assume_yes=yes, as_json=as_json, color=False if no_color else None)
+    if context.invoked_subcommand is None:
+        from cdd_agent.cli.chat import chat
+
+        chat(context.obj)
 
 
 for command in (
-    *(demo.demo, inspect.doctor, inspect.trust, inspect.new),
+    *(run_commands.demo, inspect.doctor, inspect.trust, inspect.new),
     *(run_commands.spec, run_commands.plan, run_commands.exec_, inspect.review, inspect.status),
     *(run_commands.tdd, run_commands.green, inspect.audit, schema),
 ):
@@ -150,7 +134,10 @@ def run(arguments: Sequence[str], *, key: Secret | None = None) -> int:
 
     Without ``key``, the API key is taken out of the environment.
     """
-    _handle_signals()
+    # Signals that the caller ignores stay ignored, such as SIGHUP under nohup.
+    for number, answer in ((signal.SIGINT, _Interruption()), (signal.SIGTERM, _end), (signal.SIGHUP, _end)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, answer)
     try:
         return _carry_out(arguments, key=secret.take_key() if key is None else key)
     except CddError as error:
@@ -197,13 +184,6 @@ class _Interruption:
             os._exit(int(ExitCode.INTERRUPTED))
         self._last = now
         raise KeyboardInterrupt
-
-
-def _handle_signals() -> None:
-    # Signals that the caller ignores stay ignored, such as SIGHUP under nohup.
-    for number, answer in ((signal.SIGINT, _Interruption()), (signal.SIGTERM, _end), (signal.SIGHUP, _end)):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, answer)
 
 
 def _end(number: int, _frame: object) -> None:

@@ -143,7 +143,6 @@ class _Startup:
 
     @property
     def somebody_answers(self) -> bool:
-        """Whether there is an API key or a recording."""
         return self.invocation.options.find_recording() is not None or bool(self.invocation.options.key)
 
     @cached_property

@@ -96,7 +96,6 @@ def play(invocation: Invocation, example: DemoExample, *, folder: Path | None) -
 
 
 def _create_project(source: Path, keep: Path | None) -> Path:
-    """Copy ``source`` into a new git repository with one commit."""
     if keep is not None and keep.exists():
         raise UsageError(f"{keep} already exists.", hint="name a folder that does not exist yet")
     project = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="cdd-demo-")) / "project"
@@ -119,12 +118,12 @@ def _converse(composition: Composition, ticket: Ticket, *, answers: tuple[str, .
 def _show_heading(invocation: Invocation, text: str) -> None:
     if not invocation.as_json:
         invocation.screen.gap()
-        invocation.screen.line(f" {text} ", style="bold reverse", indent=0)
+        invocation.screen.line(f" {text} ", style="bold reverse")
 
 
 def _show_summary(screen: Screen, state: RunState, *, repository: Repository) -> None:
     screen.gap()
-    screen.line(" result ", style="bold reverse", indent=0)
+    screen.line(" result ", style="bold reverse")
     show_steps(state, screen=screen)
     screen.gap()
     screen.line("Commits, oldest first. The note of each holds its evidence:", style="bold")
@@ -137,7 +136,7 @@ def _show_summary(screen: Screen, state: RunState, *, repository: Repository) ->
             if attempt.verdict == "closed":
                 screen.line(f"step {number}, {attempt.phase.upper()}, attempt {attempt.number}", indent=2)
                 for reason in attempt.reasons:
-                    screen.line(format_reason(reason), indent=4, hang=2)
+                    screen.line(format_reason(reason), indent=4)
     screen.gap()
     screen.line(f"The project is in {repository.root}. Try:", style="bold")
     python = shlex.quote(sys.executable)

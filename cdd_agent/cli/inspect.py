@@ -4,7 +4,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,13 +14,13 @@ from cdd_agent.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from cdd_agent.config.trust import Approvals, Offer
     from cdd_agent.doctor import Check
+    from cdd_agent.repl.screen import Screen
 
 
 @click.command(short_help="Check the claims of handoff notes by running the tests again.")
 @click.argument("revisions", metavar="[RANGE]", default="HEAD", required=False)
 @headless
-@click.pass_obj
-def audit(invocation: Invocation, /, revisions: str, **given: Any) -> None:
+def audit(invocation: Invocation, revisions: str) -> None:
     """Check every handoff note in RANGE against the history and against its tests, run again in clean copies.
 
     RANGE is a git range such as main..HEAD; the default is the whole history of HEAD. The project is not changed. Exit
@@ -28,7 +28,6 @@ def audit(invocation: Invocation, /, revisions: str, **given: Any) -> None:
     """
     from cdd_agent.repl.workflow_actions import show_audit
 
-    invocation = invocation.with_options(given)
     with invocation.screen.working("reading notes"):
         audited = invocation.open_project().auditor().run(revisions)
     if not invocation.as_json:
@@ -39,8 +38,7 @@ def audit(invocation: Invocation, /, revisions: str, **given: Any) -> None:
 
 @click.command(short_help="Check everything a run needs, and test the sandbox.")
 @headless
-@click.pass_obj
-def doctor(invocation: Invocation, /, **given: Any) -> None:
+def doctor(invocation: Invocation) -> None:
     """Check everything a run needs. Each problem comes with its fix.
 
     The sandbox is tested: cdd tries four forbidden acts in it. Nothing is asked, and nothing that the repository brings
@@ -49,7 +47,6 @@ def doctor(invocation: Invocation, /, **given: Any) -> None:
     from cdd_agent.doctor import run_checks
     from cdd_agent.repl.screen import show_checks
 
-    invocation = invocation.with_options(given)
     with invocation.screen.working("checking"):
         checks = run_checks(invocation.open_project().adapters.parts())
         is_well = show_checks(_print_json(checks) if invocation.as_json else checks, screen=invocation.screen)
@@ -84,25 +81,20 @@ def new(invocation: Invocation, *, slug: str, title: str | None, kind: str) -> N
     root = find_root(invocation.options)
     ticket = create(root, slug, title=title or slug.replace("-", " ").capitalize(), type=kind)
     path = ticket.spec_path.relative_to(root)
-    invocation.screen.line(f"Created {path}. Describe there what you want, then: cdd spec {slug}", hang=2)
+    invocation.screen.line(f"Created {path}. Describe there what you want, then: cdd spec {slug}")
 
 
 @click.command(short_help="Show all tickets, or the progress of one.")
 @click.argument("slug", required=False)
 @headless
-@click.pass_obj
-def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
+def status(invocation: Invocation, slug: str | None) -> None:
     """Show all tickets of the project, or the progress of the ticket SLUG."""
-    from cdd_agent.repl.render import show_ticket, show_tickets
-    from cdd_agent.tickets.ticket import find, list_tickets
-
-    invocation = invocation.with_options(given)
+    from cdd_agent.repl.render import list_steps, show_ticket, show_tickets, summarize_ticket
     from cdd_agent.testrun.root import find_root
+    from cdd_agent.tickets.ticket import find, list_tickets
 
     root = find_root(invocation.options)
     if invocation.as_json:
-        from cdd_agent.repl.render import list_steps, summarize_ticket
-
         found = list_tickets(root) if slug is None else (find(root, slug),)
         for ticket in found:
             invocation.sink(summarize_ticket(ticket))
@@ -120,29 +112,26 @@ def status(invocation: Invocation, /, slug: str | None, **given: Any) -> None:
 @click.option("--approve", type=int, multiple=True, metavar="N", help="Approve step N; can be repeated.")
 @click.option("--full", is_flag=True, help="Show every diff, however long.")
 @headless
-@click.pass_obj
-def review(invocation: Invocation, /, slug: str, **given: Any) -> None:
+def review(invocation: Invocation, slug: str, *, approve: tuple[int, ...], full: bool) -> None:
     """Show the changes, the evidence and the decisions of the completed steps of the ticket SLUG."""
-    invocation = invocation.with_options(given)
-    if invocation.is_interactive and not given["approve"]:
+    if invocation.is_interactive and not approve:
         from cdd_agent.cli.chat import chat
 
         chat(invocation, first=f"/review {slug}")
         return
     from cdd_agent.repl.dialogs import MOST_LINES, show_overview, show_step
-    from cdd_agent.review import decide, load_completed_steps
+    from cdd_agent.review import approve_step, load_completed_steps
 
     with invocation.open_ticket(slug) as (project, ticket):
-        for number in given["approve"]:
-            decide(ticket, number, decision="approved", project=project.adapters.root)
+        for number in approve:
+            approve_step(ticket, number, project=project.adapters.root)
         steps = load_completed_steps(ticket, project.adapters.repository, project=project.adapters.root)
     if invocation.as_json:
         for step in steps:
             invocation.sink(step.as_event(slug))
         return
     for step in steps:
-        most_lines = sys.maxsize if given["full"] else MOST_LINES
-        show_step(step, count=len(steps), screen=invocation.screen, most_lines=most_lines)
+        show_step(step, count=len(steps), screen=invocation.screen, most_lines=sys.maxsize if full else MOST_LINES)
         invocation.screen.gap()
     show_overview(steps, screen=invocation.screen)
 
@@ -170,7 +159,7 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
     if forget:
         count = approvals.forget()
         decisions = "1 decision" if count == 1 else f"{count} decisions"
-        invocation.screen.line(f"Forgot {decisions} about {parts.root}.", hang=2)
+        invocation.screen.line(f"Forgot {decisions} about {parts.root}.")
         return
     found = list_offers(parts)
     if digests:
@@ -185,30 +174,25 @@ def trust(invocation: Invocation, *, digests: tuple[str, ...], forget: bool) -> 
             approvals.record(known[digest], approved=True)
             invocation.screen.line(f"Approved: {known[digest].name} ({known[digest].source}).")
         return
-    _list_commands(approvals, invocation=invocation)
+    _list_commands(approvals, screen=invocation.screen)
     if not found:
         invocation.screen.line("Nothing in this repository needs your approval.")
         return
     _ask_about(found, approvals, invocation=invocation)
 
 
-def _list_commands(approvals: "Approvals", *, invocation: Invocation) -> None:
-    commands = approvals.list_commands()
-    if commands:
-        screen = invocation.screen
+def _list_commands(approvals: "Approvals", *, screen: "Screen") -> None:
+    if commands := approvals.list_commands():
         screen.line(
             f"Commands that the agent may run here without asking. To forget them: {approvals.decided_by} --forget",
-            indent=0,
-            hang=2,
         )
         for command in commands:
             first, *more = command.splitlines() or [""]
-            screen.line(f"{first} ..." if more else first, indent=2, hang=2)
+            screen.line(f"{first} ..." if more else first, indent=2)
         screen.gap()
 
 
 def _ask_about(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: Invocation) -> None:
-    """Show each offer and its decision, and ask if possible. Raises ``UsageError`` if a decision is missing."""
     from rich.text import Text
 
     from cdd_agent.repl.question import ask_approval, show_offer
@@ -221,7 +205,7 @@ def _ask_about(found: "Iterable[Offer]", approvals: "Approvals", *, invocation: 
             changed = decision is None and approvals.has_changed(offer)
             decision = ask_approval(offer, changed, screen=screen)
             approvals.record(offer, approved=decision)
-            screen.line("Approved." if decision else f"Declined: {offer.without}.", style="bold", indent=0)
+            screen.line("Approved." if decision else f"Declined: {offer.without}.", style="bold")
             continue
         screen.gap()
         show_offer(offer, screen=screen)

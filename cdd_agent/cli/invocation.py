@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cdd_agent.events import Emit, Event
     from cdd_agent.repl.screen import Screen
     from cdd_agent.tickets.ticket import Ticket
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Named(Protocol):
@@ -160,12 +158,18 @@ def drop_output(*, hung_up: bool = False) -> None:
                 os.close(nowhere)
 
 
-def headless(command: Command) -> Command:
-    """Accept ``--yes`` and ``--json`` after the command too."""
-    with_json = click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")(
-        command
-    )
-    return click.option("--yes", is_flag=True, help="Never ask; take the safe default.")(with_json)
+def headless(command: Callable[..., None]) -> Callable[..., None]:
+    """Pass the invocation to ``command``, and accept ``--yes`` and ``--json`` after the command too."""
+
+    @click.option("--yes", is_flag=True, help="Never ask; take the safe default.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one event per line on standard output.")
+    @click.pass_obj
+    @wraps(command)
+    def call(invocation: Invocation, /, **given: Any) -> None:
+        own = {name: value for name, value in given.items() if name not in ("yes", "as_json", "allow_dirty")}
+        command(invocation.with_options(given), **own)
+
+    return call
 
 
 def _print_json(event: "Event") -> None:

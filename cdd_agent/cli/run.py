@@ -14,26 +14,21 @@ from cdd_agent.cli.invocation import Invocation, headless
 from cdd_agent.errors import GateClosed, UsageError
 
 if TYPE_CHECKING:
-    from cdd_agent.compose import Composition
+    from cdd_agent.compose import Adapters, Composition
     from cdd_agent.history.rollback import Rollbacks
     from cdd_agent.tickets.ticket import Ticket
-    from cdd_agent.work.state import RunState
-    from cdd_agent.workflows.execution.executor import Executor
     from cdd_agent.workflows.green.artifact import GreenArtifact
     from cdd_agent.workflows.green.request import Wanted
     from cdd_agent.workflows.orchestration.feature import Feature
-    from cdd_agent.workflows.orchestration.orchestrator import Orchestrator
 
 
 @click.command(short_help="Socrates asks questions until the spec is complete.")
 @click.argument("slug")
 @headless
-@click.pass_obj
-def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
+def spec(invocation: Invocation, slug: str) -> None:
     """Socrates asks questions about the ticket SLUG until its spec.yaml is complete."""
     from cdd_agent.events import Notice
 
-    invocation = invocation.with_options(given)
     if invocation.is_interactive:
         _open_prompt(invocation, f"/spec {slug}")
         return
@@ -53,12 +48,10 @@ def spec(invocation: Invocation, /, slug: str, **given: Any) -> None:
 @click.command(short_help="The Planner writes a plan from the complete spec.")
 @click.argument("slug")
 @headless
-@click.pass_obj
-def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
+def plan(invocation: Invocation, slug: str) -> None:
     """The Planner writes plan.md for the ticket SLUG."""
     from cdd_agent.events import Notice
 
-    invocation = invocation.with_options(given)
     if invocation.is_interactive:
         _open_prompt(invocation, f"/plan {slug}")
         return
@@ -81,22 +74,36 @@ def plan(invocation: Invocation, /, slug: str, **given: Any) -> None:
 @click.option("--skip", type=int, metavar="N", help="Skip step N, then continue.")
 @click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
-@click.pass_obj
-def exec_(invocation: Invocation, /, slug: str, **given: Any) -> None:
+def exec_(invocation: Invocation, slug: str, *, step: int | None, retry: int | None, skip: int | None) -> None:
     """The Executor carries out the plan of the ticket SLUG, test first, from where it stopped."""
-    invocation = invocation.with_options(given)
-    if invocation.is_interactive and not any(given[name] is not None for name in ("step", "retry", "skip")):
+    numbers = [number for number in (step, retry, skip) if number is not None]
+    if invocation.is_interactive and not numbers:
         _open_prompt(invocation, f"/exec {slug}")
         return
     with invocation.open_ticket(slug) as (project, ticket):
         executor = project.executor(ticket)
-        _carry_out(executor, given)
-    if not invocation.as_json:
-        from cdd_agent.repl.executor_view import show_summary
+        for number in numbers:
+            executor.step(number)
+        with executor.running():
+            if retry is not None:
+                executor.retry(retry)
+            if skip is not None:
+                executor.skip(skip, reason="skipped by the user")
+            if step is not None:
+                executor.run_step(executor.step(step))
+            else:
+                executor.run_all()
+    from cdd_agent.repl.executor_view import show_summary
+    from cdd_agent.work.state import Status
 
+    if not invocation.as_json:
         invocation.screen.gap()
         show_summary(executor.state, screen=invocation.screen)
-    _require_completed(executor.state)
+    for number in executor.state.numbers(Status.FAILED):
+        raise GateClosed(
+            f"Step {number} failed: {executor.state.execution(number).title}.",
+            hint=f"change the plan or the code, then: cdd exec {slug} --retry {number}",
+        )
 
 
 def _open_prompt(invocation: Invocation, line: str) -> None:
@@ -114,75 +121,39 @@ def _hold_ticket(invocation: Invocation, slug: str) -> Iterator[tuple["Compositi
         yield project, ticket
 
 
-def _carry_out(executor: "Executor", given: dict[str, Any]) -> None:
-    for name in ("step", "retry", "skip"):
-        if given[name] is not None:
-            executor.step(given[name])
-    with executor.running():
-        if given["retry"] is not None:
-            executor.retry(given["retry"])
-        if given["skip"] is not None:
-            executor.skip(given["skip"], reason="skipped by the user")
-        if given["step"] is not None:
-            executor.run_step(executor.step(given["step"]))
-        else:
-            executor.run_all()
-
-
-def _require_completed(state: "RunState") -> None:
-    from cdd_agent.work.state import Status
-
-    for number in state.numbers(Status.FAILED):
-        raise GateClosed(
-            f"Step {number} failed: {state.execution(number).title}.",
-            hint=f"change the plan or the code, then: cdd exec {state.ticket_slug} --retry {number}",
-        )
-
-
 @click.command(short_help="Write the code for tests that already fail.")
 @click.argument("tests", nargs=-1, metavar="TEST...")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the artifact to FILE."
 )
-@click.option("--title", metavar="TEXT", help="The subject of the commit; the default comes from the tests.")
+@click.option(
+    "--title", default="", metavar="TEXT", help="The subject of the commit; the default comes from the tests."
+)
 @click.option(
     "--kind", type=click.Choice(["feature", "bug"]), help="feat: or fix:; the default depends on the failures."
 )
-@click.option("--spec-id", metavar="ID", help="spec_id of the artifact; default: the run's name.")
-@click.option("--request-id", metavar="ID", help="request_id of the artifact; default: a new one.")
+@click.option("--spec-id", default="", metavar="ID", help="spec_id of the artifact; default: the run's name.")
+@click.option("--request-id", default="", metavar="ID", help="request_id of the artifact; default: a new one.")
 @click.option("--anew", is_flag=True, help="Undo an interrupted run and start again.")
 @click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
-@click.pass_obj
-def green(invocation: Invocation, /, tests: tuple[str, ...], **given: Any) -> None:
+def green(invocation: Invocation, tests: tuple[str, ...], *, out: Path | None, anew: bool, **given: Any) -> None:
     """Write the code that makes each TEST pass: a file or node id that fails now. The tests are locked.
 
     The same command continues an interrupted run.
     """
     from cdd_agent.workflows.green.request import resolve_targets
 
-    invocation = invocation.with_options(given)
-    out: Path | None = given["out"]
-    _require_folder(out)
-
-    def find(project: "Composition") -> "Wanted":
-        return replace(
-            resolve_targets(project.adapters.root, tests, here=Path.cwd()),
-            title=given["title"] or "",
-            kind=given["kind"],
-            spec_id=given["spec_id"] or "",
-            request_id=given["request_id"] or "",
-        )
-
-    with invocation.open_journal(find) as (project, wanted):
-        artifact = project.green(wanted).run(anew=given["anew"])
-    _deliver(artifact, out=out, invocation=invocation)
-    artifact.require_green(wanted.commands.resume)
-
-
-def _require_folder(out: Path | None) -> None:
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"The folder {out.parent} for {out.name} does not exist.", hint=f"mkdir -p {out.parent}")
+
+    def find(project: "Composition") -> "Wanted":
+        return replace(resolve_targets(project.adapters.root, tests, here=Path.cwd()), **given)
+
+    with invocation.open_journal(find) as (project, wanted):
+        artifact = project.green(wanted).run(anew=anew)
+    _deliver(artifact, out=out, invocation=invocation)
+    artifact.require_green(wanted.commands.resume)
 
 
 def _deliver(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocation) -> None:
@@ -198,11 +169,7 @@ def _deliver(artifact: "GreenArtifact", *, out: Path | None, invocation: Invocat
         show_artifact(artifact, screen=invocation.screen)
     if out is not None:
         write_atomic(out.absolute(), encode(artifact))
-        invocation.screen.line(f"artifact {out}", style="dim", indent=0)
-
-
-Find = Callable[["Composition"], "Feature"]
-"""Returns the feature to work on."""
+        invocation.screen.line(f"artifact {out}", style="dim")
 
 
 @click.group(short_help="Build a feature in cycles of PLAN, RED, GREEN and REFACTOR.")
@@ -214,41 +181,30 @@ def tdd() -> None:
 @click.argument("text", nargs=-1, required=True)
 @click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
-@click.pass_obj
-def run(invocation: Invocation, /, text: tuple[str, ...], **given: Any) -> None:
+def run(invocation: Invocation, text: tuple[str, ...]) -> None:
     """Build the feature that TEXT describes."""
     from cdd_agent.workflows.orchestration.feature import begin_feature
 
-    def find(project: "Composition") -> "Feature":
-        return begin_feature(project.adapters.root, project.adapters.repository, text=" ".join(text))
-
-    with open_orchestrator(invocation.with_options(given), find) as created:
-        created.run()
+    words = " ".join(text)
+    _orchestrate(invocation, lambda parts: begin_feature(parts.root, parts.repository, text=words))
 
 
 @tdd.command(short_help="Continue a feature.")
 @click.option("--allow-dirty", is_flag=True, help="Keep your uncommitted changes, and commit none of them.")
 @headless
-@click.pass_obj
-def resume(invocation: Invocation, /, **given: Any) -> None:
+def resume(invocation: Invocation) -> None:
     """Continue with the next phase, however the run ended."""
     from cdd_agent.workflows.orchestration.feature import find_resumable
 
-    def find(project: "Composition") -> "Feature":
-        return find_resumable(project.adapters.root, project.adapters.repository)
-
-    with open_orchestrator(invocation.with_options(given), find) as created:
-        created.run()
+    _orchestrate(invocation, lambda parts: find_resumable(parts.root, parts.repository))
 
 
 @tdd.command(short_help="Show the progress of the run.")
 @headless
-@click.pass_obj
-def status(invocation: Invocation, /, **given: Any) -> None:
+def status(invocation: Invocation) -> None:
     """Show the progress of the run with the newest handoff note on this branch, and what to type next."""
     from cdd_agent.repl import workflow_actions
 
-    invocation = invocation.with_options(given)
     state, damages = workflow_actions.find_run_status(workflow_actions.finish_pending_rollback(_rollbacks(invocation)))
     if invocation.as_json:
         invocation.sink(state)
@@ -262,12 +218,10 @@ def status(invocation: Invocation, /, **given: Any) -> None:
     "-n", "number", type=click.IntRange(0), default=20, metavar="N", help="How many; 0 lists all. The default is 20."
 )
 @headless
-@click.pass_obj
-def history(invocation: Invocation, /, number: int, **given: Any) -> None:
+def history(invocation: Invocation, number: int) -> None:
     """List the handoff notes in the history of HEAD, newest first."""
     from cdd_agent.repl import workflow_actions
 
-    invocation = invocation.with_options(given)
     rows, hidden, damages = workflow_actions.list_history(
         workflow_actions.finish_pending_rollback(_rollbacks(invocation)), most=number
     )
@@ -283,8 +237,7 @@ def history(invocation: Invocation, /, number: int, **given: Any) -> None:
 @click.argument("commit", required=False)
 @click.option("--undo", is_flag=True, help="Undo the last rollback.")
 @headless
-@click.pass_obj
-def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **given: Any) -> None:
+def rollback(invocation: Invocation, commit: str | None, *, undo: bool) -> None:
     """Go back to COMMIT: branch, files and index. `cdd tdd history` lists the commits.
 
     cdd shows the effects and asks first. It saves everything that is removed, and keeps your uncommitted changes and
@@ -293,7 +246,6 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
     from cdd_agent.repl import workflow_actions
     from cdd_agent.tdd.recovery import alone
 
-    invocation = invocation.with_options(given)
     if (commit is None) is not undo:
         happened = "Which commit? None was named." if commit is None else "A commit and --undo exclude each other."
         raise UsageError(
@@ -307,8 +259,8 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
             invocation.sink(plan.as_event())
         else:
             workflow_actions.show_rollback(plan, screen=invocation.screen)
-        if not _may_roll_back(invocation):
-            invocation.screen.line("Nothing was changed.", indent=0)
+        if not invocation.assume_yes and not _confirm_rollback(invocation):
+            invocation.screen.line("Nothing was changed.")
             return
         rollbacks.apply(plan)
     if not invocation.as_json:
@@ -319,15 +271,13 @@ def rollback(invocation: Invocation, /, commit: str | None, *, undo: bool, **giv
 @click.option("--apply", "applies", is_flag=True, help="Repair the notes; the old ones are saved.")
 @click.option("--merge", "fetched", metavar="REF", help="First merge the notes fetched into REF.")
 @headless
-@click.pass_obj
-def repair_notes(invocation: Invocation, /, *, applies: bool, fetched: str | None, **given: Any) -> None:
+def repair_notes(invocation: Invocation, *, applies: bool, fetched: str | None) -> None:
     """Show the problems of the handoff notes and their repairs; with --apply, apply these."""
     from cdd_agent.clock import SystemClock
     from cdd_agent.events import NoteDamaged, NoteRepaired, NotesRepaired
     from cdd_agent.git import notes_repair
     from cdd_agent.repl import workflow_actions
 
-    invocation = invocation.with_options(given)
     rollbacks = workflow_actions.finish_pending_rollback(_rollbacks(invocation))
     repository = rollbacks.repository
     if fetched is not None:
@@ -353,9 +303,7 @@ def _rollbacks(invocation: Invocation) -> "Rollbacks":
     return Rollbacks.of_project(find_root(invocation.options), emit=invocation.sink)
 
 
-def _may_roll_back(invocation: Invocation) -> bool:
-    if invocation.assume_yes:
-        return True
+def _confirm_rollback(invocation: Invocation) -> bool:
     if not invocation.is_interactive:
         raise UsageError("cdd cannot ask you here. Nothing was changed.", hint="the same command with --yes")
     from cdd_agent.repl.question import ask_to_roll_back
@@ -363,13 +311,10 @@ def _may_roll_back(invocation: Invocation) -> bool:
     return ask_to_roll_back(screen=invocation.screen)
 
 
-@contextmanager
-def open_orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestrator"]:
-    """Yield the orchestrator of the feature that ``find`` returns. The events also go to its journal."""
-
+def _orchestrate(invocation: Invocation, find: Callable[["Adapters"], "Feature"]) -> None:
     _rollbacks(invocation).finish_interrupted()
-    with invocation.open_journal(find) as (project, feature):
-        yield project.orchestrator(feature)
+    with invocation.open_journal(lambda project: find(project.adapters)) as (project, feature):
+        project.orchestrator(feature).run()
 
 
 @click.command(short_help="Play an example from its recording, without an API key.")
@@ -379,12 +324,10 @@ def open_orchestrator(invocation: Invocation, find: Find) -> Iterator["Orchestra
     "--keep", type=click.Path(path_type=Path), metavar="DIR", help="Create the project in DIR, which must not exist."
 )
 @headless
-@click.pass_obj
-def demo(invocation: Invocation, /, name: str, *, listed: bool, keep: Path | None, **given: Any) -> None:
+def demo(invocation: Invocation, name: str, *, listed: bool, keep: Path | None) -> None:
     """Run spec, plan and exec on the example NAME with recorded answers: real git, real tests, real gates, no key."""
     from cdd_agent.cli.demo import find_examples, play
 
-    invocation = invocation.with_options(given)
     known = {example.name: example for example in find_examples()}
     if listed:
         width = max(map(len, known))

@@ -38,20 +38,22 @@ _UNLIMITED_AT_ZERO = frozenset(
 _MAY_BE_ZERO = frozenset({"test_reruns", "evidence_timeout_s", "compact_at_percent"}) | _UNLIMITED_AT_ZERO
 
 
-def _check_ranges(values: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` for the first number that is too small or too large."""
-    for name, value in values.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            continue
-        if not value <= _MOST:
-            raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
-        if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-            least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
-            raise ValueError(f"{name} must be {least}, not {value}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranges:
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for the first number that is too small or too large."""
+        for name, value in asdict(self).items():
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            if not value <= _MOST:
+                raise ValueError(f"{name} must be at most {_MOST}, not {value!s:.20}")
+            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+                least = "at least 0" if name in _MAY_BE_ZERO else "above 0"
+                raise ValueError(f"{name} must be {least}, not {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GreenSettings:
+class GreenSettings(_Ranges):
     """The settings of ``cdd green``, section ``green``."""
 
     max_iterations: int = 20
@@ -72,13 +74,9 @@ class GreenSettings:
     full_suite_on_completion: bool = True
     """Whether all tests must pass; else only the files of the requested tests."""
 
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a number out of range."""
-        _check_ranges(asdict(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(_Ranges):
     """All settings that a user can change."""
 
     model: str = DEFAULT_MODEL
@@ -128,10 +126,6 @@ class Settings:
     accept_unstructured: bool = False
     """Whether to accept the exit status of that command if it reports no results of single tests."""
     green: GreenSettings = GreenSettings()
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` for a number out of range."""
-        _check_ranges(asdict(self))
 
 
 def private_folder(project: Path) -> Path:
@@ -213,10 +207,16 @@ def load(
     offer = read_offer(project)
     settings = Settings() if offer is None or not allows(offer) else parse_settings(offer.content)
     for name, variables in _VARIABLES.items():
-        for variable in variables:
-            if environment.get(variable):
-                settings = _set_from_variable(settings, name, variable=variable, value=environment[variable])
-                break
+        variable = next((variable for variable in variables if environment.get(variable)), None)
+        if variable is None:
+            continue
+        value = environment[variable]
+        try:
+            settings = msgspec.convert({**asdict(settings), name: value}, Settings, strict=False)
+        except ValueError as error:
+            why = str(error).partition(" - at ")[0]
+            hint = f"unset {variable} or correct it"
+            raise UsageError(f"{variable}={value} is not valid: {why}.", hint=hint) from error
     return settings if model is None else replace(settings, model=model)
 
 
@@ -251,11 +251,3 @@ def _reject_unknown_keys(given: dict[Any, Any], known: dict[str, Any], *, inside
     if unknown:
         names = f"; known there: {', '.join(known)}" if inside else ""
         raise ValueError(f"unknown setting {inside + str(unknown[0])!r}{names}")
-
-
-def _set_from_variable(settings: Settings, name: str, *, variable: str, value: str) -> Settings:
-    try:
-        return msgspec.convert({**asdict(settings), name: value}, Settings, strict=False)
-    except ValueError as error:
-        why = str(error).partition(" - at ")[0]
-        raise UsageError(f"{variable}={value} is not valid: {why}.", hint=f"unset {variable} or correct it") from error

@@ -34,14 +34,6 @@ _MAX_COMMAND_CHARACTERS = 300
 """How much of a command is stored beside its digest, so that the user recognizes it."""
 
 _SINGULAR = frozenset({"test command", "framework", "interpreter", "command"})
-_NAMES: Mapping[Subject, str] = {
-    "settings": "settings",
-    "test command": "test command",
-    "framework": "test framework",
-    "interpreter": "interpreter",
-    "hooks": "commit hooks",
-    "command": "command",
-}
 _WITHOUT: Mapping[Subject, str] = {
     "settings": "cdd uses the defaults",
     "test command": "cdd uses other files to find out how the tests run",
@@ -71,7 +63,7 @@ class Offer:
     @property
     def name(self) -> str:
         """The subject in words: ``settings``, ``commit hooks``."""
-        return _NAMES[self.subject]
+        return {"framework": "test framework", "hooks": "commit hooks"}.get(self.subject, self.subject)
 
     @property
     def without(self) -> str:
@@ -105,8 +97,6 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decisions:
-    """The file; the oldest decision comes first."""
-
     schema: int
     decisions: tuple[Decision, ...] = ()
 
@@ -134,8 +124,7 @@ class Approvals:
 
     def find_decision(self, offer: Offer) -> bool | None:
         """Return the user's decision about exactly this content, or None."""
-        decisions = [known.approved for known in self._list(offer.subject) if known.sha256 == offer.digest]
-        return decisions[-1] if decisions else None
+        return {known.sha256: known.approved for known in self._list(offer.subject)}.get(offer.digest)
 
     def has_changed(self, offer: Offer) -> bool:
         """Return whether the user has decided about other content of the same subject."""
@@ -191,13 +180,11 @@ class Approvals:
         write_atomic(self.path, _encode(decisions), mode=0o600)
 
     def _list(self, subject: Subject) -> tuple[Decision, ...]:
-        """Return the decisions about a subject of this folder, oldest first."""
         here = os.stat(self._project)
         scope = (str(self._project), here.st_dev, here.st_ino, subject)
         return tuple(known for known in self._read() if known.scope == scope)
 
     def _read(self) -> tuple[Decision, ...]:
-        """Return all decisions. Raises ``EnvironmentMissing`` for a damaged file, or one that others may write."""
         self._require_outside()
         try:
             data = read_ordinary(self.path, limit_bytes=MAX_SIZE_BYTES)
@@ -317,9 +304,7 @@ def offer_interpreter(project: Path, python: Path, *, is_named_by_project: bool 
         subject="interpreter",
         source=source,
         shown=(f"{source} runs {target}", *about.decode("utf-8", "replace").splitlines()),
-        content=b"\0".join(
-            (os.fsencode(source), os.fsencode(os.path.relpath(named, top)), os.fsencode(program), about)
-        ),
+        content=b"\0".join((*map(os.fsencode, (source, os.path.relpath(named, top), program)), about)),
     )
 
 
@@ -332,16 +317,13 @@ def is_reached_through(project: Path, python: Path) -> bool:
 
 def _digest(path: Path) -> str:
     """Return the sha256 of a file, or ``unreadable``. A pipe or device counts as empty."""
-    digest = hashlib.sha256()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as stream:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                while block := stream.read(1 << 20):
-                    digest.update(block)
+            is_file = stat.S_ISREG(os.fstat(handle).st_mode)
+            return (hashlib.file_digest(stream, "sha256") if is_file else hashlib.sha256()).hexdigest()
     except OSError:
         return "unreadable"
-    return digest.hexdigest()
 
 
 def find_user_folder(environment: Mapping[str, str]) -> Path:

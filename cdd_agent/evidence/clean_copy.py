@@ -1,26 +1,106 @@
-"""Create a clean copy of the project: a product from one commit, with the tests and configuration of another.
+"""The input and the result of the evidence checks, and the clean copy of the project in which tests run again.
 
-The copy is a temporary folder outside the project, with its own repository, because products and tests may call
-git. It holds only files that git tracks: no ignored files, and no compiled code that an earlier run may have planted.
-The user's index, HEAD, stash and configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing
-else. The functions before ``clean_copy`` read the two commits through git, never from the work tree.
+The copy holds the product of one commit, with the tests and configuration of another. It is a temporary folder outside
+the project, with its own repository, because products and tests may call git. It holds only files that git tracks: no
+ignored files, and no compiled code that an earlier run may have planted. The user's index, HEAD, stash and
+configuration stay unchanged. ``kill -9`` leaves the temporary folder behind, nothing else.
 """
 
 import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from cdd_agent.evidence.request import PYTHON, ProductChange
 from cdd_agent.git.repository import Repository, encode_text, private_index
 from cdd_agent.git.runner import GitError
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.testrun.suite import ProjectLayout, Suite
 from cdd_agent.untrusted.paths import is_marked_as_environment
+from pytest_tdd_agent.comparison import strip_parameters
 from pytest_tdd_agent.fingerprint import IGNORED_FOLDERS, is_protected
-from pytest_tdd_agent.report import SuiteReport
+from pytest_tdd_agent.report import Reason, SuiteReport
+
+CODES = {
+    "vacuous_test": "The new tests pass with a stub that does nothing in place of the missing name.",
+    "suspicious_code": "The change adds code that inspects or manipulates the process that tests it.",
+    "special_cased": "A branch of the change handles the input of a target test and returns the expected value.",
+    "canary_failed": "Tests with a known result, added to the targets, were reported incorrectly.",
+    "not_reproduced": "A target fails in a clean copy with RED's tests and configuration.",
+    "unproven_change": "No target test fails when the changed code is altered.",
+}
+
+PYTHON = (".py", ".pyw")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductChange:
+    """One changed file of the product. ``path`` is relative to the project. Only Python sources have texts."""
+
+    path: str
+    old: str | None
+    """The text before. None: the file is new."""
+    new: str | None
+    """The text now. None: the file was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """A GREEN with an open gate, and the input of its checks. Paths and node ids are relative to the project."""
+
+    targets: tuple[str, ...]
+    """Node ids of tests that the change made pass. Empty: only the changed code itself is checked."""
+    changes: tuple[ProductChange, ...]
+    tests: Mapping[str, str]
+    """File of a target -> its source."""
+    stated: str
+    """The step's text. The product may contain the literals that it names."""
+    red: str
+    """Commit or tree before the change, with the tests."""
+    green: str
+    baseline: SuiteReport
+    time_box_s: float
+    """The time limit for all runs together. 0: no runs."""
+    elsewhere: Callable[[], Iterable[str]] = tuple
+    """Returns the product's sources before the change. Called only if a check found something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """The result of the checks."""
+
+    reasons: tuple[Reason, ...] = ()
+    """The reasons to refuse the change, with codes from ``CODES``. Empty: it is confirmed."""
+    notices: tuple[str, ...] = ()
+
+    def __add__(self, other: "Findings") -> "Findings":
+        """Combine two results."""
+        return Findings(reasons=self.reasons + other.reasons, notices=self.notices + other.notices)
+
+
+def is_python(change: ProductChange) -> bool:
+    """Return whether the change results in a Python source."""
+    return change.new is not None and change.path.endswith(PYTHON)
+
+
+def find_not_passing(wanted: Sequence[str], report: SuiteReport) -> tuple[str, ...]:
+    """Return the tests that did not pass.
+
+    Parameters in a node id may contain a path or the time. A test that the report does not name therefore counts as
+    passed if at least as many tests of its function passed as are wanted.
+    """
+    reported = {case.nodeid for case in report.tests}
+    passed = {case.nodeid for case in report.tests if case.outcome == "passed"}
+    passed_of, wanted_of = Counter(map(strip_parameters, passed)), Counter(map(strip_parameters, wanted))
+
+    def has_passed(nodeid: str) -> bool:
+        function = strip_parameters(nodeid)
+        return nodeid in passed or (nodeid not in reported and passed_of[function] >= wanted_of[function])
+
+    return tuple(nodeid for nodeid in wanted if not has_passed(nodeid))
 
 
 def find_newly_passing(report: SuiteReport, *, baseline: SuiteReport) -> tuple[str, ...]:
@@ -139,7 +219,6 @@ def _format_protected_entries(
     layout: ProjectLayout,
     repository: Repository,
 ) -> Iterator[str]:
-    """Return the lines for ``update-index`` that restore tests and configuration from ``red``."""
     for path in sorted({*green, *red}):
         before, now = red.get(path), green.get(path)
         if before == now:

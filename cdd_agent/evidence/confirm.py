@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cdd_agent.events import Emit, Notice
-from cdd_agent.evidence.clean_copy import clean_copy, copy_ignored_files, explain_failure
+from cdd_agent.evidence.clean_copy import (
+    PYTHON,
+    CheckRequest,
+    Findings,
+    clean_copy,
+    copy_ignored_files,
+    explain_failure,
+    find_not_passing,
+)
 from cdd_agent.evidence.literals import find_special_cases
 from cdd_agent.evidence.mutation import (
     ALL_RAISE,
@@ -27,7 +35,6 @@ from cdd_agent.evidence.mutation import (
     run_mutant,
     try_mutants,
 )
-from cdd_agent.evidence.request import PYTHON, CheckRequest, Findings, find_not_passing
 from cdd_agent.evidence.signs import find_suspicious_code
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
@@ -52,11 +59,8 @@ class Canary:
 
     file: str
     passes: str
-    """Node id of the test that must pass."""
     fails: str
-    """Node id of the test that must fail."""
     word: str
-    """The word in the failure's message."""
 
 
 def plant(root: Path, targets: tuple[str, ...]) -> tuple[Canary, Canary] | None:
@@ -164,8 +168,6 @@ def _check_source(check: Callable[[], Findings]) -> Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class _CopyCheck:
-    """The checks of one request in a clean copy."""
-
     request: CheckRequest
     suite: Suite
     repository: Repository
@@ -257,7 +259,6 @@ class _CopyCheck:
         return Findings(reasons=(Reason(code="canary_failed", nodeid=None, message=message),))
 
     def _do_canaries_work(self) -> bool:
-        """Return whether canaries alone are reported correctly in a copy without the change."""
         red = self.request.red
         with clean_copy(self.repository, self.suite, green=red, red=red) as copy:
             canaries = plant(copy.root, self.request.targets)
@@ -295,7 +296,6 @@ class _CopyCheck:
         return Findings(reasons=(Reason(code="not_reproduced", nodeid=failing[0], message=message),))
 
     def _try_ignored_files(self) -> str | None:
-        """Return a notice if the targets pass once the copy has the ignored files too."""
         copied = copy_ignored_files(self.repository, self.suite.root.resolve(), copy=self.copy.root)
         if copied is None:
             return "The targets fail in a clean copy of the tracked files, and there are too many ignored files to try."

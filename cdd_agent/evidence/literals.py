@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import TypeAlias
 
-from cdd_agent.evidence.request import CheckRequest, Findings, is_python
+from cdd_agent.evidence.clean_copy import CheckRequest, Findings, is_python
 from pytest_tdd_agent.report import Reason
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -79,7 +79,6 @@ def _compare_lines(before: list[str], now: list[str]) -> Iterator[tuple[str, int
 
 
 def _read_code_lines(text: str) -> list[tuple[int, str]]:
-    """Return number and text of the lines of code, without comments, docstrings and blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     tree = parse(text)
     if tree is not None:
@@ -271,7 +270,6 @@ def _examples_of_rows(table: ast.expr) -> Iterator[StatedExample]:
 def _examples_of_equality(
     left: ast.expr, right: ast.expr, *, known: dict[str, ast.expr], values: dict[str, ast.expr]
 ) -> Iterator[StatedExample]:
-    """Return the example of a comparison between a call and its expected value, in either order."""
     for actual, expected in ((left, right), (right, left)):
         value = _resolve(expected, known)
         if not is_literal(value) or is_trivial(value):
@@ -293,7 +291,6 @@ def _find_arguments(node: ast.expr) -> frozenset[str]:
 _Inputs: TypeAlias = frozenset[frozenset[str]]
 """Sets of literals. All literals of one set together lead into a branch."""
 _MOST_SETS = 1000
-"""The number of sets per condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +308,6 @@ class _Branch:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Branches that belong together, and their statements or table."""
-
     nodes: Sequence[ast.AST]
     branches: list[_Branch]
 
@@ -504,7 +499,6 @@ def _read_last_name(node: ast.AST) -> str:
 
 
 def _inputs_of_literal(node: ast.expr) -> _Inputs:
-    """Return the inputs of a literal: the whole, or all its parts."""
     if not is_literal(node) or is_trivial(node):
         return frozenset()
     parts = (inner for inner in ast.walk(node) if isinstance(inner, ast.Constant) and not is_trivial(inner))
@@ -542,7 +536,6 @@ def _inputs_of_pattern(pattern: ast.pattern) -> _Inputs:
 
 
 def _find_results(body: list[ast.stmt]) -> frozenset[str]:
-    """Return the literals that a branch returns, yields, assigns or passes to a call."""
     values: list[ast.expr] = []
     for statement in body:
         match statement:

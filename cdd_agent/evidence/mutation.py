@@ -13,9 +13,16 @@ from itertools import islice, zip_longest
 
 from cdd_agent.errors import CddError
 from cdd_agent.events import Emit, Event, SuiteStarted
-from cdd_agent.evidence.clean_copy import clean_copy, find_project_folder, read_sources
+from cdd_agent.evidence.clean_copy import (
+    PYTHON,
+    ProductChange,
+    clean_copy,
+    find_not_passing,
+    find_project_folder,
+    is_python,
+    read_sources,
+)
 from cdd_agent.evidence.literals import Function, find_docstring_lines, find_docstrings, find_touched_lines, parse
-from cdd_agent.evidence.request import PYTHON, ProductChange, find_not_passing, is_python
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.suite import Suite, SuiteRun
@@ -23,11 +30,9 @@ from cdd_agent.workspace.files import ConfinedFolder
 from pytest_tdd_agent.comparison import strip_parameters
 
 MOST = 4
-"""The number of mutants to try."""
 ALL_RAISE = "all raise"
 """The alteration that shows only whether a target runs the changed code."""
 _MOST_SHOWN = 40
-"""The number of characters of code to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +107,6 @@ def _changes_docstring(change: ProductChange, tree: ast.Module) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """One node that can be altered."""
-
     path: str
     text: str
     position: int
@@ -111,7 +114,6 @@ class _Spot:
 
 
 def _find_spots(path: str, text: str, *, touched: Collection[int]) -> Iterator[tuple[str, _Spot]]:
-    """Return kind and spot of each possible alteration, in the order of the lines."""
     tree = parse(text)
     if tree is None:
         return
@@ -125,7 +127,6 @@ def _find_spots(path: str, text: str, *, touched: Collection[int]) -> Iterator[t
 
 
 def _alter_spot(spot: _Spot) -> Mutant | None:
-    """Return the mutant, or None if the source stays the same or is nested too deeply."""
     try:
         tree = ast.parse(spot.text)
         before = ast.unparse(tree) + "\n"
@@ -139,7 +140,6 @@ def _alter_spot(spot: _Spot) -> Mutant | None:
 
 
 def _classify(node: ast.AST, touched: Collection[int], *, fixed: Collection[int]) -> str | None:
-    """Return the kind of alteration that fits the node, if it is on a touched line."""
     match node:
         case ast.Return(value=ast.expr() as part) | ast.Yield(value=ast.expr() as part):
             kind = None if isinstance(part, ast.Constant) and part.value is None else "return"
@@ -260,7 +260,6 @@ class Survival:
     """The result of trying mutants."""
 
     noticed: Mutant | None = None
-    """The mutant on which a target did not pass."""
     all_ended: bool = False
     """Whether there were runs, and all of them ended."""
 
@@ -297,7 +296,6 @@ class TimedRuns:
     started: float = field(default_factory=time.monotonic)
     quickest_s: float | None = None
     count: int = 0
-    """The number of runs so far."""
     noticed: str = ""
     """The location of the alteration that made a target fail."""
 
@@ -340,7 +338,6 @@ def run_mutant(copy: Suite, mutant: Mutant, *, tests: tuple[str, ...], runs: Tim
 
 
 MOST_CHARACTERIZED = 5
-"""The number of mutants to try for tests that pass at once."""
 
 
 def can_notice_changes(

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cdd_agent.evidence.clean_copy import CheckRequest, ProductChange, is_python
 from cdd_agent.evidence.literals import Function, find_docstrings, parse, read_imports, resolve_name
-from cdd_agent.evidence.request import CheckRequest, ProductChange, is_python
 from pytest_tdd_agent.report import Reason
 
 _INSTEAD = {
@@ -24,7 +24,6 @@ _INSTEAD = {
     "test_files": "Take the path as an argument. Do not name test files in the product.",
     "trace": "Leave tracing to debuggers and coverage tools.",
 }
-"""Kind of code -> the alternative."""
 
 _TOOLS = frozenset({"pytest", "_pytest", "pluggy", "unittest", "pytest_tdd_agent", "xdist"})
 _CALLS = {
@@ -85,7 +84,6 @@ def find_suspicious_code(request: CheckRequest) -> tuple[Reason, ...]:
 
 
 def _find_new(change: ProductChange, *, stated: str) -> tuple[Suspicion, ...]:
-    """Return suspicions of kinds that are new in the file and that the step does not ask for."""
     before = {old.kind for old in find_suspicions(change.old or "")}
     now = find_suspicions(change.new or "", stated=stated)
     patterns = {kind: rf"(?<!\w)({words})(?!\w)" for kind, words in _STATED.items()}
@@ -200,7 +198,6 @@ def _check_class(node: ast.ClassDef) -> Iterator[Suspicion]:
 
 
 def _find_constant_result(function: Function) -> object:
-    """Return the constant that every ``return`` of the function returns, or None if they differ."""
     returns = [inner.value for inner in ast.walk(function) if isinstance(inner, ast.Return)]
     values = {inner.value if isinstance(inner, ast.Constant) else None for inner in returns}
     return values.pop() if len(values) == 1 else None
@@ -236,7 +233,6 @@ def _check_lookup(node: ast.Compare | ast.Subscript, names: dict[str, str]) -> I
 
 
 def _check_loop(node: ast.For, names: dict[str, str]) -> Iterator[Suspicion]:
-    """Find loops over the numbers of file descriptors."""
     if not (isinstance(node.iter, ast.Call) and resolve_name(node.iter.func, names) == "range"):
         return
     if not isinstance(node.target, ast.Name):

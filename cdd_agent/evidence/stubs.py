@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdd_agent.events import Emit
-from cdd_agent.evidence.clean_copy import clean_copy, explain_failure
+from cdd_agent.evidence.clean_copy import Findings, clean_copy, explain_failure
 from cdd_agent.evidence.literals import Function, parse
 from cdd_agent.evidence.mutation import TimedRuns, TimeUp, ignore_event
-from cdd_agent.evidence.request import Findings
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.runner import GitError
 from cdd_agent.testrun.inside import inert
@@ -40,7 +39,6 @@ class Gap:
     """One missing name, or one that only raises NotImplementedError."""
 
     path: str
-    """The file of the module, relative to the project."""
     name: str
     """The name in the module, dotted inside a class. Empty: the module itself is missing."""
 
@@ -84,7 +82,6 @@ def _find_absent(module: str, sources: Sequence[str], *, read: Read, is_whole: b
 
 
 def _find_in_package(module: str, sources: Sequence[str], *, read: Read) -> str | None:
-    """Return the path for a missing module of an existing package."""
     package, _, name = module.rpartition(".")
     file = _find_file(package, sources, read=read) if package else None
     if file is None or not file.endswith("/__init__.py"):
@@ -125,7 +122,6 @@ def _find_definition(gap: Gap, *, text: str | None) -> Gap | None:
 
 
 def _find_definitions_at(tree: ast.AST | None, line: int) -> list[str]:
-    """Return the names of the classes, outermost first, and of the function around a line."""
     for node in _list_definitions(tree):
         if node.lineno <= line <= (node.end_lineno or node.lineno):
             return [node.name, *_find_definitions_at(node, line)]
@@ -180,7 +176,6 @@ def _read_stub_source() -> str:
 
 
 ROUNDS = 5
-"""The number of runs in which further missing names may appear."""
 _MOST_SHOWN = 3
 _BY_KIND = frozenset({"isinstance", "issubclass", "type", "assertIsNot", "assertIsNotNone", "assertNotIsInstance"})
 """Every stub gives the same answer to these and to ``is not``."""
@@ -191,14 +186,10 @@ class NewTests:
     """The new tests of a RED with an open gate. Paths and node ids are relative to the project."""
 
     report: SuiteReport
-    """The report that the gate judged."""
     baseline: SuiteReport
     sources: tuple[str, ...]
-    """The files of the work item."""
     tree: str
-    """Commit or tree with the tests."""
     time_box_s: float
-    """The time limit for all runs together. 0: no runs."""
 
     @property
     def newly_failing(self) -> tuple[str, ...]:
@@ -337,7 +328,6 @@ def has_kind_check(source: str | None, nodeid: str) -> bool:
 
 
 def _are_structural(failures: Sequence[Failure | None]) -> bool:
-    """Return whether there are failures, all of them because of missing names."""
     kinds = [failure and find_effective_kind(failure) for failure in failures]
     return bool(kinds) and all(kind in STRUCTURAL for kind in kinds)
 

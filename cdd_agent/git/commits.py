@@ -13,13 +13,12 @@ from cdd_agent.config.trust import Offer
 from cdd_agent.errors import EnvironmentMissing, GateClosed, UsageError
 from cdd_agent.git.hardening import GitSetting, list_disabled_filters, parse_settings
 from cdd_agent.git.repository import CommitId, Repository, format_paths, private_index, resolve_revision
-from cdd_agent.git.runner import GitError, GitUnable
+from cdd_agent.git.runner import GitError, GitRefused, GitUnable
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import paths
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _POINTER_BYTES = 1024
-"""Upper bound for the size of a Git LFS pointer."""
 
 
 def require_identity(repository: Repository) -> None:
@@ -67,9 +66,7 @@ def commit_paths(repository: Repository, message: str, *, paths: Iterable[str], 
         try:
             empty = ("--allow-empty",) if allow_empty else ()
             repository.git("commit", "--quiet", *empty, "-F", "-", stdin=message.encode(), variables=index, hooks=True)
-        except GitUnable:
-            raise
-        except GitError as error:
+        except GitRefused as error:
             raise GateClosed(
                 f"git refused the commit. {error.happened}", hint="fix what the hook reports, then retry the step"
             ) from error
@@ -262,7 +259,6 @@ def _read_hook_file(path: Path, *, limit_bytes: int) -> bytes:
 
 
 def _excerpt(content: bytes) -> list[str]:
-    """Return the first lines that are not comments, indented, and the size if there are more."""
     head, size = content[:_SHOWN_BYTES], len(content)
     if b"\0" in head:
         return [f"  a program of {size:,} bytes"]

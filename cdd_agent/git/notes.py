@@ -2,24 +2,47 @@
 
 ``git notes add`` loses notes when two processes run it at once, so every writer first takes a lock in the folder that
 all work trees share. git also treats a damaged ref as a missing one. Here a damaged ref, or a note that cannot be read,
-raises ``NotesDamaged``.
+raises ``NotesDamaged``. All notes of a ref are read with a few git processes however many there are, and a note that
+cannot be read, or whose commit left the history, is reported as damage. git neither pushes nor fetches notes by itself,
+so this module also merges those that were fetched from another repository.
 """
 
 import contextlib
-import os
 import re
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 from pathlib import Path
+from typing import Literal, TypeAlias
 
+from cdd_agent.errors import UsageError
 from cdd_agent.git import hardening
-from cdd_agent.git.repository import CommitId, Repository, resolve_revision
-from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, RepositoryLocation
+from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, resolve_revision
+from cdd_agent.git.runner import GitError, GitRefused, GitTimeout, GitUnable, RepositoryLocation
 from cdd_agent.storage import exclusive_lock, read_ordinary
+from cdd_agent.work.handoff import Handoff, decode_line, is_newer
 
+REF = hardening.NOTES_REF
+REF_NAME = REF.removeprefix("refs/notes/")
+"""The name of ``REF`` in the option ``git notes --ref``."""
+LOCK_WAIT_S = 30.0
+REPAIR_COMMAND = "cdd tdd repair-notes"
+
+_LIMIT_BYTES = 500_000_000
+"""Upper bound for ``packed-refs``, which holds a line for each ref, and for the list of shallow commits."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REF_CONTENT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64}|ref: \S+)\s*")
 STALE_S = 600.0
 """Age of a lock that a killed process must have left; git itself holds it for a moment."""
-_PROCESSES = Path("/proc")
+BACKUPS = "refs/cdd/notes-backup"
+"""Prefix of the refs that hold notes as they were before a repair."""
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHOWN = 3
+
+DamageKind: TypeAlias = Literal["unreadable", "newer", "dangling", "lock"]
 
 
 def ref_lock_path(location: RepositoryLocation, ref: str) -> Path:
@@ -34,51 +57,6 @@ def find_stale_lock(location: RepositoryLocation, ref: str) -> Path | None:
         if time.time() - lock.lstat().st_mtime >= STALE_S:
             return lock
     return None
-
-
-def find_lock_owner(lock: Path, *, location: RepositoryLocation) -> str | None:
-    """Return a process that may hold ``lock``: one that has it open, or a git in this repository."""
-    if not (_PROCESSES / "self" / "fd").is_dir():
-        return "a process that this system does not show"
-    for process in _PROCESSES.glob("[0-9]*"):
-        name = ""
-        with contextlib.suppress(OSError):
-            name = (process / "comm").read_text(errors="replace").strip()
-        is_git = name.split("-")[0] == "git" and _may_run_in(process, folders=(location.root, location.common_dir))
-        if is_git or _has_open(process, lock):
-            return f"{name} (process {process.name})"
-    return None
-
-
-def _may_run_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
-    try:
-        cwd = Path(os.readlink(process / "cwd"))
-    except PermissionError:  # another user's git may be at work in this repository
-        return True
-    except OSError:  # it has ended
-        return False
-    return any(cwd.is_relative_to(folder) for folder in folders)
-
-
-def _has_open(process: Path, path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(process / "fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(process / "fd" / name) == str(path):
-                    return True
-    return False
-
-
-REF = hardening.NOTES_REF
-REF_NAME = REF.removeprefix("refs/notes/")
-"""The name of ``REF`` in the option ``git notes --ref``."""
-LOCK_WAIT_S = 30.0
-REPAIR_COMMAND = "cdd tdd repair-notes"
-
-_LIMIT_BYTES = 500_000_000
-"""``packed-refs`` holds a line for each ref."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_REF_CONTENT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64}|ref: \S+)\s*")
 
 
 class NotesDamaged(GitUnable):
@@ -216,3 +194,298 @@ def has_ref(repository: Repository, ref: str) -> bool:
 def loose_ref_path(repository: Repository, ref: str) -> Path:
     """Return where the file of ``ref`` is unless the ref is packed."""
     return repository.location.common_dir / ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One problem with the notes."""
+
+    kind: DamageKind
+    what: str
+    commit: CommitId | None = None
+    """The commit of the note; None for a lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The note on one commit."""
+
+    commit: CommitId
+    """The commit may not exist any more."""
+    handoffs: tuple[Handoff, ...] = ()
+    """Decoded from those lines that are handoffs; at least one without damage."""
+    lines: tuple[str, ...] = ()
+    """Oldest first; empty if the note cannot be read."""
+    paths: tuple[str, ...] = ()
+    """In the tree of the ref; more than one after a faulty merge."""
+    damage: Damage | None = None
+
+    @property
+    def latest(self) -> Handoff:
+        """The handoff that counts."""
+        return max(reversed(self.handoffs), key=lambda each: (each.seq, not each.reconstructed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """All readable notes of a ref, and all damage."""
+
+    tip: str | None
+    """The commit that holds the notes; None if the ref does not exist."""
+    entries: tuple[Note, ...]
+    """The undamaged ones, newest commit first; commits that do not exist any more come last."""
+    damages: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachability:
+    """Which commits of readable notes are still part of the history."""
+
+    ordered: tuple[CommitId, ...]
+    """All of them, newest first, then those in ``gone``."""
+    gone: frozenset[CommitId]
+    lost: frozenset[CommitId]
+    """Those that no branch, tag or other ref reaches, including ``gone``."""
+    dangling: dict[CommitId, Damage]
+    """Lost commit -> damage, unless a note on another commit holds the same handoffs."""
+
+
+def read_handoffs(repository: Repository, commit: CommitId) -> tuple[Handoff, ...]:
+    """Return the handoffs in the note on ``commit``; empty only if it has no note.
+
+    Raises ``NotesDamaged`` if it has a note without a handoff.
+    """
+    lines = read_lines(repository, commit)
+    handoffs = decode_handoffs(lines)
+    if lines and not handoffs:
+        damage = _describe_undecodable(commit, lines)
+        upgrade = "upgrade with: pip install --upgrade cdd-agent"
+        raise NotesDamaged(damage.what, hint=upgrade if damage.kind == "newer" else "")
+    return handoffs
+
+
+def survey_notes(repository: Repository, *, ref: str = REF) -> Survey:
+    """Return all notes of ``ref`` and their damage; raises ``NotesDamaged`` only if the ref itself is unreadable."""
+    tip = read_tip(repository, ref)
+    damages = []
+    if lock := find_stale_lock(repository.location, ref):
+        what = f"cdd cannot write notes to {ref}: a killed git left {lock}."
+        damages.append(Damage(kind="lock", what=what))
+    if tip is None:
+        return Survey(tip=None, entries=(), damages=tuple(damages))
+    notes = {note.commit: note for note in read_notes(repository, tip)}
+    damages += [note.damage for note in notes.values() if note.damage is not None]
+    reach = check_reachability(repository, [note for note in notes.values() if note.damage is None])
+    damages += reach.dangling.values()
+    counting = (commit for commit in reach.ordered if commit not in reach.lost or commit in reach.dangling)
+    return Survey(tip=tip, entries=tuple(notes[commit] for commit in counting), damages=tuple(damages))
+
+
+def check_reachability(repository: Repository, notes: Iterable[Note]) -> Reachability:
+    """Order the commits of readable ``notes``, and find those that left the history.
+
+    In a shallow clone, missing commits are left out: they are in the part of the history that was not fetched.
+    """
+    by_seq = {note.commit: note for note in sorted(notes, key=lambda note: -note.handoffs[-1].seq)}
+    existing, gone = _sort_newest_first(repository, list(by_seq))
+    if read_shallow_commits(repository):
+        gone = ()
+    lost = set(gone)
+    if existing:
+        refs = ("--not", "--exclude=refs/notes/*", f"--exclude={BACKUPS}/*", "--all")
+        unreachable = repository.git("rev-list", "--ignore-missing", "--stdin", *refs, stdin=format_lines(existing))
+        lost |= {CommitId(line) for line in unreachable.splitlines()} & set(existing)
+    # git copies a note when it replaces the commit, so the old note may be redundant.
+    saved = {identity for commit in existing if commit not in lost for identity in identify_handoffs(by_seq[commit])}
+    dangling = {}
+    for commit in (*existing, *gone):
+        if commit in lost and not identify_handoffs(by_seq[commit]) <= saved:
+            where = "is not in the repository" if commit in gone else "is not on any branch"
+            what = f"There is a handoff note on {commit}, which {where}."
+            dangling[commit] = Damage(kind="dangling", what=what, commit=commit)
+    return Reachability(ordered=(*existing, *gone), gone=frozenset(gone), lost=frozenset(lost), dangling=dangling)
+
+
+def read_notes(repository: Repository, top: str) -> tuple[Note, ...]:
+    """Return the notes in the tree of ``top``, ordered by commit id; ``NotesDamaged`` if the tree cannot be read."""
+    try:
+        listing = repository.git("ls-tree", "-r", "-z", "--full-tree", top)
+    except GitTimeout:
+        raise
+    except GitError as error:
+        raise NotesDamaged(f"The notes in {top} cannot be listed. {error.happened}", status=error.status) from error
+    blobs: dict[CommitId, list[tuple[str, str]]] = {}
+    for about, _, path in (entry.partition("\t") for entry in listing.split("\0") if entry):
+        name = path.replace("/", "")
+        if _OBJECT.fullmatch(name):
+            blobs.setdefault(CommitId(name), []).append((path, about.split(" ")[2]))
+    content = read_objects(repository, {blob for found in blobs.values() for _, blob in found})
+    return tuple(_decode_note(commit, found, content=content) for commit, found in sorted(blobs.items()))
+
+
+def identify_handoffs(note: Note) -> frozenset[tuple[str, str | None]]:
+    """Return id and error of each handoff in ``note``, except reconstructed ones, which are not evidence."""
+    return frozenset((each.id, each.error) for each in note.handoffs if not each.reconstructed)
+
+
+def read_objects(repository: Repository, objects: Iterable[str]) -> dict[str, bytes]:
+    """Return object id -> content, without missing and damaged objects."""
+    wanted = sorted(objects)
+    if not wanted:
+        return {}
+    try:
+        answer = encode_text(repository.git("cat-file", "--batch", stdin=format_lines(wanted)))
+    except GitTimeout:
+        raise
+    except GitError:  # git stops at a damaged object; find it by bisection
+        if len(wanted) == 1:
+            return {}
+        half = len(wanted) // 2
+        return read_objects(repository, wanted[:half]) | read_objects(repository, wanted[half:])
+    found = {}
+    at = 0
+    while at < len(answer):
+        end = answer.index(b"\n", at)
+        fields = answer[at:end].split(b" ")
+        at = end + 1
+        if len(fields) == 3:  # otherwise the object is missing
+            size = int(fields[2])
+            found[fields[0].decode()] = answer[at : at + size]
+            at += size + 1
+    return found
+
+
+def write_objects(repository: Repository, contents: Iterable[bytes]) -> list[str]:
+    """Store each of ``contents`` as a blob, with one call of git, and return the ids."""
+    with tempfile.TemporaryDirectory(prefix="cdd-objects-") as folder:
+        paths = []
+        for number, content in enumerate(contents):
+            paths.append(Path(folder, str(number)))
+            paths[-1].write_bytes(content)
+        listing = format_lines(map(str, paths))
+        return repository.git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=listing).split()
+
+
+def _sort_newest_first(
+    repository: Repository, commits: Sequence[CommitId]
+) -> tuple[tuple[CommitId, ...], tuple[CommitId, ...]]:
+    """Return the commits that exist, newest first and before their parents, and those that do not exist.
+
+    Otherwise the order stays the same.
+    """
+    if not commits:
+        return (), ()
+    log = ("log", "--no-walk=unsorted", "--ignore-missing", "--stdin", "--format=%H %ct %P")
+    rows = [line.split(" ") for line in repository.git(*log, stdin=format_lines(commits)).splitlines()]
+    listed = {row[0]: (int(row[1]), row[2:]) for row in rows}
+    existing = {commit: listed[commit] for commit in commits if commit in listed}
+    ordered: list[CommitId] = []
+    by_time = sorted(existing, key=lambda commit: existing[commit][0], reverse=True)
+    for _, group in groupby(by_time, key=lambda commit: existing[commit][0]):
+        ordered += _sort_children_first({commit: existing[commit][1] for commit in group})
+    return tuple(ordered), tuple(commit for commit in commits if commit not in existing)
+
+
+def _sort_children_first(parents: dict[CommitId, list[str]]) -> list[CommitId]:
+    position = {commit: number for number, commit in enumerate(parents)}
+    if all(position.get(CommitId(parent), at) >= at for commit, at in position.items() for parent in parents[commit]):
+        return list(parents)
+    sorter = TopologicalSorter(
+        {commit: [each for each in named if each in position] for commit, named in parents.items()}
+    )
+    try:
+        return [CommitId(commit) for commit in sorter.static_order()][::-1]
+    except CycleError:  # `git replace` can make commits their own ancestors
+        return list(parents)
+
+
+def read_shallow_commits(repository: Repository) -> frozenset[CommitId]:
+    """Return the oldest commits of a shallow clone; empty for a complete repository."""
+    try:
+        listing = read_ordinary(repository.location.common_dir / "shallow", limit_bytes=_LIMIT_BYTES)
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(map(CommitId, listing.decode("ascii", "replace").split()))
+
+
+def _decode_note(commit: CommitId, found: Sequence[tuple[str, str]], *, content: Mapping[str, bytes]) -> Note:
+    paths = tuple(path for path, _ in found)
+    missing = [blob for _, blob in found if blob not in content]
+    text = "" if missing else b"\n".join(content[blob] for _, blob in found).decode("utf-8", "surrogateescape")
+    wrong = f"cannot be read: the object {missing[0]} is missing or damaged" if missing else describe_text_error(text)
+    if wrong is not None:
+        damage = Damage(kind="unreadable", what=f"The handoff note on {commit} {wrong}.", commit=commit)
+        return Note(commit=commit, paths=paths, damage=damage)
+    lines = split_note(text)
+    handoffs = decode_handoffs(lines)
+    undecodable = None if handoffs else _describe_undecodable(commit, lines)
+    return Note(commit=commit, paths=paths, lines=lines, handoffs=handoffs, damage=undecodable)
+
+
+def decode_handoffs(lines: Iterable[str]) -> tuple[Handoff, ...]:
+    """Return the handoffs in ``lines``; other lines are ignored."""
+    return tuple(handoff for line in lines if (handoff := decode_line(line)) is not None)
+
+
+def _describe_undecodable(commit: CommitId, lines: Sequence[str]) -> Damage:
+    if any(is_newer(line) for line in lines):
+        newer = f"A later version of cdd wrote the handoff note on {commit}."
+        return Damage(kind="newer", what=newer, commit=commit)
+    what = f"The handoff note on {commit} does not hold a readable handoff."
+    return Damage(kind="unreadable", what=what, commit=commit)
+
+
+def merge_fetched(repository: Repository, ref: str) -> int:
+    """Merge the notes under ``ref`` into ours, line by line, and return how many notes changed.
+
+    Raises ``UsageError`` if ``ref`` does not exist or is damaged, and ``NotesDamaged`` if our notes are; nothing
+    changes then. The merge does not check who wrote the notes: anyone who can push can write one.
+    """
+    _require_foreign_ref(repository, ref)
+    with lock_notes(repository):
+        theirs = read_tip(repository, ref)
+        if theirs is None:
+            raise UsageError(f"This repository has no {ref}.", hint=f"fetch it first: git fetch REMOTE {REF}:{ref}")
+        damages = [note.damage.what for note in read_notes(repository, theirs) if note.damage is not None]
+        if damages:
+            more = f" And {len(damages) - _SHOWN} more." if len(damages) > _SHOWN else ""
+            raise UsageError(
+                f"The notes in {ref} were not merged. {' '.join(damages[:_SHOWN])}{more}",
+                hint="in the repository that they come from: cdd tdd repair-notes --apply; then fetch them again",
+            )
+        before = _read_lines_by_commit(repository)
+        repository.git("notes", f"--ref={REF_NAME}", "merge", "--quiet", "--strategy=cat_sort_uniq", ref)
+        after = _read_lines_by_commit(repository)
+    return sum(lines != before.get(commit) for commit, lines in after.items())
+
+
+def find_missing_ref(repository: Repository) -> NotesDamaged | None:
+    """Return the error for a history whose notes were not cloned; None if no commit has a handoff trailer.
+
+    Call it only if the ref of notes does not exist.
+    """
+    head = repository.read_head()
+    log = ("log", "-1", "--format=%H", "--basic-regexp", "--grep=^Handoff-Id: ")
+    if head is None or not repository.git(*log, head).strip():
+        return None
+    return NotesDamaged(
+        f"This repository has no {REF}, but it has commits that had notes.",
+        hint=f"git clone does not copy notes; fetch them: git fetch origin {REF}:{REF}; if they are lost: "
+        f"{REPAIR_COMMAND}",
+    )
+
+
+def _read_lines_by_commit(repository: Repository) -> dict[str, tuple[str, ...]]:
+    tip = read_tip(repository)
+    return {} if tip is None else {note.commit: note.lines for note in read_notes(repository, tip)}
+
+
+def _require_foreign_ref(repository: Repository, ref: str) -> None:
+    hint = f"fetch into a separate ref: git fetch REMOTE {REF}:refs/notes/fetched"
+    try:
+        repository.git("check-ref-format", ref)
+    except GitRefused as error:
+        raise UsageError(f"{ref!r} is not a valid ref name.", hint=hint) from error
+    if not ref.startswith("refs/") or ref == REF:
+        raise UsageError(f"{ref!r} is not the full name of a ref other than {REF}.", hint=hint)
+    require_valid_ref(repository, ref)

@@ -6,7 +6,9 @@ cannot be decided stays as it is and is reported. The old notes are always kept 
 """
 
 import contextlib
+import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,38 +16,19 @@ from pathlib import Path
 
 import msgspec
 
-from cdd_agent.git.notes import (
-    REF,
-    REF_NAME,
-    NotesDamaged,
-    describe_text_error,
-    find_lock_owner,
-    find_stale_lock,
-    lock_notes,
-    read_tip,
-    split_note,
-)
-from cdd_agent.git.notes_history import (
-    Note,
-    check_reachability,
-    decode_handoffs,
-    format_undo_command,
-    identify_handoffs,
-    read_notes,
-    read_objects,
-    replace_tip,
-    write_notes_commit,
-)
-from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines
-from cdd_agent.git.runner import GitError, GitTimeout
+from cdd_agent.git import notes as noted
+from cdd_agent.git.notes import REF, REF_NAME, Note, NotesDamaged
+from cdd_agent.git.repository import CommitId, Repository, encode_text, format_lines, private_index
+from cdd_agent.git.runner import GitError, GitTimeout, RepositoryLocation
 from cdd_agent.storage import read_ordinary
 from cdd_agent.work.handoff import CurrentTest, Handoff, PhaseName, encode, next_phase_after, sequence
 
 LIMIT_COMMITS = 5_000
-"""Number of newest commits whose patches are compared."""
 _CHUNK = 20_000
-"""Commits held in memory at once."""
 _REFLOG_BYTES = 100_000_000
+_MESSAGE = "Notes repaired by 'cdd tdd repair-notes'"
+_NAMES_AN_OBJECT = re.compile(rb"(?!0+\s)([0-9a-f]{40}|[0-9a-f]{64})\s*")
+_PROCESSES = Path("/proc")
 _SUBJECT = "Notes "
 """Start of the message of a commit of notes, by git or by cdd."""
 _OWN = ("--exclude=refs/notes/*", "--exclude=refs/cdd/*", "--exclude=refs/remotes/*", "--exclude=refs/stash", "--all")
@@ -143,7 +126,7 @@ def read_past_versions(repository: Repository, top: str, *, of: Collection[Commi
         commit = CommitId(path.replace("/", ""))
         if commit in of:
             blobs.setdefault(commit, []).append(about.split(" ")[3])
-    content = read_objects(repository, {blob for each in blobs.values() for blob in each})
+    content = noted.read_objects(repository, {blob for each in blobs.values() for blob in each})
     return {commit: [content[blob] for blob in each if blob in content] for commit, each in blobs.items()}
 
 
@@ -159,7 +142,7 @@ def find_tips(repository: Repository, ref: str) -> Iterator[TipCandidate]:
     times: dict[str, int] = {}
     parents: set[str] = set()
     for start in range(0, len(commits), _CHUNK):
-        for commit, data in read_objects(repository, commits[start : start + _CHUNK]).items():
+        for commit, data in noted.read_objects(repository, commits[start : start + _CHUNK]).items():
             header, _, message = data.decode("utf-8", "replace").partition("\n\n")
             time = re.search(r"^committer .* (\d+) [+-]\d{4}$", header, re.MULTILINE)
             if message.startswith(_SUBJECT) and time:
@@ -193,18 +176,125 @@ def find_same_patches(repository: Repository, commits: Collection[CommitId]) -> 
     }
 
 
+def find_lock_owner(lock: Path, *, location: RepositoryLocation) -> str | None:
+    """Return a process that may hold ``lock``: one that has it open, or a git in this repository."""
+    if not (_PROCESSES / "self" / "fd").is_dir():
+        return "a process that this system does not show"
+    for process in _PROCESSES.glob("[0-9]*"):
+        name = ""
+        with contextlib.suppress(OSError):
+            name = (process / "comm").read_text(errors="replace").strip()
+        is_git = name.split("-")[0] == "git" and _may_run_in(process, folders=(location.root, location.common_dir))
+        if is_git or _has_open(process, lock):
+            return f"{name} (process {process.name})"
+    return None
+
+
+def _may_run_in(process: Path, *, folders: tuple[Path, ...]) -> bool:
+    try:
+        cwd = Path(os.readlink(process / "cwd"))
+    except PermissionError:  # another user's git may be at work in this repository
+        return True
+    except OSError:  # it has ended
+        return False
+    return any(cwd.is_relative_to(folder) for folder in folders)
+
+
+def _has_open(process: Path, path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(process / "fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(process / "fd" / name) == str(path):
+                    return True
+    return False
+
+
+def write_notes_commit(
+    repository: Repository, base: str | None, *, notes: Iterable[Note], changes: Mapping[CommitId, tuple[str, ...]]
+) -> str:
+    """Write a commit of the ``notes`` in ``base`` with ``changes``: commit -> new lines, or none to remove the note."""
+    if base is not None and not changes:
+        return base
+    known = {note.commit: note.paths for note in notes}
+    is_deep = any("/" in path for paths in known.values() for path in paths)
+    texts = tuple(dict.fromkeys(noted.format_note(lines) for lines in changes.values() if lines))
+    blobs = dict(zip(texts, noted.write_objects(repository, (text.encode() for text in texts)), strict=True))
+    entries = []
+    for commit, lines in changes.items():
+        entries += [f"0 {'0' * len(commit)}\t{path}\0" for path in known.get(commit, ())]
+        if lines:
+            path = f"{commit[:2]}/{commit[2:]}" if is_deep else commit
+            entries.append(f"100644 {blobs[noted.format_note(lines)]}\t{path}\0")
+    with private_index() as index:
+        repository.git("read-tree", base or "--empty", variables=index)
+        repository.git("update-index", "-z", "--index-info", stdin="".join(entries).encode(), variables=index)
+        tree = repository.git("write-tree", variables=index).strip()
+    return repository.git("commit-tree", tree, *(("-p", base) if base else ()), "-m", _MESSAGE).strip()
+
+
+def replace_tip(repository: Repository, new: str, *, found: str | None, now: str) -> str | None:
+    """Set the ref of notes to ``new``, and return the backup ref of its old content; None if there was none.
+
+    ``found`` is the commit that the ref names, if any; then git changes both refs at once, and only if it still does.
+    """
+    backup = _find_free_ref(repository, now)
+    why = ("-m", "cdd: notes repaired")
+    if found is not None:
+        both = f"create {backup} {found}\nupdate {REF} {new} {found}\n"
+        repository.git("update-ref", *why, "--stdin", stdin=both.encode())
+        return backup
+    content = noted.read_loose_ref(repository, REF)
+    if content is None and not noted.has_ref(repository, REF):
+        repository.git("update-ref", *why, REF, new, "0" * len(new))
+        return None
+    saved = repository.git("hash-object", "-w", "--stdin", stdin=b"broken\n" if content is None else content).strip()
+    repository.git("update-ref", backup, saved, "0" * len(saved))
+    if content is None or _NAMES_AN_OBJECT.fullmatch(content):
+        repository.git("update-ref", *why, REF, new)
+    else:
+        _overwrite_ref(repository, new)
+    return backup
+
+
+def format_undo_command(repository: Repository, backup: str | None, *, found: str | None) -> str:
+    """Return the shell command that undoes ``replace_tip``."""
+    if backup is None:
+        return f"git update-ref -d {REF}"
+    if found is not None:
+        return f"git update-ref {REF} {backup}"
+    return f"git cat-file blob {backup} > {shlex.quote(str(noted.loose_ref_path(repository, REF)))}"
+
+
+def _overwrite_ref(repository: Repository, new: str) -> None:
+    # git refuses to update a ref whose file is damaged. Replace the file as git would: lock, write, rename.
+    lock = noted.ref_lock_path(repository.location, REF)
+    try:
+        handle = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError as error:
+        raise NotesDamaged(f"{lock} exists: another git process is running, or was killed.") from error
+    with os.fdopen(handle, "w") as stream:
+        stream.write(f"{new}\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(lock, noted.loose_ref_path(repository, REF))
+
+
+def _find_free_ref(repository: Repository, now: str) -> str:
+    name = f"{noted.BACKUPS}/{re.sub(r'[^0-9A-Za-z]', '', now)}"
+    existing = set(repository.git("for-each-ref", "--format=%(refname)", f"{noted.BACKUPS}/").split())
+    return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 10**6))) if each not in existing)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
     """One problem, and its repair."""
 
     what: str
-    """A sentence."""
     commit: CommitId | None
     """The commit of the note; None for the ref and its lock."""
     action: str
     """A sentence: the repair, or the command to type if cdd changes nothing."""
     mends: bool = True
-    """Whether cdd repairs it."""
 
     def __str__(self) -> str:
         """Return both sentences."""
@@ -239,7 +329,7 @@ def apply_repairs(repository: Repository, *, now: str) -> RepairResult:
 
     Reads the notes back, and raises ``NotesDamaged`` with the undo command if they differ from the plan.
     """
-    with lock_notes(repository):
+    with noted.lock_notes(repository):
         plan = _RepairPlan(repository)
         if plan.lock is not None:
             plan.lock.unlink(missing_ok=True)
@@ -254,8 +344,6 @@ def apply_repairs(repository: Repository, *, now: str) -> RepairResult:
 
 
 class _RepairPlan:
-    """The repaired notes, and the repairs that lead to them."""
-
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.repairs: list[Repair] = []
@@ -295,8 +383,8 @@ class _RepairPlan:
         """Raise ``NotesDamaged`` unless the notes in the repository are the planned ones."""
         unchanged = {commit: note for commit, note in self.before.items() if note.damage is not None}
         planned = {commit: note.lines for commit, note in (unchanged | self.notes).items()}
-        tip = read_tip(self.repository)
-        actual = {note.commit: note.lines for note in read_notes(self.repository, tip)} if tip else {}
+        tip = noted.read_tip(self.repository)
+        actual = {note.commit: note.lines for note in noted.read_notes(self.repository, tip)} if tip else {}
         if actual != planned:
             odd = min(commit for commit in {*actual, *planned} if actual.get(commit) != planned.get(commit))
             raise NotesDamaged(f"The repaired note on {odd} is not as planned.", hint=f"undo the repair: {undo}")
@@ -311,12 +399,12 @@ class _RepairPlan:
             commit=commit,
             paths=known.paths if known else (),
             lines=unique,
-            handoffs=decode_handoffs(unique),
+            handoffs=noted.decode_handoffs(unique),
             damage=None,
         )
 
     def _check_lock(self) -> None:
-        lock = find_stale_lock(self.repository.location, REF)
+        lock = noted.find_stale_lock(self.repository.location, REF)
         if lock is None:
             return
         what = f"cdd cannot write notes: {lock} has existed for more than ten minutes."
@@ -330,7 +418,7 @@ class _RepairPlan:
     def _choose_base(self, *, expects_notes: bool) -> None:
         """Use the current notes, or else the last readable ones."""
         try:
-            self.tip = read_tip(self.repository)
+            self.tip = noted.read_tip(self.repository)
             if self.tip is not None:
                 self.base, self.before = self.tip, self._read(self.tip)
                 return
@@ -352,7 +440,7 @@ class _RepairPlan:
         self._report(what, action)
 
     def _read(self, tip: str) -> dict[CommitId, Note]:
-        return {note.commit: note for note in read_notes(self.repository, tip)}
+        return {note.commit: note for note in noted.read_notes(self.repository, tip)}
 
     def _restore_past_versions(self) -> dict[CommitId, str]:
         """Restore the last readable version of each unreadable note; return commit -> problem for the others."""
@@ -366,16 +454,15 @@ class _RepairPlan:
         versions = read_past_versions(self.repository, self.base, of=unreadable) if self.base and unreadable else {}
         for commit, what in list(unreadable.items()):
             for text in (data.decode("utf-8", "surrogateescape") for data in versions.get(commit, [])):
-                if describe_text_error(text) is None and decode_handoffs(split_note(text)):
-                    self._set_note(commit, split_note(text))
+                if noted.describe_text_error(text) is None and noted.decode_handoffs(noted.split_note(text)):
+                    self._set_note(commit, noted.split_note(text))
                     self._report(what, "Its last readable version is restored.", commit=commit)
                     del unreadable[commit]
                     break
         return unreadable
 
     def _reattach_dangling(self) -> None:
-        """Move notes from commits that left the history to the commits that replaced them."""
-        reach = check_reachability(self.repository, self.notes.values())
+        reach = noted.check_reachability(self.repository, self.notes.values())
         successors = {commit: self._find_successors(self.notes[commit]) for commit in reach.dangling}
         unknown = [commit for commit, found in successors.items() if not found and commit not in reach.gone]
         patches = find_same_patches(self.repository, unknown)
@@ -401,8 +488,8 @@ class _RepairPlan:
         ids = {each.id for each in landed}
         by_id = []
         for trace in self.traces:
-            known = identify_handoffs(self.notes[trace.commit]) if trace.commit in self.notes else frozenset()
-            if trace.id in ids and not identify_handoffs(note) <= known:
+            known = noted.identify_handoffs(self.notes[trace.commit]) if trace.commit in self.notes else frozenset()
+            if trace.id in ids and not noted.identify_handoffs(note) <= known:
                 by_id.append(trace.commit)
         if by_id:
             return list(dict.fromkeys(by_id))

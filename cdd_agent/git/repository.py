@@ -20,6 +20,7 @@ from cdd_agent.git import hardening
 from cdd_agent.git.runner import (
     Call,
     GitError,
+    GitRefused,
     GitUnable,
     RepositoryLocation,
     Runner,
@@ -165,9 +166,7 @@ class Repository:
         """Return the commit that HEAD names, or None before the first commit; ``GitUnable`` if HEAD is damaged."""
         try:
             return CommitId(self.git("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip())
-        except GitUnable:
-            raise
-        except GitError as error:
+        except GitRefused as error:
             if is_unborn(self.location):
                 return None
             raise GitUnable(
@@ -234,9 +233,7 @@ def resolve_revision(repository: Repository, name: str) -> str:
         if not name.startswith("refs/") and name != "HEAD":
             repository.git("check-ref-format", "--branch", name)
         return repository.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip()
-    except GitUnable:
-        raise
-    except GitError as error:
+    except GitRefused as error:
         raise UsageError(
             f"{name!r} does not name a commit of this repository.",
             hint="list branches and commits: git branch --all, git log --oneline",
@@ -248,9 +245,7 @@ def make_branch_ref(repository: Repository, branch: str) -> str:
     ref = f"refs/heads/{branch}"
     try:
         repository.git("check-ref-format", ref)
-    except GitUnable:
-        raise
-    except GitError as error:
+    except GitRefused as error:
         raise UsageError(f"{branch!r} is not a valid branch name.", hint="list branches: git branch --all") from error
     return ref
 

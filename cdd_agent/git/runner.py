@@ -32,6 +32,10 @@ class GitError(CddError):
         self.status = status
 
 
+class GitRefused(GitError):
+    """git refused what it was asked to do; in the same state of the repository it can do other things."""
+
+
 class GitUnable(GitError):
     """git cannot work in this state of the repository or machine, whatever it is asked to do."""
 
@@ -92,7 +96,7 @@ def explain_failure(verb: str, message: str, *, status: int, hooks: bool = False
     for words, happened, hint in () if hooks and status == 1 else _KNOWN_FAILURES:
         if re.search(words, message, re.IGNORECASE):
             return GitUnable(f"{happened} {failure}", hint=hint, status=status)
-    return GitError(failure, hint="fix the problem that git reports, then try again", status=status)
+    return GitRefused(failure, hint="fix the problem that git reports, then try again", status=status)
 
 
 def parse_index_lock(message: str) -> Path | None:
@@ -124,7 +128,6 @@ def _format_duration(seconds: float) -> str:
 
 _GITFILE = re.compile(r"gitdir: (?P<path>.+?)\n*", re.DOTALL)
 _PATH_BYTES = 100_000
-"""Upper bound for the size of a file that holds one path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +142,6 @@ class RepositoryLocation:
     """Data that all work trees of the repository share: objects, refs, configuration."""
 
     QUESTION: ClassVar = ("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-toplevel")
-    """The arguments of git; ``read`` parses the output."""
 
     @classmethod
     def read(cls, answer: str, *, folder: Path) -> "RepositoryLocation":
@@ -209,7 +211,6 @@ _REFUSALS = (
         "git init {folder} && git -C {folder} add -A && git -C {folder} commit -m 'first commit'",
     ),
 )
-"""Pattern of git's message, what happened, what to type. The first match counts."""
 
 
 def _resolve_git_entry(entry: Path) -> Path | None:
@@ -256,8 +257,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
-    """git's configuration, and the state of the files that it was read from."""
-
     settings: tuple[GitSetting, ...]
     files: Mapping[Path, _State]
     is_final: bool
@@ -365,7 +364,6 @@ def run_once(call: Call, *, folder: Path, settings: Sequence[tuple[str, str]]) -
 
 
 def _list_configuration_files(location: RepositoryLocation) -> Iterator[Path]:
-    """Yield the configuration files of the repository and the user, whether or not they exist."""
     yield location.git_dir / "commondir"
     for folder in (location.git_dir, location.common_dir):
         yield folder / "config"

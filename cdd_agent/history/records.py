@@ -16,7 +16,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from cdd_agent.errors import DocumentError, UsageError
-from cdd_agent.git.notes_history import read_objects, write_objects
+from cdd_agent.git.notes import read_objects, write_objects
 from cdd_agent.git.repository import ROLLBACK, CommitId, Repository, encode_text, private_index
 from cdd_agent.git.snapshot import CDD_IDENTITY
 from cdd_agent.storage import is_leftover, read_ordinary, write_atomic
@@ -42,13 +42,10 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     number: int
-    """The sequence number in this repository."""
     ticket: Annotated[str, msgspec.Meta(pattern=rf"^{RUN}\Z")]
     branch: str
     source: CommitId
-    """The branch's commit before the rollback."""
     target: CommitId
-    """The branch's commit after the rollback."""
     snapshot: CommitId
     """The work tree before the rollback."""
     restored: tuple[str, ...]
@@ -60,9 +57,7 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True):
     by_commit: tuple[str, ...] = ()
     """Those of ``restored`` that come from ``target`` even if ``origin`` is set."""
     undoes: CommitId | None = None
-    """The record that this rollback undoes."""
     refs: dict[_Checkpoint, _Object] = {}
-    """Checkpoint ref -> object before the rollback."""
 
     @property
     def ref(self) -> str:

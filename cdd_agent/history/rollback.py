@@ -20,9 +20,9 @@ from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
 from cdd_agent.events import CommitMoved, Emit, FileMoved, Notice, RollbackPlanned, RolledBack
 from cdd_agent.git.commits import refresh_index, require_finished
-from cdd_agent.git.notes_history import NotedCommit, read_handoffs, survey_notes
+from cdd_agent.git.notes import Note, read_handoffs, survey_notes
 from cdd_agent.git.repository import ROLLBACK, Change, CommitId, Repository, resolve_revision
-from cdd_agent.git.runner import GitError, GitUnable
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots, list_entries
 from cdd_agent.history import records
 from cdd_agent.history.records import Files, RollbackRecord, RunFiles, StoredRecord, decode_states, rewind
@@ -46,11 +46,8 @@ class RollbackPlan:
     """The record to store. Its snapshot is taken when the plan is applied."""
     before: RunFiles
     after: Files
-    """The runs' states afterwards."""
     removed: tuple[tuple[CommitId, str], ...]
-    """Commits that leave the branch, newest first, with their subjects."""
     returning: tuple[tuple[CommitId, str], ...]
-    """Commits that come back to the branch, with their subjects."""
     changes: tuple[Change, ...]
     pushed: int
     """The number of removed commits that another repository may have."""
@@ -217,7 +214,6 @@ class Rollbacks:
         self._apply_record(stored)
 
     def _find_start(self) -> tuple[str, CommitId]:
-        """Return branch and HEAD. Raises ``UsageError`` without them, or during a merge or rebase."""
         require_finished(self.repository)
         branch, head = self.repository.read_branch(), self.repository.read_head()
         if head is None:
@@ -253,7 +249,6 @@ class Rollbacks:
         return tuple(sorted((in_checkpoint | since if was_killed else in_checkpoint - since) - user_files))
 
     def _build_plan(self, record: RollbackRecord, *, before: RunFiles, after: Files, next_phase: str) -> RollbackPlan:
-        """Return the plan for ``record``. Raises ``UsageError`` if uncommitted user changes are in the way."""
         repository = self.repository
         changes = repository.list_changes(record.source, record.target)
         # A submodule has its own history: the commit it should be at is recorded, but nothing inside it changes.
@@ -370,9 +365,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
         branch = repository.read_branch() or "HEAD"
         try:
             base = None if head is None else CommitId(repository.git("merge-base", commit, head).strip())
-        except GitUnable:
-            raise
-        except GitError:
+        except GitRefused:
             base = None
         raise UsageError(
             f"{commit[:10]} is not part of {branch}. Roll back to a commit that HEAD contains.",
@@ -384,7 +377,7 @@ def _find_target(repository: Repository, name: str) -> tuple[CommitId, Handoff]:
             f"{commit[:10]} has no handoff note, so cdd does not know how to continue from there.",
             hint=_suggest_nearest(repository, commit),
         )
-    handoff = NotedCommit(commit=commit, handoffs=lines).latest
+    handoff = Note(commit=commit, handoffs=lines).latest
     if not _is_run(handoff.ticket):
         raise UsageError(
             f"{commit[:10]} belongs to the ticket {handoff.ticket!r:.100}, which cdd exec carries out.",
@@ -401,19 +394,14 @@ def _resolve(repository: Repository, name: str) -> CommitId:
     expression = f"{resolve_revision(repository, parts['name'])}{parts['steps']}^{{commit}}"
     try:
         return CommitId(repository.git("rev-parse", "--verify", "--quiet", expression).strip())
-    except GitUnable:
-        raise
-    except GitError as error:
+    except GitRefused as error:
         raise UsageError(f"{name!r} goes back further than the history.", hint="cdd tdd history") from error
 
 
 def _is_ancestor(repository: Repository, commit: str, *, of: str) -> bool:
-    """Return whether ``of`` contains ``commit``. Every commit contains itself."""
     try:
         repository.git("merge-base", "--is-ancestor", commit, of)
-    except GitUnable:
-        raise
-    except GitError as error:
+    except GitRefused as error:
         if error.status != 1:
             raise UsageError(f"This repository has no commit {commit[:10]}.", hint="cdd tdd history") from error
         return False
@@ -477,5 +465,4 @@ def _list_sources(record: RollbackRecord) -> tuple[tuple[Snapshot, tuple[str, ..
 
 
 def _format_baseline_name(checkpoint: str) -> str:
-    """Return the file name of the first report of the step that started at ``checkpoint``."""
     return f"{checkpoint.rpartition('/')[2].removesuffix('-start')}-baseline.json"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.events import HandoffListed, RunStanding
-from cdd_agent.git.notes import NotesDamaged
-from cdd_agent.git.notes_history import Damage, NotedCommit, find_missing_ref, survey_notes
+from cdd_agent.git.notes import Damage, Note, NotesDamaged, find_missing_ref, survey_notes
 from cdd_agent.git.repository import CommitId, Repository, format_lines
 from cdd_agent.storage import LockHolder, read_holder
 from cdd_agent.workflows.orchestration.feature import (
@@ -30,7 +29,7 @@ from cdd_agent.workflows.orchestration.feature import (
 class ReachableNotes:
     """The notes on commits that HEAD contains."""
 
-    entries: tuple[NotedCommit, ...]
+    entries: tuple[Note, ...]
     """At least one, newest commit first."""
     damages: tuple[Damage, ...]
     """Problems of all notes in the repository."""
@@ -63,7 +62,7 @@ def read_reachable_notes(repository: Repository) -> ReachableNotes:
     return ReachableNotes(entries=entries, damages=survey.damages)
 
 
-def list_handoffs(entries: Iterable[NotedCommit], *, most: int | None = None) -> tuple[HandoffListed, ...]:
+def list_handoffs(entries: Iterable[Note], *, most: int | None = None) -> tuple[HandoffListed, ...]:
     """List the handoffs in ``entries``, newest first, ``most`` of them or all."""
     rows: list[HandoffListed] = []
     for entry in entries:
@@ -159,7 +158,6 @@ def _describe_activity(lock: Path, *, otherwise: str) -> tuple[str, str]:
 
 
 def _find_holder(lock: Path) -> LockHolder | None:
-    """Return the process that the lock file names, unless it has ended."""
     # Trying the lock itself would briefly hold it, and a cdd that starts at that moment would be turned away.
     holder = read_holder(lock)
     if holder is None or holder.host != socket.gethostname():

@@ -16,7 +16,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -27,7 +27,7 @@ from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.errors import ModelError, UsageError
 from cdd_agent.events import Emit, Event, RetryScheduled, TextDelta
 from cdd_agent.model import conversation, prices
-from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, Usage, repair_calls
+from cdd_agent.model.conversation import JSON, AssistantMessage, Request, Turn, repair_calls
 from cdd_agent.model.failure import (
     LONGEST_ASKED_S,
     LONGEST_WAIT_S,
@@ -42,6 +42,7 @@ from cdd_agent.model.failure import (
 )
 from cdd_agent.model.secret import Secret
 from cdd_agent.model.stream import parse_object, read_answer
+from cdd_agent.work.state import Usage
 
 if TYPE_CHECKING:
     import httpcore2
@@ -63,14 +64,7 @@ _WRITE_BYTES = 4096
 _PLACEHOLDER = "added-by-the-transport"
 """The API key that the SDK gets, because it logs requests and keeps them in its errors."""
 _LIBRARY_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    AssertionError,
-    ImportError,
-    RuntimeError,
+    *(OSError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ImportError, RuntimeError),
 )
 """The built-in errors that bugs in the SDK or its libraries raise. cdd's own code never runs where these are caught."""
 
@@ -110,9 +104,8 @@ class Endpoint:
         names = (f"{parts.scheme}_proxy", f"{parts.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
         proxy = next((environment[name] for name in names if environment.get(name)), None)
         direct = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-        if is_loopback(url) or _is_direct(url, direct):
-            proxy = None
-        return cls(url=url, proxy=proxy, certificates=environment.get("SSL_CERT_FILE") or None)
+        needs_none = is_loopback(url) or _is_direct(url, direct)
+        return cls(url=url, proxy=None if needs_none else proxy, certificates=environment.get("SSL_CERT_FILE") or None)
 
 
 def is_loopback(url: str) -> bool:
@@ -122,14 +115,15 @@ def is_loopback(url: str) -> bool:
 
 
 def _is_direct(url: str, no_proxy: str) -> bool:
-    """Return whether ``no_proxy`` has an entry for ``url``: ``*``, a host or a domain, perhaps with a port."""
+    # An entry of NO_PROXY is ``*``, a host or a domain, perhaps with a port.
     parts = urlsplit(url)
     host, port = parts.hostname or "", str(parts.port or {"http": 80, "https": 443}[parts.scheme])
-    for entry in no_proxy.lower().split(","):
-        found = re.fullmatch(r"(?:\*?\.)?(.+?)(?::(\d+))?", entry.strip())
-        if found and found[2] in (None, port) and (found[1] in ("*", host) or host.endswith(f".{found[1]}")):
-            return True
-    return False
+    entries = (re.fullmatch(r"(?:\*?\.)?(.+?)(?::(\d+))?", entry.strip()) for entry in no_proxy.lower().split(","))
+    return any(
+        entry[2] in (None, port) and (entry[1] in ("*", host) or host.endswith(f".{entry[1]}"))
+        for entry in entries
+        if entry
+    )
 
 
 class AnthropicModel:
@@ -211,7 +205,6 @@ class AnthropicModel:
             number = retry.number
 
     def _try_once(self, body: dict[str, JSON], *, emit: Emit, shown: list[Event]) -> Turn:
-        """Return the turn that answers ``body``; add the text that was emitted to ``shown``."""
         if self._connection is None:
             self._connection = Connection(self._endpoint, key=self._key, limits=self._limits, clock=self._clock)
 
@@ -220,17 +213,15 @@ class AnthropicModel:
                 shown.append(event)
             emit(event)
 
+        lose = partial(self._report_lost, emit=emit)
         with closing(self._connection.stream(body)) as chunks:
-            lose = partial(self._report_lost, emit=emit)
             return read_answer(chunks, limits=self._limits, clock=self._clock, emit=relay, lose=lose)
 
     def _report_lost(self, usage: Usage, *, emit: Emit) -> None:
-        """Emit what the user pays for an answer that did not become a turn, if anything."""
         if usage != Usage():
             emit(prices.make_answer_lost(self.name, usage))
 
     def _plan_retry(self, failure: Failure, number: int) -> RetryScheduled | None:
-        """Return the pause before the next try, or None if the ``number``-th was the last one."""
         wait_s = choose_pause_s(failure, number, chance=random.random()) if number < self._limits.tries else None
         if wait_s is None or wait_s > LONGEST_ASKED_S:
             return None
@@ -239,7 +230,6 @@ class AnthropicModel:
         return RetryScheduled(why=failure.summary, wait_s=wait_s, number=number + 1, limit=self._limits.tries)
 
     def _clean(self, text: str) -> str:
-        """Return a server's words on one line, without the key, shortened."""
         # Shortening comes last: half a key is not recognized.
         return " ".join(self._key.hide_in(text).split())[:_MAX_MESSAGE]
 
@@ -402,14 +392,17 @@ class Transport:
         import httpcore2
 
         body = b""
-        try:
+        # Without the rest of the body, the status says enough.
+        with suppress(httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
             for chunk in () if "content-encoding" in headers else answer.iter_stream():
                 body += chunk
                 if len(body) > _MAX_ERROR_BYTES:
                     break
-        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
-            pass  # the status says enough
-        message = _find_message(body)
+        message = ""  # stays empty for a body that is no error of the API, such as a proxy's page
+        with suppress(ValueError):
+            match parse_object(body.decode()):
+                case {"error": {"message": str(message)}}:
+                    pass
         if 300 <= answer.status < 400 and "location" in headers:
             message = f"it points to {redact_url(headers['location'])}"
         return Failure(
@@ -486,14 +479,3 @@ class _TimedStream:
 
     def get_extra_info(self, info: str) -> object:
         return self._inner.get_extra_info(info)
-
-
-def _find_message(body: bytes) -> str:
-    """Return the message in an error of the API; empty for another body, such as a proxy's page."""
-    try:
-        match parse_object(body.decode()):
-            case {"error": {"message": str(message)}}:
-                return message
-    except ValueError:
-        pass
-    return ""

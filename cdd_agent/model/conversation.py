@@ -13,9 +13,12 @@ from typing import Literal, Protocol, TypeAlias, assert_never
 
 from cdd_agent.events import Emit
 from cdd_agent.untrusted.keys import mask
+from cdd_agent.work.state import Usage
 
 JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 """Any JSON value."""
+
+_DEFECT = "not_run_because"
 
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause_turn"]
 """Why a turn ended; the adapter raises ``ModelError`` for any other reason."""
@@ -36,6 +39,12 @@ class ToolCall:
     name: str
     input: Mapping[str, JSON]
     """The parsed input, not yet validated against the tool's schema."""
+
+    @property
+    def defect(self) -> str | None:
+        """Why the call must not run; None if it may."""
+        why = self.input.get(_DEFECT) if len(self.input) == 1 else None
+        return why if isinstance(why, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,31 +91,6 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Tokens of one or more turns."""
-
-    input_tokens: int = 0
-    """Tokens that were neither read from nor written to the cache."""
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-
-    @property
-    def total(self) -> int:
-        """The sum of all tokens."""
-        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
-
-    def __add__(self, other: "Usage") -> "Usage":
-        """Return the sum of both."""
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One complete answer of the model."""
 
@@ -142,14 +126,10 @@ class Conversation:
         keep: RecordMessage | None = None,
         messages: Iterable[Message] = (),
     ) -> None:
-        """Start a conversation.
+        """Start with ``messages`` of an earlier session.
 
-        Args:
-            system: the system prompt, which never changes.
-            token: the token of the marks that ``system`` mentions; random by default.
-            preface: a text that precedes the first user message.
-            keep: called with each message that is appended.
-            messages: messages of an earlier session.
+        ``token`` is that of the marks in ``system``, random by default. ``preface`` precedes the first user message.
+        ``keep`` is called with each message that is appended.
         """
         self.system = mask(system).text
         self.token = token or draw_token()
@@ -172,14 +152,13 @@ class Conversation:
 
     def answer(self, results: Iterable[ToolResult]) -> None:
         """Append the results of all tool calls of the last turn as one user message."""
-        self._append(
-            UserMessage(content=tuple(replace(result, content=mask(result.content).text) for result in results))
-        )
+        content = tuple(replace(result, content=mask(result.content).text) for result in results)
+        self._append(UserMessage(content=content))
 
     def hear(self, turn: Turn) -> None:
         """Append the model's turn."""
         self._append(AssistantMessage(content=turn.content))
-        self.tokens = turn.usage.total or self.tokens
+        self.tokens = turn.usage.tokens or self.tokens
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
@@ -189,32 +168,20 @@ class Conversation:
 
 def _measure(block: AssistantBlock | UserBlock) -> int:
     match block:
-        case Text(text=text):
+        case Text(text=text) | ToolResult(content=text):
             return len(text)
-        case ToolResult(content=content):
-            return len(content)
-        case ToolCall(input=value):
+        case ToolCall(input=value) | Opaque(wire=value):
             return len(str(value))
-        case Opaque(wire=wire):
-            return len(str(wire))
         case _:
             assert_never(block)
 
 
-_DEFECT = "not_run_because"
 _MAX_NAME = 64
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def make_unusable_input(why: str) -> dict[str, JSON]:
     """Return the input of a call that must not run; no tool accepts it, and recordings keep it."""
     return {_DEFECT: why}
-
-
-def find_defect(call: ToolCall) -> str | None:
-    """Return why ``call`` must not run, or None if it may."""
-    why = call.input.get(_DEFECT) if len(call.input) == 1 else None
-    return why if isinstance(why, str) else None
 
 
 def repair_calls(turn: Turn, earlier: Iterable[Message]) -> Turn:
@@ -223,13 +190,7 @@ def repair_calls(turn: Turn, earlier: Iterable[Message]) -> Turn:
     Otherwise the server would refuse every later request of the conversation. An id of an earlier turn is replaced,
     because small servers restart their numbering; a call with the id of another call in the same turn is not run.
     """
-    taken = {
-        block.id
-        for message in earlier
-        if isinstance(message, AssistantMessage)
-        for block in message.content
-        if isinstance(block, ToolCall)
-    }
+    taken = {block.id for message in earlier for block in message.content if isinstance(block, ToolCall)}
     seen: set[str] = set()
     numbers: dict[str, Iterator[int]] = {}
     content: list[AssistantBlock] = []
@@ -250,7 +211,7 @@ def repair_calls(turn: Turn, earlier: Iterable[Message]) -> Turn:
 
 
 def _sanitize_name(name: str) -> str:
-    return _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unnamed"
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:_MAX_NAME] or "unnamed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,6 @@ STATUS_OF_ERROR_TYPE = {
 """The API's error types. In the middle of a stream an error has a type and no status; other types mean 500."""
 
 _LARGEST_LIMIT = 1e9
-
 _SET_KEY = "export ANTHROPIC_API_KEY=... (keys are made at https://platform.claude.com)"
 _WITHOUT_MODEL = "these work without a model: cdd demo, cdd --replay FILE, cdd status, pytest --tdd-agent"
 _AGAIN = "run the same command again"

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from cdd_agent.events import AnswerLost
-from cdd_agent.model.conversation import Usage
+from cdd_agent.work.state import Usage
 
 _FILE = Path(__file__).with_name("prices.json")
 _DATE = re.compile(r"-\d{8}\Z", re.ASCII)

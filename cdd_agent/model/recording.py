@@ -6,19 +6,20 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Literal, TypeAlias, assert_never, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from cdd_agent.errors import RecordingError
-from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
+from cdd_agent.model.conversation import JSON, Text, ToolCall
 from cdd_agent.storage import read_ordinary
 from cdd_agent.untrusted import documents, keys
 from cdd_agent.untrusted.documents import UnfitError, check_size
+from cdd_agent.work.state import Usage
 
 RecordedStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence"]
 """The possible stop reasons of a recorded turn."""
@@ -155,18 +156,12 @@ def as_json(value: object, where: str, *, depth: int = 0) -> JSON:
         case list():
             return [as_json(item, f"{where}[{index}]", depth=depth + 1) for index, item in enumerate(value)]
         case dict():
-            return {
-                _require_key(key, where): as_json(item, f"{where}.{key}", depth=depth + 1)
-                for key, item in value.items()
-            }
+            for key in value:
+                if not isinstance(key, str):
+                    raise ValueError(f"{where} has the key {key!r}, which is {_describe_type(key)}: put it in quotes")
+            return {key: as_json(item, f"{where}.{key}", depth=depth + 1) for key, item in value.items()}
         case _:
             raise ValueError(f"{where} is {_describe_type(value)}, which JSON cannot represent: put it in quotes")
-
-
-def _require_key(key: object, where: str) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"{where} has the key {key!r}, which is {_describe_type(key)}: put it in quotes")
-    return key
 
 
 def _convert_turn(item: object, number: int, *, source: str) -> RecordedTurn:
@@ -253,25 +248,19 @@ def _read_yaml(text: str, source: str) -> object:
 
 def _encode_turn(turn: RecordedTurn) -> dict[str, JSON]:
     # Values that the parser adds by itself are omitted.
-    usage = {name: getattr(turn.usage, name) for name in turn.usage.__dataclass_fields__}
     encoded: dict[str, JSON] = {} if turn.when is None else {"when": turn.when}
     encoded["content"] = [_encode_block(block, make_call_id(turn.number, at)) for at, block in enumerate(turn.content)]
     if turn.stop_reason != infer_stop_reason(turn.content):
         encoded["stop_reason"] = turn.stop_reason
-    if any(usage.values()):
-        encoded["usage"] = {name: count for name, count in usage.items() if count}
-    return encoded
+    usage: dict[str, JSON] = {name: count for name, count in asdict(turn.usage).items() if count}
+    return encoded | ({"usage": usage} if usage else {})
 
 
 def _encode_block(block: RecordedBlock, spare_id: str) -> JSON:
-    match block:
-        case Text():
-            return block.text
-        case ToolCall():
-            named: Mapping[str, JSON] = {} if block.id == spare_id else {"id": block.id}
-            return {"type": "tool_use", **named, "name": block.name, "input": dict(block.input)}
-        case _:
-            assert_never(block)
+    if isinstance(block, Text):
+        return block.text
+    named: Mapping[str, JSON] = {} if block.id == spare_id else {"id": block.id}
+    return {"type": "tool_use", **named, "name": block.name, "input": dict(block.input)}
 
 
 @cache
@@ -279,8 +268,6 @@ def _make_yaml_printer() -> Callable[[list[dict[str, JSON]]], str]:
     import yaml
 
     class Printer(yaml.SafeDumper):
-        """A YAML dumper without aliases."""
-
         def ignore_aliases(self, data: object) -> bool:
             return True
 

@@ -7,6 +7,7 @@ import getpass
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,89 +28,68 @@ _SHOWN_CHARACTERS = 600
 _SHOWN_TURNS = 8
 
 
-class Playback:
-    """The unused turns of a recording."""
-
-    def __init__(self, turns: Sequence[RecordedTurn], *, source: str) -> None:
-        """``source`` names the recording in errors."""
-        self.source = source
-        self._total = len(turns)
-        self._unused = list(turns)
-
-    @property
-    def unused(self) -> tuple[RecordedTurn, ...]:
-        """The unused turns, in file order."""
-        return tuple(self._unused)
-
-    def find(self, request: Request) -> RecordedTurn:
-        """Return the first unused turn that matches; raise ``RecordingError`` with the request if none does."""
-        message = extract_last_user_text(request)
-        for turn in self._unused:
-            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (message, request.system)):
-                return turn
-        raise self._make_error(request)
-
-    def mark_used(self, turn: RecordedTurn) -> None:
-        """Remove ``turn`` from the unused ones."""
-        self._unused.remove(turn)
-
-    def _make_error(self, request: Request) -> RecordingError:
-        used = self._total - len(self._unused)
-        what = "has no turn that matches" if self._unused else "has no turn left for"
-        lines = [
-            f"The recording {self.source} {what} this request ({used} of {self._total} turns used).",
-            "The system prompt ends:",
-            *_quote("\n".join(_get_last_lines(request.system))),
-            "The last user message begins:",
-            *_quote(extract_last_user_text(request)),
-        ]
-        hint = "add turns to the recording, or record the run again with --record FILE"
-        if self._unused:
-            lines.append(f"Unused turns ({len(self._unused)}):")
-            lines += [f"  turn {turn.number}, when: {turn.when}" for turn in self._unused[:_SHOWN_TURNS]]
-            hint = "correct the `when` of the intended turn, or record the run again with --record FILE"
-        return RecordingError("\n".join(lines), hint=hint)
-
-
 class ReplayModel:
     """A model that plays back a recording."""
 
     def __init__(self, turns: Sequence[RecordedTurn], *, source: str = "(in memory)") -> None:
-        """Answer each request with one of ``turns``."""
+        """Answer each request with one of ``turns``; ``source`` names the recording in errors."""
         self.name = f"replay:{Path(source).name}"
-        self._playback = Playback(turns, source=source)
+        self._source = source
+        self._total = len(turns)
+        self.unused = tuple(turns)
+        """The turns that were not played yet, in file order."""
 
     @classmethod
     def load(cls, path: Path) -> "ReplayModel":
         """Load the file at ``path``; raise ``RecordingError`` if it is missing or invalid."""
         return cls(recording.load_recording(path), source=str(path))
 
-    @property
-    def unused(self) -> tuple[RecordedTurn, ...]:
-        """The turns that were not played yet."""
-        return self._playback.unused
-
     def check(self) -> None:
         """Do nothing: a missing turn is found only by its request."""
 
     def reply(self, request: Request, *, emit: Emit) -> Turn:
         """Return the first unused turn that matches, or raise ``RecordingError``; emit its text in pieces."""
-        turn = self._playback.find(request)
-        self._playback.mark_used(turn)
+        turn = self.find_turn(request)
+        self.mark_used(turn)
         for block in turn.content:
             if isinstance(block, Text):
                 for start in range(0, len(block.text), PIECE_LENGTH):
                     emit(TextDelta(text=block.text[start : start + PIECE_LENGTH]))
         return Turn(content=turn.content, stop_reason=turn.stop_reason, usage=turn.usage)
 
+    def mark_used(self, turn: RecordedTurn) -> None:
+        """Remove ``turn`` from the unused ones."""
+        self.unused = tuple(each for each in self.unused if each is not turn)
+
+    def find_turn(self, request: Request) -> RecordedTurn:
+        """Return the first unused turn that matches; raise ``RecordingError`` with the request if none does."""
+        message = extract_last_user_text(request)
+        for turn in self.unused:
+            if turn.when is None or any(re.search(turn.when, text, re.MULTILINE) for text in (message, request.system)):
+                return turn
+        used = self._total - len(self.unused)
+        what = "has no turn that matches" if self.unused else "has no turn left for"
+        lines = [
+            f"The recording {self._source} {what} this request ({used} of {self._total} turns used).",
+            "The system prompt ends:",
+            *_quote("\n".join(_get_last_lines(request.system))),
+            "The last user message begins:",
+            *_quote(message),
+        ]
+        hint = "add turns to the recording, or record the run again with --record FILE"
+        if self.unused:
+            lines.append(f"Unused turns ({len(self.unused)}):")
+            lines += [f"  turn {turn.number}, when: {turn.when}" for turn in self.unused[:_SHOWN_TURNS]]
+            hint = "correct the `when` of the intended turn, or record the run again with --record FILE"
+        raise RecordingError("\n".join(lines), hint=hint)
+
 
 def extract_last_user_text(request: Request) -> str:
     """Return the texts and tool results of the last user message; empty if there is none."""
     for message in reversed(request.messages):
         if isinstance(message, UserMessage):
-            return "\n".join(
-                block.content if isinstance(block, ToolResult) else block.text for block in message.content
-            )
+            texts = (block.content if isinstance(block, ToolResult) else block.text for block in message.content)
+            return "\n".join(texts)
     return ""
 
 
@@ -218,9 +198,8 @@ class RecordingModel:
         stop = recording.infer_stop_reason(content)
         if stop == "end_turn" and turn.stop_reason in ("max_tokens", "stop_sequence"):
             stop = turn.stop_reason
-        return RecordedTurn(
-            number=number, content=content, stop_reason=stop, usage=turn.usage, when=make_pattern(request.system)
-        )
+        when = make_pattern(request.system)
+        return RecordedTurn(number=number, content=content, stop_reason=stop, usage=turn.usage, when=when)
 
     def _save(self, turn: RecordedTurn) -> None:
         for text in _iter_texts(turn):
@@ -250,18 +229,15 @@ class RecordingModel:
         # A flow-style YAML list, for example, is invalid with another turn behind it.
         number = len(self._turns) + 1
         probe = RecordedTurn(number=number, content=(Text(text="probe"),), stop_reason="end_turn")
-        try:
+        longer: tuple[RecordedTurn, ...] = ()
+        with suppress(RecordingError):
             longer = recording.parse_recording(self._format_with(probe), source=str(self._path), is_json=self._is_json)
-        except RecordingError as error:
-            raise self._make_form_error() from error
         if longer != (*self._turns, probe):
-            raise self._make_form_error()
-
-    def _make_form_error(self) -> RecordingError:
-        return RecordingError(
-            f"Turns cannot be appended to the recording {self._path}: it is not a list with a dash before each turn.",
-            hint="choose another file with --record FILE",
-        )
+            why = "it is not a list with a dash before each turn"
+            raise RecordingError(
+                f"Turns cannot be appended to the recording {self._path}: {why}.",
+                hint="choose another file with --record FILE",
+            )
 
     def _format_with(self, turn: RecordedTurn) -> str:
         # YAML is appended, not rewritten, so that comments and formatting stay.
@@ -304,8 +280,6 @@ def _iter_strings(value: JSON) -> Iterator[str]:
                 yield from _iter_strings(item)
         case int() | float():
             yield str(value)
-        case _:
-            pass
 
 
 def _contains_path(pattern: str, text: str) -> bool:

@@ -16,8 +16,9 @@ from cdd_agent.clock import Clock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Emit, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation
-from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, Usage, make_unusable_input
+from cdd_agent.model.conversation import JSON, AssistantBlock, StopReason, ToolCall, Turn, make_unusable_input
 from cdd_agent.model.failure import STATUS_OF_ERROR_TYPE, AnswerLimits, Cause, Failure, RequestFailed
+from cdd_agent.work.state import Usage
 
 MAX_BLOCKS = 500
 """Content blocks of one answer; a model writes a few."""
@@ -63,7 +64,6 @@ def read_answer(
 
 
 def _limit_size(chunks: Iterable[bytes], limits: AnswerLimits) -> Iterator[bytes]:
-    """Yield the chunks until they exceed the limit."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -141,7 +141,6 @@ def parse_object(text: str) -> dict[str, JSON]:
 
 
 def _check(value: JSON, levels: int) -> None:
-    """Raise ``ValueError`` for too much nesting, a number that is not finite, or a text that UTF-8 cannot encode."""
     match value:
         case str():
             value.encode()  # fails for a lone surrogate such as "\ud800", which could not be sent back

@@ -13,7 +13,7 @@ from cdd_agent.agent.quoting import Marks, attach_files
 from cdd_agent.agent.sessions import EarlierSession, SavedConversation, list_sessions, load_last_session, load_session
 from cdd_agent.errors import UsageError
 from cdd_agent.model import prices
-from cdd_agent.model.conversation import AssistantMessage, Conversation, Usage, UserMessage
+from cdd_agent.model.conversation import AssistantMessage, Conversation, UserMessage
 from cdd_agent.model.conversation import Text as Words
 from cdd_agent.repl import dialogs, executor_view, workflow_actions
 from cdd_agent.repl.commands import as_prompt_command, list_help
@@ -24,6 +24,7 @@ from cdd_agent.review import Review
 from cdd_agent.tickets.ticket import Ticket, create, find, list_tickets
 from cdd_agent.untrusted.text import clean
 from cdd_agent.work import state_file
+from cdd_agent.work.state import Usage
 from cdd_agent.work.state_file import lock_ticket
 from cdd_agent.workflows.conversation.planner import Planner
 from cdd_agent.workflows.conversation.socrates import Socrates
@@ -102,18 +103,19 @@ def go_back(session: SessionState, _argument: str) -> None:
         raise UsageError("No previous agent.", hint="open one: /spec, /plan or /exec with a ticket")
     if previous is None:
         session.leave_agent(for_good=True)
-        session.screen.line("Left the agent. Return with /spec, /plan or /exec.", indent=0, hang=2)
+        session.screen.line("Left the agent. Return with /spec, /plan or /exec.")
         return
     name, slug = previous
     ticket = find(session.agents.root, slug)
     agent = session.find_agent(name, slug=slug)
-    if agent is None:
-        reopen = _start_review if name == "review" else _start_executor
-        reopen(session, ticket, goes_back=True)
-        return
-    session.switch_to(agent, goes_back=True)
-    session.screen.line(f"Back in /{AGENT_COMMANDS[name]} {slug}.", style="bold", indent=0)
-    show_last_message(agent, session=session)
+    if agent is not None:
+        session.switch_to(agent, goes_back=True)
+        session.screen.line(f"Back in /{AGENT_COMMANDS[name]} {slug}.", style="bold")
+        show_last_message(agent, session=session)
+    elif name == "review":
+        _start_review(session, ticket, goes_back=True)
+    else:
+        _start_executor(session, ticket, goes_back=True)
 
 
 def send(session: SessionState, words: str) -> None:
@@ -146,7 +148,7 @@ def show_last_message(agent: Socrates | Planner, *, session: SessionState, typed
     cut = cut if len(cut) <= MOST_CHARACTERS else f"{cut[: MOST_CHARACTERS - 3]}..."
     from_user = Text.assemble(("you  ", "bold cyan"), clean(cut))
     if typed and not is_open:
-        screen.line(from_user, indent=0, hang=5)
+        screen.line(from_user, hang=5)
     if isinstance(agent, Socrates) and agent.question is not None:
         dialogs.continue_spec(agent, "", screen=screen)
         return
@@ -155,14 +157,14 @@ def show_last_message(agent: Socrates | Planner, *, session: SessionState, typed
         screen.stream("\n".join(answer.splitlines()[-MOST_LINES:]))
         screen.end_prose()
     if typed and is_open:
-        screen.line(from_user, indent=0, hang=5)
+        screen.line(from_user, hang=5)
     if is_open:
         text = "Your last message has no answer yet. Send it again, or write something else."
     elif answer:
         text = "Write a message to continue."
     else:
         text = "The conversation is empty. Write what you want."
-    screen.line(text, style="bold", indent=0, hang=2)
+    screen.line(text, style="bold")
 
 
 def _is_unanswered(conversation: Conversation) -> bool:
@@ -186,12 +188,11 @@ def report_stop(session: SessionState, words: str) -> None:
     screen = session.screen
     text = next((text for starts, text in _AFTER_STOP.items() if f"{words} ".startswith(starts)), None)
     if text is not None:
-        screen.line(f"Stopped; {text}", style="yellow", indent=0, hang=2)
+        screen.line(f"Stopped; {text}", style="yellow")
     elif isinstance(session.agent, Socrates | Planner):
-        text = "Stopped. The conversation so far is saved. Write a message to continue."
-        screen.line(text, style="yellow", indent=0, hang=2)
+        screen.line("Stopped. The conversation so far is saved. Write a message to continue.", style="yellow")
     else:
-        screen.line("Stopped. All work is in a consistent state.", style="yellow", indent=0)
+        screen.line("Stopped. All work is in a consistent state.", style="yellow")
         if isinstance(session.agent, Executor):
             executor_view.show_choices(session.agent, screen=screen)
 
@@ -213,7 +214,7 @@ def show_cost(session: SessionState, _argument: str) -> None:
             format_cost(used),
         )
         text = "; ".join(filter(None, parts)) if used.tokens or used.calls else "the model was not called"
-        session.screen.line(f"{name}: {text}", indent=0, hang=2)
+        session.screen.line(f"{name}: {text}")
 
 
 def choose_model(session: SessionState, argument: str) -> None:
@@ -226,7 +227,7 @@ def choose_model(session: SessionState, argument: str) -> None:
     session.agents.use_model(argument)
     session.agents.progress.model = argument
     session.agents.progress.tokens = 0
-    session.screen.line(f"{argument} answers from now on. The conversations continue.", indent=0, hang=2)
+    session.screen.line(f"{argument} answers from now on. The conversations continue.")
     session.rebuild_agents()
     if prices.find_context_window(argument) is None:
         near = get_close_matches(argument, prices.list_priced_models(), n=1)
@@ -241,21 +242,15 @@ def _show_model(session: SessionState) -> None:
         known = f"unknown; cdd knows those of {', '.join(prices.list_priced_models())}"
         rows = [("model", name), ("context", "of unknown size"), ("prices", known)]
     else:
-        usages = {
-            "input": Usage(input_tokens=_SAMPLE_TOKENS),
-            "output": Usage(output_tokens=_SAMPLE_TOKENS),
-            "cache read": Usage(cache_read_tokens=_SAMPLE_TOKENS),
-            "cache write": Usage(cache_write_tokens=_SAMPLE_TOKENS),
-        }
-        million = 1_000_000 // _SAMPLE_TOKENS
-        costs = ", ".join(
-            f"{word} {(prices.cost_usd(name, usage) or 0.0) * million:.2f}" for word, usage in usages.items()
-        )
+        kinds = ("input", "output", "cache_read", "cache_write")
+        usages = {kind.replace("_", " "): Usage(**{f"{kind}_tokens": _SAMPLE_TOKENS}) for kind in kinds}
+        costs = {word: (prices.cost_usd(name, usage) or 0.0) / _SAMPLE_TOKENS for word, usage in usages.items()}
+        listed = ", ".join(f"{word} {cost * 1_000_000:.2f}" for word, cost in costs.items())
         filled = "" if percent is None else f", {percent} % full"
         rows = [
             ("model", name),
             ("context", f"{size:,} tokens{filled}"),
-            ("prices", f"USD per million tokens: {costs} (as of {prices.load_prices().date})"),
+            ("prices", f"USD per million tokens: {listed} (as of {prices.load_prices().date})"),
         ]
     session.screen.fields(rows)
 
@@ -277,8 +272,7 @@ def create_ticket(session: SessionState, argument: str) -> None:
     ticket = create(session.agents.root, slug, title=title, type="feature")
     session.select_ticket(ticket)
     path = ticket.spec_path.relative_to(session.agents.root)
-    text = f"Created {path}. Describe there what you want, or let Socrates ask you: /spec"
-    session.screen.line(text, indent=0, hang=2)
+    session.screen.line(f"Created {path}. Describe there what you want, or let Socrates ask you: /spec")
 
 
 def run_doctor(session: SessionState, _argument: str) -> None:
@@ -306,7 +300,7 @@ def resume_session(session: SessionState, argument: str) -> None:
         raise UsageError(f"The session {earlier.id} has no conversation.", hint=_NO_CONVERSATION)
     ticket = find(root, earlier.ticket)
     screen = session.screen
-    screen.line(f"Continuing the session of {_format_time(earlier)}: {_format_place(earlier)}", style="bold", indent=0)
+    screen.line(f"Continuing the session of {_format_time(earlier)}: {_format_place(earlier)}", style="bold")
     last = None
     for talk in earlier.conversations:
         if (talk.agent, talk.ticket) == (earlier.agent, earlier.ticket):
@@ -316,9 +310,10 @@ def resume_session(session: SessionState, argument: str) -> None:
             session.remember(_restore_agent(talk, session=session))
         except UsageError as error:
             report_dropped(talk.agent, talk.ticket, error=error, screen=screen)
-    if earlier.agent in ("executor", "review"):
-        reopen = open_exec if earlier.agent == "executor" else open_review
-        reopen(session, ticket.slug)
+    if earlier.agent == "executor":
+        open_exec(session, ticket.slug)
+    elif earlier.agent == "review":
+        open_review(session, ticket.slug)
     elif last is None:
         agent = create_agent(earlier.agent, ticket, agents=session.agents)
         session.switch_to(agent)
@@ -361,7 +356,7 @@ def clear(session: SessionState, _argument: str) -> None:
     command = AGENT_COMMANDS[name]
     agent.conversation = session.agents.dialog(ticket, command=command).restart(name, ticket=ticket.slug)
     text = f"Started a new conversation. spec.yaml and plan.md are unchanged. Write a message, or type /{command}."
-    session.screen.line(text, indent=0, hang=2)
+    session.screen.line(text)
 
 
 def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Planner | None:
@@ -370,10 +365,9 @@ def _require_conversation(session: SessionState, *, verb: str) -> Socrates | Pla
         case Socrates() | Planner() as agent:
             return agent
         case Executor():
-            text = f"The Executor starts a new conversation for each attempt; there is nothing to {verb}."
-            session.screen.line(text, indent=0, hang=2)
+            session.screen.line(f"The Executor starts a new conversation for each attempt; there is nothing to {verb}.")
         case Review():
-            session.screen.line(f"A review has no conversation with a model to {verb}.", indent=0)
+            session.screen.line(f"A review has no conversation with a model to {verb}.")
         case None:
             raise UsageError("No agent is active.", hint=_NO_CONVERSATION)
     return None
@@ -387,12 +381,10 @@ def describe_sessions(project: Path) -> Iterable[tuple[str, str]]:
 
 
 def _format_place(session: EarlierSession) -> str:
-    """Return agent and ticket: ``/spec minutes-lost``."""
     return f"/{AGENT_COMMANDS.get(session.agent, session.agent)} {session.ticket}"
 
 
 def _format_time(session: EarlierSession) -> str:
-    """Return the local time: ``31 Jan 14:05``."""
     return datetime.fromisoformat(session.time).astimezone().strftime("%d %b %H:%M").lstrip("0")
 
 

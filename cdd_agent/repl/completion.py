@@ -28,8 +28,6 @@ from cdd_agent.untrusted.text import clean
 if TYPE_CHECKING:
     from multiprocessing.pool import AsyncResult
 
-    from cdd_agent.git.repository import Repository
-
 T = TypeVar("T")
 
 MOST_LISTED = 20_000
@@ -60,13 +58,15 @@ _CALL = re.compile(r"/(?P<name>[\w-]+) (?P<rest>[^\n]*)\Z")
 _INCOMPLETE = frozenset({"/tdd run", "/tdd rollback"})
 
 
-def list_project_files(root: Path, find_repository: "Callable[[], Repository]") -> list[str]:
+def list_project_files(root: Path) -> list[str]:
     """Return the paths below ``root`` that git does not ignore; without a repository, all files found there.
 
     Raises ``GitError`` if git fails.
     """
+    from cdd_agent.git.repository import Repository
+
     try:
-        repository = find_repository()
+        repository = Repository.find(root)
     except EnvironmentMissing:
         return list(_walk(root))
     listed = repository.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").split("\0")
@@ -77,7 +77,6 @@ def list_project_files(root: Path, find_repository: "Callable[[], Repository]") 
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """Yield the files below ``root``, nearest first, without hidden folders and those of tools."""
     from cdd_agent.workspace.files import SKIPPED_FOLDERS
 
     end = time.monotonic() + WALK_S
@@ -202,18 +201,13 @@ def find_candidates(root: Path) -> Candidates:
         for name in prices.list_priced_models():
             yield name, f"reads {prices.find_context_window(name) or 0:,} tokens"
 
-    def list_files() -> list[str]:
-        from cdd_agent.git.repository import Repository
-
-        return list_project_files(root, lambda: Repository.find(root))
-
     return Candidates(
         slugs=list_slugs,
         steps=list_steps,
         sessions=list_sessions,
         models=list_models,
         handoffs=lambda: _list_handoffs(root),
-        files=list_files,
+        files=lambda: list_project_files(root),
     )
 
 
@@ -257,7 +251,6 @@ class PromptCompleter(Completer):
             yield completion
 
     async def _complete_async(self, document: Document) -> list[Completion] | None:
-        """Return what can follow, or None if that failed or the line changed first."""
         asked = asyncio.wrap_future(self._pool.submit(self._complete, document.text_before_cursor))
         try:
             while not asked.done():
@@ -290,7 +283,6 @@ class PromptCompleter(Completer):
         return list(_complete_described(line["word"], words))
 
     def _list_arguments(self, command: SlashCommand, before: list[str]) -> Iterable[Described]:
-        """Return the arguments of ``command`` that can follow the words ``before``."""
         match command.argument, before:
             case "[SLUG]", []:
                 return self._candidates.slugs()
@@ -353,7 +345,6 @@ def _complete_command(prefix: str) -> Iterator[Completion]:
 
 
 def _complete_described(prefix: str, found: Iterable[Described]) -> Iterator[Completion]:
-    """Yield the matching candidates. Those that the user could not type are left out."""
     typed = [candidate for candidate in found if candidate[0].isprintable() and " " not in candidate[0]]
     for text, description in _rank(prefix, typed, name=lambda candidate: candidate[0]):
         yield Completion(text, start_position=-len(prefix), display_meta=clean(" ".join(description.split())))

@@ -45,22 +45,20 @@ def continue_spec(socrates: Socrates, words: str, *, screen: Screen) -> None:
     elif socrates.question is not None:
         if not words:
             text = "Type a number, your own words, or later to skip the question. Enter shows it again."
-            screen.line(text, style="dim", indent=0, hang=2)
+            screen.line(text, style="dim")
     elif words:
-        text = f"{screen.symbols['todo']} Not complete; still missing: {'; '.join(missing)}"
-        screen.line(text, style="bold", indent=0, hang=2)
-        screen.line("Write what you want, or what to change.", style="dim", indent=0, hang=2)
+        screen.line(f"{screen.symbols['todo']} Not complete; still missing: {'; '.join(missing)}", style="bold")
+        screen.line("Write what you want, or what to change.", style="dim")
 
 
 def _show_missing(socrates: Socrates, *, screen: Screen) -> None:
     slug, wanted = socrates.ticket.slug, spec.load(socrates.ticket.spec_path)
     screen.gap()
-    text = f"{screen.symbols['todo']} The spec of {slug} is not complete. It lacks:"
-    screen.line(text, style="bold", indent=0)
+    screen.line(f"{screen.symbols['todo']} The spec of {slug} is not complete. It lacks:", style="bold")
     for lack in spec.find_missing(wanted):
-        screen.line(f"{screen.symbols['note']} {lack}", indent=2, hang=2)
+        screen.line(f"{screen.symbols['note']} {lack}", indent=2)
     _show_vague_criteria(wanted, screen=screen)
-    screen.line(f"To be complete it needs {spec.COMPLETE}.", style="dim", indent=0, hang=2)
+    screen.line(f"To be complete it needs {spec.COMPLETE}.", style="dim")
     screen.gap()
 
 
@@ -72,12 +70,11 @@ def _show_vague_criteria(wanted: Spec, *, screen: Screen) -> None:
 def _show_complete(socrates: Socrates, *, screen: Screen) -> None:
     wanted = spec.load(socrates.ticket.spec_path)
     screen.gap()
-    text = f"{screen.symbols['open']} The spec of {socrates.ticket.slug} is complete:"
-    screen.line(text, style="bold green", indent=0)
+    screen.line(f"{screen.symbols['open']} The spec of {socrates.ticket.slug} is complete:", style="bold green")
     for criterion in wanted.acceptance_criteria:
         screen.line(Text.assemble((criterion.id, "bold"), f"  {clean(criterion.text)}"), indent=2, hang=6)
     _show_vague_criteria(wanted, screen=screen)
-    screen.line("Write what to change, or continue: /plan", style="bold", indent=0, hang=2)
+    screen.line("Write what to change, or continue: /plan", style="bold")
 
 
 def continue_plan(planner: Planner, words: str, *, screen: Screen) -> None:
@@ -98,14 +95,14 @@ def continue_plan(planner: Planner, words: str, *, screen: Screen) -> None:
         for warning in planner.find_warnings(plan):
             screen.note(str(warning))
     _show_plan(plan, planner, screen=screen)
-    screen.line("Write what to change, or continue: /exec", style="bold", indent=0, hang=2)
+    screen.line("Write what to change, or continue: /exec", style="bold")
 
 
 def _show_plan(plan: Plan, planner: Planner, *, screen: Screen) -> None:
     folder = planner.ticket.folder
     path = planner.ticket.plan_path.relative_to(folder.parent.parent)
     screen.gap()
-    screen.line(f"The plan of {planner.ticket.slug} (full text: {path}):", style="bold", indent=0, hang=2)
+    screen.line(f"The plan of {planner.ticket.slug} (full text: {path}):", style="bold")
     show_plan(plan, screen=screen, criteria=planner.criteria, created=planner.find_new_files(plan))
     screen.gap()
 
@@ -125,16 +122,16 @@ def handle_review_input(review: Review, words: str, *, screen: Screen) -> bool:
     word, argument = _parse(words, review)
     match word:
         case "exit":
-            screen.line("Left the review. Return with /review.", indent=0)
+            screen.line("Left the review. Return with /review.")
             return False
         case "approve":
             number = review.step.number
             _require_unchanged(review)
             review.approve()
-            screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green", indent=0)
+            screen.line(f"{screen.symbols['open']} Step {number} approved.", style="bold green")
             if not review.remaining:
                 show_overview(review.steps, screen=screen)
-                screen.line("Every completed step is approved.", style="bold", indent=0)
+                screen.line("Every completed step is approved.", style="bold")
                 return False
         case "diff":
             for file in _find_files(review.step, argument):
@@ -157,7 +154,7 @@ def _show_current_step(review: Review, *, screen: Screen) -> None:
 
 def _show_choices(review: Review, *, screen: Screen) -> None:
     text = f"approve (a), next (n), previous (p), diff (d) [FILE] or exit; {review.remaining} left to review"
-    screen.line(text, style="bold", indent=0, hang=2)
+    screen.line(text, style="bold")
 
 
 def _require_unchanged(review: Review) -> None:
@@ -177,17 +174,17 @@ def show_overview(steps: tuple[StepToReview, ...], *, screen: Screen) -> None:
         symbol = screen.symbols["open" if step.decision else "todo"]
         size, decision = _format_size(step.files), step.decision or "not reviewed"
         text = f"{symbol} Step {step.number}  {step.title}  ({size})  {decision}"
-        screen.line(text, style="green" if step.decision else "", indent=0, hang=2)
+        screen.line(text, style="green" if step.decision else "")
 
 
 def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int = MOST_LINES) -> None:
     """Show a step with its commits, evidence and files, and up to ``most_lines`` lines of its diffs."""
     decision = f"  {step.decision}" if step.decision else ""
-    screen.line(f"Step {step.number}/{count}  {step.title}{decision}", style="bold", indent=0, hang=2)
+    screen.line(f"Step {step.number}/{count}  {step.title}{decision}", style="bold")
     for commit in step.commits:
         _show_commit(commit, screen=screen)
     if not step.commits:
-        screen.line("no commit: the user marked the step as done", style="yellow", indent=2, hang=2)
+        screen.line("no commit: the user marked the step as done", style="yellow", indent=2)
     screen.line(_format_size(step.files), style="bold", indent=2)
     room = most_lines
     for file in step.files:
@@ -197,7 +194,7 @@ def show_step(step: StepToReview, *, count: int, screen: Screen, most_lines: int
             room -= lines
         else:
             _show_file_name(file, screen=screen)
-            screen.line(f"{lines} lines; show them: diff {file.path}", style="dim", indent=4, hang=2)
+            screen.line(f"{lines} lines; show them: diff {file.path}", style="dim", indent=4)
 
 
 def show_file(file: FileDiff, *, screen: Screen) -> None:
@@ -212,20 +209,18 @@ def show_file(file: FileDiff, *, screen: Screen) -> None:
 def _show_file_name(file: FileDiff, *, screen: Screen) -> None:
     counts = "" if file.added is None else f"  +{file.added} -{file.removed}"
     name = f"{_KIND_LETTERS[file.kind]} {clean(file.path)}"
-    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2, hang=2)
+    screen.line(Text.assemble((name, "bold cyan"), counts), indent=2)
 
 
 def _show_commit(commit: LandedCommit, *, screen: Screen) -> None:
-    text = f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}"
-    screen.line(text, style="bold", indent=2, hang=2)
+    screen.line(f"{screen.symbols['commit']} {commit.commit[:8]}  {commit.subject}", style="bold", indent=2)
     if not commit.is_in_history:
-        text = "HEAD no longer contains this commit; the current files may differ"
-        screen.line(text, style="red", indent=4, hang=2)
+        screen.line("HEAD no longer contains this commit; the current files may differ", style="red", indent=4)
     for evidence in commit.evidence:
         is_good = evidence.is_open and evidence.report == "unchanged"
-        screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4, hang=2)
+        screen.line(_format_evidence(evidence), style="green" if is_good else "yellow", indent=4)
     if not commit.evidence:
-        screen.line("no handoff note, so no evidence for this commit", style="red", indent=4, hang=2)
+        screen.line("no handoff note, so no evidence for this commit", style="red", indent=4)
 
 
 def _format_evidence(evidence: Evidence) -> str:
@@ -243,7 +238,6 @@ def _format_size(files: tuple[FileDiff, ...]) -> str:
 
 
 def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
-    """Return the named file, or all files of the step. Raises ``UsageError`` with the nearest path."""
     files = tuple(file for file in step.files if path in ("", file.path))
     if path and not files:
         near = difflib.get_close_matches(path, [file.path for file in step.files], n=1, cutoff=0.3)
@@ -253,7 +247,6 @@ def _find_files(step: StepToReview, path: str) -> tuple[FileDiff, ...]:
 
 
 def _parse(words: str, review: Review) -> tuple[str, str]:
-    """Return a word of ``WORDS``, or ``step``, and its argument. Raises ``UsageError`` with the nearest word."""
     first, _, argument = words.strip().partition(" ")
     word = next((word for word, others in WORDS.items() if first.lower() in (word, *others)), None)
     if word is not None and (word == "diff" or not argument):

@@ -87,8 +87,6 @@ def _next_command(state: RunState, *, is_at_prompt: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """A parsed line."""
-
     word: str
     number: int | None = None
     """The step that the line names."""
@@ -100,7 +98,7 @@ def greet(executor: Executor, *, screen: Screen) -> bool:
     """Show the progress of the plan. Return whether anything is left to do."""
     _show_remarks(executor, screen=screen)
     if not executor.is_new and executor.state.numbers(Status.IN_PROGRESS, Status.PENDING):
-        screen.line(f"Continuing {executor.ticket.slug}.", style="bold", indent=0)
+        screen.line(f"Continuing {executor.ticket.slug}.", style="bold")
     show_steps(executor.state, screen=screen)
     _explain_changes(executor, screen=screen)
     screen.gap()
@@ -113,7 +111,7 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
     failed = executor.state.numbers(Status.FAILED)
     match line.word:
         case "exit":
-            screen.line("Left the Executor. Return with /exec.", indent=0)
+            screen.line("Left the Executor. Return with /exec.")
             return False
         case "status":
             show_steps(executor.state, screen=screen)
@@ -124,15 +122,14 @@ def handle_input(executor: Executor, words: str, *, screen: Screen) -> bool:
             text = (
                 "The next step keeps your changes as they are. It does not commit them, and the model cannot edit them."
             )
-            screen.line(text, indent=0, hang=2)
+            screen.line(text)
         case "continue" if failed:
             raise UsageError(f"Step {failed[0]} failed.", hint="type retry, skip or exit")
         case "continue" | "retry" | "skip" | "done" if _has_new_documents(executor, screen=screen):
             pass
         case "continue" | "retry" if _is_blocked_by_changes(executor, line, screen=screen):
             screen.gap()
-            text = "Type: commit, keep, status, exit. Or change the files yourself and press Enter."
-            screen.line(text, style="bold", indent=0, hang=2)
+            screen.line("Type: commit, keep, status, exit. Or change the files yourself and press Enter.", style="bold")
             return True
         case _:
             _carry_out(line, executor)
@@ -177,7 +174,7 @@ def show_choices(executor: Executor, *, screen: Screen) -> bool:
     else:
         text = f"{len(completed)} of {total} steps are completed; nothing is left to do."
         text += " Review them: /review" if completed else ""
-    screen.line(text, style="bold", indent=0, hang=2)
+    screen.line(text, style="bold")
     return bool(failed or step or pending or outdated or skipped)
 
 
@@ -211,17 +208,13 @@ def _show_remarks(executor: Executor, *, screen: Screen) -> None:
 
 
 def _explain_changes(executor: Executor, *, screen: Screen) -> None:
-    """Say how to continue after the spec or the plan has changed."""
     if executor.changed:
-        text = "The next steps use the new text. To change the plan with the Planner: /plan"
-        screen.line(text, style="yellow", indent=0, hang=2)
+        screen.line("The next steps use the new text. To change the plan with the Planner: /plan", style="yellow")
     for number in executor.list_stale_steps():
-        text = f"retry {number} runs step {number} again with its new text."
-        screen.line(text, style="yellow", indent=0, hang=2)
+        screen.line(f"retry {number} runs step {number} again with its new text.", style="yellow")
 
 
 def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
-    """Return whether spec or plan have changed since they were read, and show the changes."""
     before = executor.documents.plan_sha256, executor.documents.spec_sha256
     executor.read()
     if before == (executor.documents.plan_sha256, executor.documents.spec_sha256):
@@ -232,13 +225,12 @@ def _has_new_documents(executor: Executor, *, screen: Screen) -> bool:
 
 
 def _is_blocked_by_changes(executor: Executor, line: _Input, *, screen: Screen) -> bool:
-    """Return whether the user must first decide about uncommitted changes, and show them with the choices."""
     changes = Intervention(executor).list_blocking_changes(anew=line.word == "retry")
     if not changes:
         return False
-    screen.line("You have uncommitted changes. cdd did not touch them:", style="yellow", indent=0)
+    screen.line("You have uncommitted changes. cdd did not touch them:", style="yellow")
     for path in changes[:MOST_CHANGES_SHOWN]:
-        screen.line(path, indent=2, hang=2)
+        screen.line(path, indent=2)
     if len(changes) > MOST_CHANGES_SHOWN:
         screen.line(f"and {len(changes) - MOST_CHANGES_SHOWN} more", indent=2)
     choices = {
@@ -279,7 +271,6 @@ def _choose_step(executor: Executor) -> int:
 
 
 def _parse(words: str) -> _Input:
-    """Parse a line. Raises ``UsageError`` with the nearest word for an unknown one."""
     first, _, rest = words.strip().partition(" ")
     word, rest = match_executor_word(first), rest.strip()
     number = _NUMBER.fullmatch(rest)

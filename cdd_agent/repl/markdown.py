@@ -88,7 +88,6 @@ class _Paragraph:
 
     @property
     def tail(self) -> str:
-        """The text that is in no returned row."""
         return self._row.plain + (self._chunk + self.held).replace("\n", " ")
 
     def write(self, text: str) -> list[Text]:
@@ -111,14 +110,12 @@ class _Paragraph:
         return []
 
     def end(self) -> list[Text]:
-        """Return the rows that are left."""
         rows = self.write(self.held)
         rows += self._wrap(read_inline(self._chunk.rstrip())[0])
         self._row.rstrip()
         return [*rows, self._row] if self._row else rows
 
     def _wrap(self, shown: Text) -> list[Text]:
-        """Wrap ``shown`` after the last row, and keep its own last row, which may grow."""
         self._chunk, self._read_at = "", 0
         whole = self._row + shown
         *rows, self._row = wrap(whole, self._width)
@@ -129,8 +126,6 @@ class _Paragraph:
 
 @dataclass
 class _Container:
-    """An open quotation or list item."""
-
     mark: str
     """The text left of its first row; ``margin`` is left of the others."""
     margin: str
@@ -143,7 +138,6 @@ class _Page:
     """Draws parsed blocks, with the marks of the quotations and list items around them at the left."""
 
     def __init__(self, lines: Sequence[str], *, width: int, look: Look, number: int) -> None:
-        """``lines`` are the source, ``number`` is that of the list item before them."""
         self.rows: list[Text] = []
         self.final = 0
         """How many rows no further line can change."""
@@ -159,7 +153,6 @@ class _Page:
         self._first_number = number
 
     def draw(self, tokens: Sequence["Token"]) -> None:
-        """Draw blocks as rows."""
         for before, token in zip([None, *tokens], tokens, strict=False):
             start, end = token.map or (0, 0)
             if token.nesting >= 0 and token.level == 0:
@@ -193,7 +186,6 @@ class _Page:
 
     @property
     def _margins(self) -> tuple[str, str]:
-        """The texts left of the next row and of the rows after it, at most half of the width."""
         first = "".join(container.margin if container.is_shown else container.mark for container in self._open)
         rest = "".join(container.margin for container in self._open)
         half = self._width // 2
@@ -201,7 +193,6 @@ class _Page:
 
     @property
     def _room(self) -> int:
-        """How wide a block may be."""
         return max(LEAST_WIDTH, self._width - len(self._margins[1]))
 
     def _add_rows(self, rows: Sequence[Text], *, line: int, is_open: bool = False) -> None:
@@ -234,14 +225,12 @@ class _Page:
         self._open.append(_Container(mark, " " * len(mark), line, is_item=True))
 
     def _close_container(self) -> None:
-        """Close the last quotation or list item. An item without text has a row for its mark."""
         last = self._open[-1]
         if last.is_item and not last.is_shown:
             self._add_rows([Text()], line=last.line, is_open=True)
         self._open.pop()
 
     def _draw_text(self, source: str, line: int, *, tag: str) -> None:
-        """Draw a paragraph, whose tag is ``p``, or a heading."""
         item = self._open[-1] if self._open else None
         task = _TASK.match(source)
         if task and item is not None and item.is_item and not item.is_shown:
@@ -264,7 +253,6 @@ class _Page:
 
 
 def _is_continuation(line: str) -> bool:
-    """Return whether ``line`` continues a paragraph."""
     if line[:1].isalpha():
         return True
     # Without setext headings: the rows above are printed already, so they cannot become one.
@@ -284,7 +272,6 @@ class MarkdownStream:
         self._start()
 
     def _start(self) -> None:
-        """Begin a new text."""
         self._line = ""
         """The words of the line that is not complete."""
         self._is_decided = False
@@ -376,7 +363,6 @@ class MarkdownStream:
         return [token.type for token in tokens[-3:]] == _PARAGRAPH and tokens[-3].level == 0
 
     def _add_line(self, line: str, *, is_whole: bool = True) -> None:
-        """Add a line, or the beginning of one that is text."""
         if isinstance(self._leaf, Code):
             if self._leaf.is_closed_by(line):
                 self._close_leaf()
@@ -399,7 +385,6 @@ class MarkdownStream:
         self._draw_source(is_whole=is_whole)
 
     def _extend(self, paragraph: _Paragraph, line: str, *, is_whole: bool) -> bool:
-        """Add ``line`` to the open paragraph, unless another block begins there."""
         held, paragraph.held = paragraph.held, ""
         if held and parser().parse(f"{held}{line}\n")[0].type == "table_open":
             self._close_leaf()
@@ -417,7 +402,6 @@ class MarkdownStream:
         return True
 
     def _close_leaf(self) -> None:
-        """Print what the open paragraph or code holds back."""
         leaf, self._leaf = self._leaf, None
         if isinstance(leaf, _Paragraph):
             self._add_rows(leaf.end())
@@ -464,7 +448,6 @@ class MarkdownStream:
             self._held = "other" if page.is_open and not is_final else ""
 
     def _begin_apart(self, token: "Token", lines: Sequence[str], *, is_alone: bool, is_whole: bool) -> None:
-        """Begin a paragraph, code or a table of the top level."""
         if token.type == "table_open":
             self._replace_source(
                 "\n".join([self._source[:-1], *lines, ""]) if self._source else "\n".join([*lines, ""])

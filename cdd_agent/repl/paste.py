@@ -7,7 +7,7 @@ fast, so text among keys that arrive together counts as a paste.
 import re
 import select
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import groupby
 
@@ -41,18 +41,22 @@ _LAST_MARK = 0x10FFFD
 _MARK = re.compile(f"[{chr(_FIRST_MARK)}-{chr(_LAST_MARK)}]")
 
 
-class BurstInput(Input):
-    """Wraps an input and turns bursts of text into pastes."""
+class BurstInput:
+    """Wraps an input and turns bursts of text into pastes. All other methods are those of the input."""
 
     def __init__(self, inner: Input) -> None:
         """Read the keys from ``inner``."""
         self._inner = inner
         self._has_waited = False
 
+    def __getattr__(self, name: str) -> object:
+        """Return an attribute of the input."""
+        return getattr(self._inner, name)
+
     def read_keys(self) -> list[KeyPress]:
         """Return the keys that have arrived, each paste as one key."""
         keys = self._inner.read_keys()
-        while 1 < len(keys) < MOST_KEYS and not self.closed and self._has_more(WITHIN_S):
+        while 1 < len(keys) < MOST_KEYS and not self._inner.closed and self._has_more(WITHIN_S):
             keys += self._inner.read_keys()
         if self._has_waited and keys:
             self._has_waited = False
@@ -67,39 +71,6 @@ class BurstInput(Input):
     def _has_more(self, within_s: float) -> bool:
         return bool(select.select([self._inner.fileno()], [], [], within_s)[0])
 
-    def flush_keys(self) -> list[KeyPress]:
-        """Return the buffered keys that did not become an escape sequence."""
-        return self._inner.flush_keys()
-
-    def fileno(self) -> int:
-        """Return the file descriptor."""
-        return self._inner.fileno()
-
-    def typeahead_hash(self) -> str:
-        """Return the key under which prompt_toolkit stores unread keys."""
-        return self._inner.typeahead_hash()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the input is closed."""
-        return self._inner.closed
-
-    def raw_mode(self) -> AbstractContextManager[None]:
-        """Read single keys inside the context."""
-        return self._inner.raw_mode()
-
-    def cooked_mode(self) -> AbstractContextManager[None]:
-        """Read whole lines inside the context."""
-        return self._inner.cooked_mode()
-
-    def detach(self) -> AbstractContextManager[None]:
-        """Read nothing inside the context."""
-        return self._inner.detach()
-
-    def close(self) -> None:
-        """Close the input."""
-        self._inner.close()
-
 
 def restore_enter(keys: list[KeyPress]) -> list[KeyPress]:
     """Return keys typed before the prompt appeared, with Enter at the end where the terminal sent a line feed."""
@@ -108,22 +79,15 @@ def restore_enter(keys: list[KeyPress]) -> list[KeyPress]:
 
 def group_pastes(keys: list[KeyPress]) -> list[KeyPress]:
     """Return the keys of a burst with pasted text as one paste and Alt-Enter as a line feed."""
-    runs = groupby(_join_alt_enter(keys), key=_is_text)
-    return [key for is_text, run in runs for key in (_as_paste(list(run)) if is_text else run)]
-
-
-def _join_alt_enter(keys: list[KeyPress]) -> Iterator[KeyPress]:
-    # A terminal sends Alt-Enter as Escape and Enter in one burst; pressed one by one, they arrive apart.
-    rest = iter(keys)
-    for key in rest:
-        if key.key != Keys.Escape:
-            yield key
-            continue
-        following = next(rest, None)
-        if following is not None and following.key == Keys.ControlM:
-            yield _LINE_FEED
+    joined: list[KeyPress] = []
+    for key in keys:
+        # A terminal sends Alt-Enter as Escape and Enter in one burst; pressed one by one, they arrive apart.
+        if key.key == Keys.ControlM and joined and joined[-1].key == Keys.Escape:
+            joined[-1] = _LINE_FEED
         else:
-            yield from (key,) if following is None else (key, following)
+            joined.append(key)
+    runs = groupby(joined, key=_is_text)
+    return [key for is_text, run in runs for key in (_as_paste(list(run)) if is_text else run)]
 
 
 def _is_text(key: KeyPress) -> bool:

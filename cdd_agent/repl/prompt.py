@@ -7,10 +7,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, get_app_session
@@ -23,6 +23,7 @@ from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
 from prompt_toolkit.filters import Condition, emacs_mode, has_focus, vi_navigation_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
+from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.processors import TabsProcessor
@@ -149,7 +150,6 @@ class ProjectHistory(History):
                 file.write(entry)
 
     def _read_end(self) -> str:
-        """Return the end of the file, starting with a whole message."""
         if self._path is None:
             return ""
         try:
@@ -224,10 +224,7 @@ async def _edit_in_terminal(buffer: Buffer, *, pastes: Pastes, say: Callable[[st
         say(f"{error.happened} {error.hint[:1].upper()}{error.hint[1:]}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One part of the toolbar."""
-
+class _Part(NamedTuple):
     text: str
     rank: int
     """The part with the highest rank is left out first."""
@@ -263,38 +260,30 @@ def fit_width(text: str, width: int, *, cut: str = "…") -> str:
 
 
 def _list_parts(status: PromptStatus, symbols: Mapping[str, str]) -> list[_Part]:
-    """Return the parts of the toolbar from left to right."""
     percent = status.context_percent
     is_nearly_full = percent is not None and percent >= NEARLY_FULL_PERCENT
     is_bare = status.sandbox == "none"
-    gate = _Part(text=status.phase, rank=2)
+    gate = _Part(status.phase, 2)
     if status.gate in ("open", "closed"):
         text = f"{status.phase} {symbols[status.gate]} gate {status.gate}"
-        gate = _Part(text=text, rank=2, style=f"class:toolbar.{status.gate}")
+        gate = _Part(text, 2, f"class:toolbar.{status.gate}")
     warning = "class:toolbar.warning"
+    context = "" if percent is None else f"context {percent}%"
+    sandbox = "no sandbox" if is_bare else f"sandbox {status.sandbox}" if status.sandbox else ""
     parts = (
-        _Part(text=status.agent, rank=0, style="class:toolbar.agent"),
-        _Part(text=status.ticket, rank=4),
-        _Part(text=f"step {status.step}" if status.step else "", rank=1),
+        _Part(status.agent, 0, "class:toolbar.agent"),
+        _Part(status.ticket, 4),
+        _Part(f"step {status.step}" if status.step else "", 1),
         gate,
-        _Part(text=status.model, rank=7),
-        _Part(
-            text="" if percent is None else f"context {percent}%",
-            rank=3 if is_nearly_full else 6,
-            style=warning if is_nearly_full else "",
-        ),
-        _Part(text=status.cost, rank=5),
-        _Part(
-            text="no sandbox" if is_bare else f"sandbox {status.sandbox}" if status.sandbox else "",
-            rank=8,
-            style=warning if is_bare else "",
-        ),
+        _Part(status.model, 7),
+        _Part(context, 3, warning) if is_nearly_full else _Part(context, 6),
+        _Part(status.cost, 5),
+        _Part(sandbox, 8, warning if is_bare else ""),
     )
-    return [replace(part, text=clean(" ".join(part.text.split()))) for part in parts if part.text.strip()]
+    return [part._replace(text=clean(" ".join(part.text.split()))) for part in parts if part.text.strip()]
 
 
 def _measure(parts: list[_Part]) -> int:
-    """Return the columns that the parts take, with separators and a leading blank."""
     return 1 + sum(get_cwidth(part.text) for part in parts) + 3 * (len(parts) - 1)
 
 
@@ -324,12 +313,10 @@ def _decode_typed(text: str) -> str:
 
 def _read_plainly(status: PromptStatus) -> str:
     discard_typed_ahead()
-    return _decode_typed(input(f"{clean(' '.join([status.agent, status.ticket]).rstrip())}> "))
+    return _decode_typed(input(f"{clean(f'{status.agent} {status.ticket}'.rstrip())}> "))
 
 
 class _Prompt:
-    """The prompt of a session, used again for each message."""
-
     def __init__(
         self,
         history: Path | None,
@@ -343,12 +330,13 @@ class _Prompt:
         """Shown in place of the toolbar until the next key."""
         self._pastes = Pastes()
         project_history = ProjectHistory(history, pastes=self._pastes)
+        has_colors = Condition(lambda: self._session.app.color_depth != ColorDepth.DEPTH_1_BIT)
         self._session: PromptSession[str] = PromptSession(
             self._draw_prompt,
-            input=BurstInput(get_app_session().input),
+            input=cast(Input, BurstInput(get_app_session().input)),
             history=project_history,
             # Without colors, a suggestion would look like typed text.
-            auto_suggest=ConditionalAutoSuggest(AutoSuggestFromHistory(), Condition(self._has_colors)),
+            auto_suggest=ConditionalAutoSuggest(AutoSuggestFromHistory(), has_colors),
             completer=PromptCompleter(candidates, status=lambda: self._status),
             complete_while_typing=True,
             key_bindings=bind_keys(self._pastes, project_history, say=self._say),
@@ -369,15 +357,11 @@ class _Prompt:
         app.key_processor.before_key_press += lambda _: self._say("")
 
     def read(self, status: PromptStatus) -> str:
-        """Return the next message, its pastes in full."""
         self._status = status
         self._say("")
         discard_typed_ahead()
         clear_typeahead(self._session.app.input)
         return _decode_typed(self._pastes.expand(self._session.prompt()))
-
-    def _has_colors(self) -> bool:
-        return self._session.app.color_depth != ColorDepth.DEPTH_1_BIT
 
     def _say(self, message: str) -> None:
         self._message = message

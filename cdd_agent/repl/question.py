@@ -44,15 +44,15 @@ def ask_approval(offer: Offer, changed: bool, *, screen: Screen) -> bool:
     screen.gap()
     show_offer(offer, screen=screen)
     if changed:
-        screen.line("It has changed since you decided about it.", style="bold yellow", indent=0)
+        screen.line("It has changed since you decided about it.", style="bold yellow")
     text = f"Answer yes only if you know and trust it. If you say no, {offer.without}. cdd asks again if it changes."
-    screen.line(text, style="dim", indent=0)
+    screen.line(text, style="dim")
     return _ask_yes_no("Let it take effect? [y/N]", screen=screen)
 
 
 def show_offer(offer: Offer, *, screen: Screen) -> None:
     """Show the content of an offer, each line cut to the width."""
-    screen.line(_HEADINGS[offer.subject].format(source=offer.source), style="bold", indent=0, hang=2)
+    screen.line(_HEADINGS[offer.subject].format(source=offer.source), style="bold")
     width = max(_MIN_WIDTH, screen.console.width - 4)
     for line in offer.shown[:MOST_LINES]:
         row = Text(clean(line).expandtabs(4))
@@ -65,7 +65,7 @@ def show_offer(offer: Offer, *, screen: Screen) -> None:
 def ask_to_wait(why: str, wait_s: float, *, screen: Screen) -> bool:
     """Ask whether to make the long pause that the model's service demands."""
     minutes = math.ceil(wait_s / 60)
-    screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow", indent=0, hang=2)
+    screen.line(f"{why}: the model's service asks to wait {minutes} minutes.", style="yellow")
     return _ask_yes_no("Wait? Ctrl-C ends the wait. [y/N]", screen=screen)
 
 
@@ -77,7 +77,7 @@ def ask_to_roll_back(*, screen: Screen) -> bool:
 def ask_choice(question: str, choices: tuple[str, ...], *, screen: Screen) -> int:
     """Ask which of ``choices`` the user wants and return its index."""
     screen.gap()
-    screen.line(question, style="bold", indent=0, hang=2)
+    screen.line(question, style="bold")
     for number, choice in enumerate(choices, start=1):
         screen.line(f"{number}. {choice}", indent=2, hang=3)
     discard_typed_ahead()
@@ -100,13 +100,13 @@ def ask_objection(*, screen: Screen) -> str | None:
                 return None
             case "n" | "no":
                 return why
-        screen.line("Press Enter to save it, or type n and what to change.", indent=0)
+        screen.line("Press Enter to save it, or type n and what to change.")
 
 
 def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswer:
     """Show a command with the reason for the question, and ask whether it may run. A no can carry a reason."""
     screen.gap()
-    screen.line("The agent asks to run:", style="bold", indent=0)
+    screen.line("The agent asks to run:", style="bold")
     start, end = question.start, question.end
     is_part = bool(question.line[:start].strip() or question.line[end:].strip())
     parts = (question.line[:start], question.line[start:end], question.line[end:])
@@ -114,14 +114,13 @@ def ask_permission(question: CommandQuestion, *, screen: Screen) -> CommandAnswe
     whole = Text.assemble((before, "dim"), (asked, "bold"), (after, "dim")) if is_part else Text(asked)
     _show_rows(whole, screen=screen)
     if is_part:
-        screen.line("This part needs your approval:", indent=0)
+        screen.line("This part needs your approval:")
         _show_rows(Text(asked, style="bold"), screen=screen)
     why = f"{_CLASSES[question.kind]}: {question.why}" if question.why else _CLASSES[question.kind]
-    screen.line(f"{why}.", style="dim", indent=0, hang=2)
+    screen.line(f"{why}.", style="dim")
     prompt = "Run it? y: always in this project, o: once, n: no, and why [y/o/N]"
     if question.loses:
-        warning = f"This would lose work: {question.loses}. You are asked each time."
-        screen.line(warning, style="bold red", indent=0, hang=2)
+        screen.line(f"This would lose work: {question.loses}. You are asked each time.", style="bold red")
         prompt = "Run it this once? [y/N, or n and why]"
     discard_typed_ahead()
     while True:
@@ -154,7 +153,6 @@ def _show_rows(text: Text, *, screen: Screen) -> None:
 
 
 def _ask_word(question: str, *, screen: Screen) -> tuple[str, str]:
-    """Return the first word of the answer in lower case, and the rest."""
     word, _, rest = screen.ask(question).strip().partition(" ")
     return word.lower().rstrip(",:"), rest.strip()
 

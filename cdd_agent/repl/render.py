@@ -119,11 +119,10 @@ def show_plan(
             serving.setdefault(name, []).append(str(step.number))
     for name, numbers in serving.items():
         text = f"step{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}" if numbers else "no step"
-        screen.line(Text.assemble((f"{clean(name)}: ", "bold"), (text, "" if numbers else "red")), indent=0, hang=2)
+        screen.line(Text.assemble((f"{clean(name)}: ", "bold"), (text, "" if numbers else "red")))
 
 
 def _sort_steps(plan: Plan) -> tuple[Step, ...]:
-    """Return the steps in the order of execution; of an invalid plan, the order of the file."""
     by_number: dict[int, Step] = {}
     for step in plan.steps:
         by_number.setdefault(step.number, step)
@@ -184,7 +183,14 @@ class Renderer:
         self._is_in_tool = False
 
     def write(self, event: Event) -> None:
-        """Print one event."""
+        """Print one event, unless the command that asked for it shows it."""
+        for show in (self._show_turn, self._show_tool, self._show_test_run, self._show_document, self._show_run):
+            show(event)
+
+    def _line(self, text: str | Text, *, style: str = "", deeper: int = 0) -> None:
+        self._screen.line(text, style=style, indent=self._screen.indent + deeper)
+
+    def _show_turn(self, event: Event) -> None:
         screen = self._screen
         match event:
             case events.TextDelta(text=text):
@@ -193,26 +199,17 @@ class Renderer:
                 screen.say("the model is thinking")
             case events.TurnEnded():
                 screen.end_prose()
-            case events.ToolCalled() | events.ToolReturned():
-                self._show_tool(event)
-            case events.SuiteStarted() | events.SuiteFinished():
-                self._show_test_run(event)
-            case events.GateJudged():
-                self._show_verdict(event)
             case events.Notice(text=text):
-                screen.note(text, indent=None)
-            case events.Committed() | events.RolledBack() | events.RetryScheduled() | events.Compacted():
-                self._show_remark(event)
-            case events.QuestionAsked() | events.SpecProposed() | events.SpecSaved() | events.PlanDrafted():
-                self._show_document(event)
-            case events.RunStarted() | events.RunFinished() | events.AttemptStarted():
-                self._show_run(event)
-            case events.StepStarted() | events.StepFinished():
-                self._show_step(event)
-            case _:
-                pass  # the command that asked for it shows it
+                screen.note(text, indent=screen.indent)
+            case events.Compacted(before_tokens=before, after_characters=after):
+                text = f"The conversation ({before:,} tokens) was replaced by a summary of {after:,} characters."
+                screen.note(text, indent=screen.indent)
+            case events.RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
+                void = "; the partial answer above is discarded" if withdrawn else ""
+                screen.note(f"{why}{void}; try {number} of {limit} in {wait:.0f} s", indent=screen.indent)
+                screen.say(f"try {number} of {limit} in", for_s=wait)
 
-    def _show_tool(self, event: events.ToolCalled | events.ToolReturned) -> None:
+    def _show_tool(self, event: Event) -> None:
         screen = self._screen
         match event:
             case events.ToolCalled(name=name, subject=subject):
@@ -225,64 +222,51 @@ class Renderer:
                 if row.cell_len > width:
                     row.truncate(width - 1)
                     row.append(screen.symbols["cut"])
-                screen.line(row)
+                self._line(row)
                 screen.say(call)
             case events.ToolReturned(ok=ok, summary=summary):
                 self._is_in_tool = False
                 if not ok or (event.name == "Bash" and summary != COMMAND_WENT_WELL):
-                    screen.line(summary, style="dim" if ok else "red", indent=screen.indent + 2, hang=2)
+                    self._line(summary, style="dim" if ok else "red", deeper=2)
                 screen.say(WAITING)
 
-    def _show_test_run(self, event: events.SuiteStarted | events.SuiteFinished) -> None:
-        if isinstance(event, events.SuiteStarted):
-            self._screen.say(f"{event.framework}: {event.purpose}")
-            return
-        errors = "error" if event.errors == 1 else "errors"
-        counts = {"passed": event.passed, "failed": event.failed, errors: event.errors, "skipped": event.skipped}
-        text = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test was collected"
-        text = event.problem or f"{text} in {event.duration_s:.1f} s"
-        style = "dim" if event.problem is None else "red"
-        if self._is_in_tool:
-            self._screen.line(text, style=style, indent=self._screen.indent + 2, hang=2)
-        else:
-            head = f"{self._screen.symbols['tool']} {event.framework}, {event.purpose}"
-            self._screen.line(f"{head}: {text}", style=style, hang=2)
-        self._screen.say(WAITING)
-
-    def _show_verdict(self, event: events.GateJudged) -> None:
-        self._screen.say(SAVING)
-        word, color = ("open", "green") if event.open else ("closed", "red")
-        badge = f"{self._screen.symbols[word]} {event.phase.upper()} gate {word}"
-        self._screen.line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"), hang=2)
-        for reason in event.reasons:
-            self._screen.line(format_reason(reason), indent=self._screen.indent + 2, hang=2)
-
-    def _show_remark(
-        self, event: events.Committed | events.RolledBack | events.RetryScheduled | events.Compacted
-    ) -> None:
+    def _show_test_run(self, event: Event) -> None:
         screen = self._screen
         match event:
+            case events.SuiteStarted(framework=framework, purpose=purpose):
+                screen.say(f"{framework}: {purpose}")
+            case events.SuiteFinished(framework=framework, purpose=purpose):
+                errors = "error" if event.errors == 1 else "errors"
+                counts = {
+                    "passed": event.passed,
+                    "failed": event.failed,
+                    errors: event.errors,
+                    "skipped": event.skipped,
+                }
+                text = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+                text = event.problem or f"{text or 'no test was collected'} in {event.duration_s:.1f} s"
+                head = "" if self._is_in_tool else f"{screen.symbols['tool']} {framework}, {purpose}: "
+                style = "dim" if event.problem is None else "red"
+                self._line(head + text, style=style, deeper=2 if self._is_in_tool else 0)
+                screen.say(WAITING)
+            case events.GateJudged(phase=phase, open=is_open):
+                screen.say(SAVING)
+                word, color = ("open", "green") if is_open else ("closed", "red")
+                badge = f"{screen.symbols[word]} {phase.upper()} gate {word}"
+                self._line(Text.assemble((badge, f"bold reverse {color}"), f"  {clean(event.evidence)}"))
+                for reason in event.reasons:
+                    self._line(format_reason(reason), deeper=2)
             case events.Committed(commit=commit, subject=subject):
-                screen.line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold", hang=2)
+                self._line(f"{screen.symbols['commit']} {commit[:8]}  {subject}", style="bold")
             case events.RolledBack(kept=ref, why=why):
-                text = f"{screen.symbols['back']} Rolled back: {why}. The work is saved in {ref}"
-                screen.line(text, style="yellow", hang=2)
-            case events.Compacted(before_tokens=before, after_characters=after):
-                text = f"The conversation ({before:,} tokens) was replaced by a summary of {after:,} characters."
-                screen.note(text, indent=None)
-            case events.RetryScheduled(why=why, wait_s=wait, number=number, limit=limit, withdrawn=withdrawn):
-                void = "; the partial answer above is discarded" if withdrawn else ""
-                screen.note(f"{why}{void}; try {number} of {limit} in {wait:.0f} s", indent=None)
-                screen.say(f"try {number} of {limit} in", for_s=wait)
+                self._line(f"{screen.symbols['back']} Rolled back: {why}. The work is saved in {ref}", style="yellow")
 
-    def _show_document(
-        self, event: events.QuestionAsked | events.SpecProposed | events.SpecSaved | events.PlanDrafted
-    ) -> None:
+    def _show_document(self, event: Event) -> None:
         screen = self._screen
         match event:
             case events.QuestionAsked(question=question, options=options):
                 screen.gap()
-                screen.line(question, style="bold", hang=2)
+                self._line(question, style="bold")
                 for number, option in enumerate(options, start=1):
                     screen.line(Text.assemble((f"{number}", "bold cyan"), f"  {clean(option)}"), indent=2, hang=3)
             case events.SpecProposed(diff=diff):
@@ -290,16 +274,15 @@ class Renderer:
             case events.SpecSaved(changed=changed, missing=missing):
                 keys = ", ".join(key.replace("_", " ") for key in changed) or "no change"
                 still = f"; still missing: {', '.join(missing)}" if missing else ""
-                screen.line(f"{screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green", hang=2)
+                self._line(f"{screen.symbols['open']} spec.yaml saved: {keys}{still}", style="green")
             case events.PlanDrafted(number=number, problems=()):
-                text = f"{screen.symbols['open']} Draft {number} accepted: plan.md saved"
-                screen.line(text, style="green", hang=2)
+                self._line(f"{screen.symbols['open']} Draft {number} accepted: plan.md saved", style="green")
             case events.PlanDrafted(number=number, problems=problems):
-                screen.line(Text(f"{screen.symbols['closed']} Draft {number} refused", style="bold reverse red"))
+                self._line(f"{screen.symbols['closed']} Draft {number} refused", style="bold reverse red")
                 for problem in problems:
-                    screen.line(problem, style="red", indent=screen.indent + 2, hang=2)
+                    self._line(problem, style="red", deeper=2)
 
-    def _show_run(self, event: events.RunStarted | events.RunFinished | events.AttemptStarted) -> None:
+    def _show_run(self, event: Event) -> None:
         screen = self._screen
         match event:
             case events.RunStarted(workflow=workflow, model=model, sandbox=sandbox):
@@ -316,33 +299,28 @@ class Renderer:
                     style = "bold green" if status == "completed" else "bold red"
                     screen.line(f"{workflow} {ticket}: {status} in {duration:.0f} s", style=style)
             case events.AttemptStarted(phase=phase, number=number, limit=limit):
-                screen.indent = 2
-                screen.line(f"{phase.upper()} attempt {number} of {limit}", style=_PHASE_STYLE.get(phase, "bold"))
+                text = f"{phase.upper()} attempt {number} of {limit}"
+                screen.line(text, style=_PHASE_STYLE.get(phase, "bold"), indent=2)
                 screen.indent = 4
                 screen.say(WAITING)
-
-    def _show_step(self, event: events.StepStarted | events.StepFinished) -> None:
-        screen = self._screen
-        screen.indent = 0
-        match event:
             case events.StepStarted(number=number, total=total, title=title):
                 self._steps = total
                 screen.gap()
-                screen.line(f"{self._unit} {number}/{total}  {title}", style="bold", hang=2)
+                screen.line(f"{self._unit} {number}/{total}  {title}", style="bold")
                 screen.indent = 2
             case events.StepFinished(status=status):
+                screen.indent = 0
                 looks = {"completed": ("open", "bold green"), "failed": ("closed", "bold red")}
                 symbol, style = looks.get(status, ("note", "yellow"))
                 place = f"{event.number}/{self._steps}" if self._steps else str(event.number)
                 why = f": {event.error}" if event.error else ""
-                text = f"{screen.symbols[symbol]} {self._unit} {place} {status}{why}"
-                screen.line(text, style=style, hang=2)
+                screen.line(f"{screen.symbols[symbol]} {self._unit} {place} {status}{why}", style=style)
 
 
 def show_tickets(tickets: Sequence[Ticket], *, screen: Screen, typed: Callable[[str], str] = str) -> None:
     """Show all tickets with their progress. ``typed`` turns a shell command into what the reader types here."""
     if not tickets:
-        screen.line(typed("No tickets yet. Create one: cdd new SLUG"), indent=0)
+        screen.line(typed("No tickets yet. Create one: cdd new SLUG"))
         return
     table = create_table("ticket", "title", "spec", "plan", "steps done")
     for ticket in map(summarize_ticket, tickets):
@@ -370,7 +348,7 @@ def show_ticket(ticket: Ticket, *, screen: Screen, typed: Callable[[str], str] =
     wanted = spec.load(ticket.spec_path)
     missing = spec.find_missing(wanted)
     state = state_file.load(ticket.state_path)
-    screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"), indent=0, hang=2)
+    screen.line(Text.assemble((ticket.slug, "bold"), f"  {clean(wanted.title)}"))
     if missing:
         screen.line(f"spec   {'; '.join(missing)}", style="yellow", indent=2, hang=7)
         screen.line(typed(f"next   cdd spec {ticket.slug}"), indent=2)
@@ -401,8 +379,7 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
     screen.show(table)
     for number, step in state.step_executions.items():
         if step.error and step.status in {Status.FAILED, Status.SKIPPED}:
-            text = f"Step {number} {step.status}: {step.error}"
-            screen.line(text, style=_STATUS_LOOK[step.status][1], indent=0, hang=2)
+            screen.line(f"Step {number} {step.status}: {step.error}", style=_STATUS_LOOK[step.status][1])
     if state.model is not None:
         used = state.usage
         parts = (
@@ -412,11 +389,10 @@ def show_steps(state: RunState, *, screen: Screen) -> None:
             f"{used.tokens - used.output_tokens:,} tokens read, {used.output_tokens:,} written",
             format_cost(used),
         )
-        screen.line("; ".join(part for part in parts if part), style="dim", indent=0, hang=2)
+        screen.line("; ".join(part for part in parts if part), style="dim")
 
 
 def _draw_gate(step: StepExecution, phase: Phase, *, screen: Screen) -> Text:
-    """Return the number of attempts at a phase, the last verdict and, on a wide screen, the commit."""
     attempts = [attempt for attempt in step.attempts if attempt.phase == phase]
     if not attempts:
         return Text()

@@ -139,7 +139,6 @@ def _read_dunder(state: "StateInline", silent: bool) -> bool:
 
 
 def _note_open_mark(state: "StateInline") -> None:
-    """Note whether some emphasis has started and not ended."""
     state.env["is_open"] = any(mark.open and mark.end < 0 for mark in state.delimiters)
 
 
@@ -168,7 +167,6 @@ def read_inline(source: str) -> tuple[Text, bool]:
 
 
 def _style_inline(tokens: Iterable["Token"]) -> Text:
-    """Return the tokens of a paragraph as text."""
     text, styles = Text(), [Style()]
     links: list[tuple[Token, int]] = []
     for token in tokens:
@@ -298,7 +296,6 @@ def _draw_records(head: Sequence[Text], rows: Sequence[Sequence[Text]], *, width
 
 
 def _split_cells(line: str) -> list[str]:
-    """Return what stands between the pipes of ``line``."""
     cells = _PIPE.split(line.strip())
     if cells and not cells[0].strip():
         cells = cells[1:]
@@ -308,7 +305,6 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _style_cell(cell: str, *, style: str = "") -> Text:
-    """Return the text of a cell; ``<br>`` in it becomes a line feed."""
     text = Text("\n").join(read_inline(part.strip())[0] for part in _LINE_BREAK.split(cell))
     text.stylize(style)
     return text

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.control import Control
@@ -135,20 +135,6 @@ class LiveLine:
         self._is_drawn, self._drawn_s = True, time.monotonic()
 
 
-class TextStream(Protocol):
-    """Turns pieces of text into rows."""
-
-    def feed(self, piece: str) -> list[Text]:
-        """Return the rows that ``piece`` completes."""
-
-    def end(self) -> list[Text]:
-        """Return the remaining rows; the next piece starts a new text."""
-
-    @property
-    def tail(self) -> str:
-        """The beginning of the next row."""
-
-
 class PlainStream:
     """Text for a file or another program, line by line as the model wrote it."""
 
@@ -163,12 +149,12 @@ class PlainStream:
 
     def feed(self, piece: str) -> list[Text]:
         """Return the lines that ``piece`` completes."""
-        first, *others = piece.split("\n")
-        self._pieces.append(first)
+        *ended, rest = piece.split("\n")
         lines: list[Text] = []
-        for other in others:
+        for end in ended:
+            self._pieces.append(end)
             lines += self._end_line()
-            self._pieces.append(other)
+        self._pieces.append(rest)
         return lines
 
     def end(self) -> list[Text]:
@@ -178,7 +164,6 @@ class PlainStream:
         return lines
 
     def _end_line(self) -> list[Text]:
-        """Return the current line and the blank ones before it, or nothing if it is blank itself."""
         line = clean("".join(self._pieces)).rstrip()
         self._pieces.clear()
         if not line:
@@ -190,8 +175,6 @@ class PlainStream:
 
 
 class _Console(Console):
-    """A console that prints text and colors only."""
-
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Yield ``renderable`` without control characters and links."""
         # Everything passes here, texts, tables and Markdown, so no caller can forget to clean untrusted text. A link
@@ -223,8 +206,8 @@ class Screen:
         frames = _FRAMES if has_unicode else _ASCII_FRAMES
         self._live = LiveLine(self.console, frames=frames, enabled=animated and self._is_terminal)
         self.indent = 0
-        """The default indentation."""
-        self._prose: TextStream | None = None
+        """The indentation of the model's text and of diffs."""
+        self._prose: MarkdownStream | PlainStream | None = None
         self._is_blank = True
 
     @contextmanager
@@ -237,24 +220,23 @@ class Screen:
         """Set the activity in the live line; with ``for_s`` its clock counts down from there."""
         self._live.say(clean(" ".join(label.split())), for_s=for_s)
 
-    def line(self, text: str | Text, *, style: str = "", indent: int | None = None, hang: int = 0) -> None:
+    def line(self, text: str | Text, *, style: str = "", indent: int = 0, hang: int = 2) -> None:
         """Print ``text``, wrapped at the width; continuation rows are indented by ``hang`` more."""
         self.end_prose()
-        depth = self.indent if indent is None else indent
         whole = text if isinstance(text, Text) else Text(clean(text), style=style)
         for part in whole.split("\n", allow_blank=True):
             own = len(part.plain) - len(part.plain.lstrip(" "))
             part.expand_tabs(4)
-            self._print_rows(wrap_hanging(part, width=self.console.width - depth, hang=hang + own), depth)
+            self._print_rows(wrap_hanging(part, width=self.console.width - indent, hang=hang + own), indent)
 
-    def note(self, text: str, *, indent: int | None = 0) -> None:
+    def note(self, text: str, *, indent: int = 0) -> None:
         """Print a remark behind the symbol for notes."""
-        self.line(f"{self.symbols['note']} {text}", style="yellow", indent=indent, hang=2)
+        self.line(f"{self.symbols['note']} {text}", style="yellow", indent=indent)
 
     def fields(self, rows: Iterable[tuple[str, str]], *, width: int = 9) -> None:
         """Print names and texts in two columns; ``width`` is that of the first."""
         for name, text in rows:
-            self.line(Text.assemble((f"{name:<{width}}", "dim"), clean(text)), indent=0, hang=width)
+            self.line(Text.assemble((f"{name:<{width}}", "dim"), clean(text)), hang=width)
 
     def gap(self) -> None:
         """Print a blank line, unless the last line is blank."""
@@ -275,7 +257,7 @@ class Screen:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
             text = Text(clean(line), style="bold" if line.startswith(("+++", "---")) else style)
             if self._is_terminal:
-                self.line(text, hang=1)
+                self.line(text, indent=self.indent, hang=1)
             else:
                 self.show(text, wrap=False)
 
@@ -286,7 +268,7 @@ class Screen:
             Text.assemble(("hint: ", "bold yellow"), clean(hint)),
         ):
             if self.console.is_terminal:
-                self.line(text, indent=0, hang=2)
+                self.line(text)
             else:
                 self.show(text, wrap=False)
 
@@ -348,16 +330,16 @@ def show_checks(checks: Iterable[Check], *, screen: Screen) -> bool:
         missing += check.state == "missing"
         symbol, style = _CHECK_LOOK[check.state]
         head = Text.assemble((f"{screen.symbols[symbol]} ", style), (f"{check.name:<{_NAME_WIDTH}}", "bold"))
-        screen.line(head + clean(check.told), indent=0, hang=_NAME_WIDTH + 2)
+        screen.line(head + clean(check.told), hang=_NAME_WIDTH + 2)
         for detail in check.details:
             style = "bold red" if detail.startswith("NOT") else "dim"
-            screen.line(detail, style=style, indent=_NAME_WIDTH + 2, hang=2)
+            screen.line(detail, style=style, indent=_NAME_WIDTH + 2)
         if check.fix:
             screen.line(Text.assemble(("fix: ", "bold yellow"), clean(check.fix)), indent=_NAME_WIDTH + 2, hang=5)
     screen.gap()
     if missing:
         problems = "1 problem. The fix is" if missing == 1 else f"{missing} problems. The fix is listed"
-        screen.line(f"{problems} below {'it' if missing == 1 else 'each one'}.", style="bold red", indent=0, hang=2)
+        screen.line(f"{problems} below {'it' if missing == 1 else 'each one'}.", style="bold red")
     else:
-        screen.line("Everything that a run needs is there.", style="bold green", indent=0)
+        screen.line("Everything that a run needs is there.", style="bold green")
     return not missing

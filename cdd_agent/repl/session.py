@@ -138,7 +138,7 @@ class Session:
                     return ExitCode.INTERRUPTED
                 last_stop = time.monotonic()
                 text = "Press Ctrl-C again or Ctrl-D to leave, or type /exit. /help lists the commands."
-                self._screen.line(text, style="dim", indent=0)
+                self._screen.line(text, style="dim")
             except EOFError:
                 break
             else:

@@ -5,21 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from cdd_agent import events
 from cdd_agent.agent.sessions import Transcript
 from cdd_agent.audit.auditor import Auditor
 from cdd_agent.doctor import Check
 from cdd_agent.errors import UsageError
-from cdd_agent.events import (
-    AnswerLost,
-    AttemptStarted,
-    Compacted,
-    Event,
-    GateJudged,
-    RunStarted,
-    StepFinished,
-    StepStarted,
-    TurnEnded,
-)
+from cdd_agent.events import Event
 from cdd_agent.model import prices
 from cdd_agent.repl import executor_view
 from cdd_agent.repl.render import format_cost
@@ -59,7 +50,7 @@ class ProgressTracker:
     def write(self, event: Event) -> None:
         """Update the progress after an event."""
         match event:
-            case TurnEnded() | AnswerLost():
+            case events.TurnEnded() | events.AnswerLost():
                 used = UsageTotals(
                     input_tokens=event.input_tokens,
                     output_tokens=event.output_tokens,
@@ -70,32 +61,26 @@ class ProgressTracker:
                     known_usd=event.cost_usd or 0.0,
                 )
                 self.used += used
-                self.tokens = used.tokens
-                self.model = event.model or self.model
-            case Compacted():
+                self.tokens, self.model = used.tokens, event.model or self.model
+            case events.Compacted():
                 self.tokens = 0
-            case RunStarted(model=model):
+            case events.RunStarted(model=model):
                 self.model = model
-            case StepStarted() | StepFinished(status="completed" | "skipped"):
+            case events.StepStarted() | events.StepFinished(status="completed" | "skipped"):
                 self.phase = self.gate = ""  # the toolbar shows the next step now
-            case AttemptStarted(phase=phase):
+            case events.AttemptStarted(phase=phase):
                 self.phase, self.gate, self.tokens = phase, "", 0
-            case GateJudged(phase=phase, open=is_open):
+            case events.GateJudged(phase=phase, open=is_open):
                 self.phase, self.gate = phase, "open" if is_open else "closed"
             case _:
                 pass
 
     def fill(self, status: PromptStatus, *, tokens: int | None = None) -> PromptStatus:
         """Return ``status`` with phase, model, context and cost. ``tokens`` overrides those of the last request."""
-        is_in_exec = status.agent == "exec"
-        return replace(
-            status,
-            phase=self.phase if is_in_exec else "",
-            gate=self.gate if is_in_exec else "",
-            model=self.model,
-            context_percent=compute_context_percent(self.model, tokens=self.tokens if tokens is None else tokens),
-            cost=format_cost(self.used),
-        )
+        percent = compute_context_percent(self.model, tokens=self.tokens if tokens is None else tokens)
+        if status.agent == "exec":
+            status = replace(status, phase=self.phase, gate=self.gate)
+        return replace(status, model=self.model, context_percent=percent, cost=format_cost(self.used))
 
 
 def compute_context_percent(model: str, *, tokens: int) -> int | None:
@@ -271,8 +256,7 @@ def create_agent(name: str, ticket: Ticket, *, agents: Agents) -> Socrates | Pla
 
 def report_dropped(name: str, slug: str, *, error: UsageError, screen: Screen) -> None:
     """Say that a conversation cannot be continued, and why."""
-    text = f"The conversation /{AGENT_COMMANDS[name]} {slug} cannot be continued: {error.happened}"
-    screen.note(text)
+    screen.note(f"The conversation /{AGENT_COMMANDS[name]} {slug} cannot be continued: {error.happened}")
 
 
 def agent_name(agent: Agent) -> str:

@@ -15,7 +15,7 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import AlreadyAtWork, UsageError
 from cdd_agent.events import HandoffListed, Notice, RunStanding
 from cdd_agent.git import notes_repair
-from cdd_agent.git.notes_history import Damage, merge_fetched
+from cdd_agent.git.notes import Damage, merge_fetched
 from cdd_agent.git.notes_repair import Repair, RepairResult
 from cdd_agent.history.rollback import RollbackPlan, Rollbacks
 from cdd_agent.history.runs import find_status, list_handoffs, read_reachable_notes
@@ -125,7 +125,7 @@ def roll_back(session: "SessionState", argument: str) -> None:
         plan = rollbacks.plan_undo() if argument == "--undo" else rollbacks.plan(argument)
         show_rollback(plan, screen=session.screen)
         if not ask_to_roll_back(screen=session.screen):
-            session.screen.line("Nothing was changed.", indent=0)
+            session.screen.line("Nothing was changed.")
             return
         rollbacks.apply(plan)
     report_rollback(plan, screen=session.screen, typed=_as_typed)
@@ -167,7 +167,6 @@ def _orchestrate(session: "SessionState", feature: Feature, *, allows_dirty: boo
 
 
 def _split_allow_dirty(argument: str) -> tuple[str, bool]:
-    """Return the text without ``--allow-dirty`` at its beginning or end, and whether the option is there."""
     words = argument.split()
     if _ALLOW_DIRTY not in words[:1] + words[-1:]:
         return argument, False
@@ -210,8 +209,7 @@ def show_artifact(artifact: GreenArtifact, *, screen: Screen) -> None:
     screen.gap()
     symbol, style = ("open", "bold green") if artifact.outcome == "green" else ("closed", "bold red")
     times = "1 iteration" if artifact.iterations == 1 else f"{artifact.iterations} iterations"
-    text = f"{screen.symbols[symbol]} {_OUTCOMES[artifact.outcome]}, after {times}"
-    screen.line(text, style=style, indent=0, hang=2)
+    screen.line(f"{screen.symbols[symbol]} {_OUTCOMES[artifact.outcome]}, after {times}", style=style)
     counts = {"passed": results.passed, "failed": results.failed, "errors": results.errors, "skipped": results.skipped}
     counted = ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "no test ran"
     failing = [detail for detail in results.test_details if detail.status in ("failed", "error")]
@@ -240,10 +238,10 @@ def show_history(rows: Sequence[HandoffListed], *, hidden: int, screen: Screen) 
     # A table of thousands of rows takes rich several seconds.
     draw = _draw_lines if len(rows) > _MOST_TABLE_ROWS else _draw_table
     for ticket, handoffs in groupby(rows, key=lambda row: row.ticket):
-        screen.line(Text(clean(ticket), style="bold"), indent=0, hang=2)
+        screen.line(Text(clean(ticket), style="bold"))
         screen.show(draw(tuple(handoffs)), wrap=draw is _draw_table)
     if hidden:
-        screen.line(f"{hidden} older phases are not shown; -n 0 shows all.", style="dim", indent=0, hang=2)
+        screen.line(f"{hidden} older phases are not shown; -n 0 shows all.", style="dim")
 
 
 def _draw_table(rows: Sequence[HandoffListed]) -> Table:
@@ -306,7 +304,7 @@ def show_run_status(status: RunStanding, *, screen: Screen, typed: Typed = str) 
     for name, text in rows:
         if text:
             style = "bold red" if name == "error" else ""
-            screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(text), style)), indent=0, hang=9)
+            screen.line(Text.assemble((f"{name:<8} ", "dim"), (clean(text), style)), hang=9)
 
 
 def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = str) -> None:
@@ -315,7 +313,7 @@ def show_damages(damages: Sequence[Damage], *, screen: Screen, typed: Typed = st
         screen.note(str(damage.what))
     if damages:
         count = f"{len(damages)} notes have problems. " if len(damages) > 3 else ""
-        screen.line(f"{count}Show the repairs: {typed('cdd tdd repair-notes')}", indent=0, hang=2)
+        screen.line(f"{count}Show the repairs: {typed('cdd tdd repair-notes')}")
 
 
 def finish_pending_rollback(rollbacks: Rollbacks) -> Rollbacks:
@@ -328,46 +326,36 @@ def finish_pending_rollback(rollbacks: Rollbacks) -> Rollbacks:
 def show_rollback(plan: RollbackPlan, *, screen: Screen) -> None:
     """Show the effects of a rollback: commits, files, and the next phase."""
 
-    def show_rest(count: int) -> None:
-        if count > _MOST_FILES:
-            screen.line(f"and {count - _MOST_FILES} more", indent=2)
+    def show_list(heading: str, rows: Sequence[str | Text], *, hang: int = 2) -> None:
+        if rows:
+            screen.line(heading)
+        for row in rows[:_MOST_FILES]:
+            screen.line(row, indent=2, hang=hang)
+        if len(rows) > _MOST_FILES:
+            screen.line(f"and {len(rows) - _MOST_FILES} more", indent=2)
 
     record = plan.record
-    screen.line(f"{record.branch}: {record.source[:_SHORT]} -> {record.target[:_SHORT]}", style="bold", indent=0)
-    for heading, style, commits in (
-        ("Removed commits", "red", plan.removed),
-        ("Restored commits", "green", plan.returning),
-    ):
-        if commits:
-            screen.line(f"{heading}, {len(commits)}:", indent=0)
-        for commit, subject in commits[:_MOST_FILES]:
-            screen.line(Text.assemble((commit[:_SHORT], style), f" {clean(subject)}"), indent=2, hang=11)
-        show_rest(len(commits))
-    if plan.changes:
-        screen.line(f"Changed files, {len(plan.changes)}:", indent=0)
-    for change in plan.changes[:_MOST_FILES]:
-        screen.line(f"{_SIGNS[change.kind]} {change.path}", indent=2, hang=2)
-    show_rest(len(plan.changes))
-    if record.uncommitted:
-        screen.line("Uncommitted files of the run, which are saved first:", indent=0, hang=2)
-        for path in record.uncommitted[:_MOST_FILES]:
-            screen.line(path, indent=2, hang=2)
-        show_rest(len(record.uncommitted))
+    screen.line(f"{record.branch}: {record.source[:_SHORT]} -> {record.target[:_SHORT]}", style="bold")
+    for heading, style, commits in (("Removed", "red", plan.removed), ("Restored", "green", plan.returning)):
+        rows = [Text.assemble((commit[:_SHORT], style), f" {clean(subject)}") for commit, subject in commits]
+        show_list(f"{heading} commits, {len(rows)}:", rows, hang=11)
+    changes = [f"{_SIGNS[change.kind]} {change.path}" for change in plan.changes]
+    show_list(f"Changed files, {len(changes)}:", changes)
+    show_list("Uncommitted files of the run, which are saved first:", record.uncommitted)
     if plan.pushed:
         text = f"Another repository may already have {plan.pushed} of those commits: the next push will need --force."
-        screen.line(text, style="yellow", indent=0, hang=2)
+        screen.line(text, style="yellow")
     if plan.next_phase and plan.next_phase != "COMPLETE":
-        screen.line(f"The run then continues with {plan.next_phase}.", indent=0)
-    text = f"Everything is saved under {record.ref}. Your own changes and files stay."
-    screen.line(text, indent=0, hang=2)
+        screen.line(f"The run then continues with {plan.next_phase}.")
+    screen.line(f"Everything is saved under {record.ref}. Your own changes and files stay.")
 
 
 def report_rollback(plan: RollbackPlan, *, screen: Screen, typed: Typed = str) -> None:
     """Show the result of a rollback and the next commands."""
-    screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold", indent=0)
+    screen.line(f"{plan.record.branch} is at {plan.record.target[:_SHORT]}.", style="bold")
     if plan.next_phase and plan.next_phase != "COMPLETE":
-        screen.line(f"Continue with {plan.next_phase}: {typed('cdd tdd resume')}", indent=0, hang=2)
-    screen.line(f"Undo the rollback: {typed('cdd tdd rollback --undo')}", indent=0, hang=2)
+        screen.line(f"Continue with {plan.next_phase}: {typed('cdd tdd resume')}")
+    screen.line(f"Undo the rollback: {typed('cdd tdd rollback --undo')}")
 
 
 def show_repairs(
@@ -376,17 +364,17 @@ def show_repairs(
     """Show the problems of the notes and their repairs; if they were ``applied``, also how to undo them."""
     for each in repairs:
         symbol, style = ("tool", "") if each.mends else ("note", "yellow")
-        screen.line(f"{screen.symbols[symbol]} {each}", style=style, indent=0, hang=2)
+        screen.line(f"{screen.symbols[symbol]} {each}", style=style)
     if applied is not None and applied.undo is not None:
-        screen.line("The notes are repaired. To undo that:", style="bold", indent=0, hang=2)
+        screen.line("The notes are repaired. To undo that:", style="bold")
         screen.show(Text(f"  {applied.undo}"), wrap=False)
     elif applied is not None and repairs:
-        screen.line("The notes are unchanged.", indent=0)
+        screen.line("The notes are unchanged.")
     elif not repairs:
-        screen.line("The notes have no problems.", indent=0)
+        screen.line("The notes have no problems.")
     elif any(each.mends for each in repairs):
         text = f"Nothing was changed yet. Apply the repairs: {typed('cdd tdd repair-notes --apply')}"
-        screen.line(text, style="bold", indent=0, hang=2)
+        screen.line(text, style="bold")
 
 
 def merge_notes(ref: str, *, rollbacks: Rollbacks) -> None:
@@ -399,7 +387,7 @@ def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:
     """Show a table of handoffs and claims for each ticket, then each claim that does not hold, then the totals."""
     for ticket, handoffs in groupby(audited, key=lambda each: each.ticket):
         screen.gap()
-        screen.line(Text(clean(ticket) or "no ticket", style="bold"), indent=0, hang=2)
+        screen.line(Text(clean(ticket) or "no ticket", style="bold"))
         table = create_table("cycle", "phase", "commit", *CLAIMS, no_wrap=True)
         for each in handoffs:
             marks: dict[str, Text] = {}
@@ -416,16 +404,16 @@ def show_audit(audited: Sequence[AuditedHandoff], *, screen: Screen) -> None:
                 symbol, style = _CLAIM_LOOK[claim.holds]
                 step = f"{each.phase} of {each.ticket}, cycle {each.cycle}, " if each.phase else ""
                 head = f"{screen.symbols[symbol]} {clean(step)}{each.commit[:_SHORT_IN_AUDIT]}: {claim.name}: "
-                screen.line(Text.assemble((head, style)) + clean(claim.text), indent=0, hang=2)
+                screen.line(Text.assemble((head, style)) + clean(claim.text))
     claims = [claim for each in audited for claim in each.claims]
     failed, unknown = (sum(claim.holds is holds for claim in claims) for holds in (False, None))
     text = f"{_count(len(audited), 'handoff')}, {_count(len(claims), 'claim')}: "
     if failed:
-        screen.line(f"{text}{failed} false.", style="bold red", indent=0, hang=2)
+        screen.line(f"{text}{failed} false.", style="bold red")
     elif unknown:
-        screen.line(f"{text}{unknown} unknown, the rest true.", style="bold yellow", indent=0, hang=2)
+        screen.line(f"{text}{unknown} unknown, the rest true.", style="bold yellow")
     else:
-        screen.line(f"{text}all true.", style="bold green", indent=0, hang=2)
+        screen.line(f"{text}all true.", style="bold green")
 
 
 def _count(number: int, word: str) -> str:

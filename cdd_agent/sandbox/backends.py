@@ -168,7 +168,6 @@ class BubblewrapSandbox:
 IMAGE = "cdd-sandbox:empty"
 _TIMEOUT_S = 20.0
 _EMPTY_ARCHIVE = bytes(10_240)
-"""A tar archive without files."""
 _CLIENT_VARIABLES = (
     "PATH",
     "HOME",
@@ -230,7 +229,6 @@ class ContainerSandbox:
             yield from ("--volume", f"{bound}:{bound}{'' if is_writable else ':ro'}")
 
     def _query(self, *arguments: str) -> str | None:
-        """Return the output of the client; None if it fails or prints nothing."""
         try:
             result = subprocess.run(
                 [str(self.client), *arguments],
@@ -273,7 +271,6 @@ NOT_STOPPED = ", ".join(
         *(() if _CAN_REFUSE_SOCKETS else ("UDP and MPTCP, listening on a port that the kernel picks, kernel keys",)),
     )
 )
-"""The gaps of Landlock, for display."""
 
 
 class LandlockSandbox:
@@ -297,10 +294,6 @@ class LandlockSandbox:
                 argv=(find_program(command, environment), *command.argv[1:]),
                 environment=environment,
                 rules={"paths": {"read": list(read), "write": list(write)}, "network": access.network},
-                confinement=(
-                    "no files outside the project",
-                    *(() if access.network else (no_network,)),
-                    NOT_STOPPED,
-                ),
+                confinement=("no files outside the project", *(() if access.network else (no_network,)), NOT_STOPPED),
             )
             return run_launch(command, launch)

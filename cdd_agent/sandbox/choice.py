@@ -27,7 +27,6 @@ from cdd_agent.storage import scratch
 
 TIMEOUT_S = 10.0
 _SHOWN_CHARACTERS = 120
-"""Of what a program prints."""
 PROGRAM = """
 import os, socket, sys
 def attempt(name, act):
@@ -152,9 +151,7 @@ class LevelTrial:
     candidate: str
     """The program or kernel feature; the reason if there is none."""
     sandbox: Sandbox | None
-    """None: it cannot be used."""
     reason: str = ""
-    """Why it cannot be used."""
     proofs: tuple[Proof, ...] = ()
 
     @property

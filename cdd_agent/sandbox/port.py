@@ -78,9 +78,7 @@ class Result:
     duration_s: float
     level: str
     tail: str = ""
-    """The end of the output; empty if nothing is dropped."""
     limits: tuple[str, ...] = ()
-    """The bounds in force, for display."""
     survivors: int = 0
     """Number of its processes that could not be ended."""
     remarks: tuple[str, ...] = ()

@@ -125,9 +125,7 @@ class Launch:
     """The program by its absolute path, or a program that confines it."""
     environment: Mapping[str, str]
     rules: "Rules | None" = None
-    """Restrictions that the kernel enforces, if any."""
     confinement: tuple[str, ...] = ()
-    """The sandbox's restrictions, for display."""
     immovable: frozenset[Path] = field(default_factory=frozenset)
     """Paths that the sandbox itself protects; the guard need not restore them."""
     kill_command: tuple[str, ...] = ()

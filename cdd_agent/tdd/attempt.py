@@ -1,15 +1,22 @@
 """One attempt at a phase: a fresh conversation with the model, and the gate's verdict on the resulting files."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.agent import run_tools
 from cdd_agent.agent.blocks import WholeFiles
+from cdd_agent.agent.editing import MayWrite
+from cdd_agent.agent.file_tools import make_file_tools, make_search_tools
 from cdd_agent.agent.loop import AgentRun, run_agent, run_without_tools
 from cdd_agent.agent.quoting import Marks, format_conventions
-from cdd_agent.agent.tool import read_input
+from cdd_agent.agent.run_tools import make_bash_tool, make_blocked_tool, make_completion_tool, make_run_tests_tool
+from cdd_agent.agent.tool import Tool, ToolOutput, read_input
+from cdd_agent.errors import UsageError
 from cdd_agent.events import AttemptStarted, GateJudged, Notice
 from cdd_agent.evidence.clean_copy import (
+    CheckRequest,
+    Findings,
     find_layout,
     find_newly_passing,
     find_project_folder,
@@ -19,22 +26,22 @@ from cdd_agent.evidence.clean_copy import (
     read_test_sources,
 )
 from cdd_agent.evidence.confirm import confirm
-from cdd_agent.evidence.request import CheckRequest, Findings
 from cdd_agent.evidence.stubs import NewTests, check_new_tests
 from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
-from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, Conversation, ToolCall, draw_token
-from cdd_agent.tdd import briefing, verdict
+from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
+from cdd_agent.sandbox.port import Access
+from cdd_agent.tdd import context, verdict
 from cdd_agent.tdd.baseline import Baseline, name_scope
-from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem
+from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_failures
 from cdd_agent.tdd.recovery import StepRecovery
-from cdd_agent.tdd.tools import make_lock_check, make_tools
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
+from cdd_agent.testrun.suite import SuiteRun
 from cdd_agent.untrusted.keys import mask
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.work.state import AttemptRecord, StepExecution
 from pytest_tdd_agent.codec import ReportError, load
-from pytest_tdd_agent.report import Reason, SuiteReport, Verdict
+from pytest_tdd_agent.report import Reason, SuiteReport, Verdict, count_outcomes
 
 MAX_ANSWER_CHARACTERS = 20_000
 
@@ -122,7 +129,7 @@ class Attempt:
                 attempt=self.number,
                 open=judged.open,
                 reasons=record.reasons,
-                evidence=judgment.evidence or briefing.summarize_evidence(judged, judgment.report),
+                evidence=judgment.evidence or context.summarize_evidence(judged, judgment.report),
                 finding=finding or "",
             )
         )
@@ -147,7 +154,7 @@ class Attempt:
             phase=self.phase,
             number=self.number,
             verdict="open" if judgment.verdict.open else "closed",
-            reasons=briefing.format_reasons(judgment.verdict),
+            reasons=context.format_reasons(judgment.verdict),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
         )
@@ -157,12 +164,12 @@ class Attempt:
         context, item = self.context, self.item
         marks = Marks(draw_token())
         conversation = Conversation(
-            briefing.format_system_prompt(brief, attempt=self.number, marks=marks),
+            context.format_system_prompt(brief, attempt=self.number, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
         )
         failing, advice = self._describe_failures()
-        task = briefing.format_task(
+        task = context.format_task(
             brief, earlier=self.earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice
         )
         model, budget, emit = context.model, context.policy.budget, context.emit
@@ -208,8 +215,8 @@ class Attempt:
         to_fix = (
             failure for nodeid, failure in failed if nodeid not in old and (not self.item.tests or rank(nodeid) < 2)
         )
-        advice = briefing.list_remedies(to_fix) if self.phase == "green" else ()
-        return briefing.format_failures(report, rank=rank), advice
+        advice = context.list_remedies(to_fix) if self.phase == "green" else ()
+        return context.format_failures(report, rank=rank), advice
 
     def _list_files_to_send(self) -> tuple[str, ...]:
         """Return the files of the item and those changed since the step began, relative to the project."""
@@ -346,3 +353,88 @@ class Attempt:
         if head is None or before.head is None or head == before.head or repository.read_branch() != before.branch:
             return False
         return self.recovery.has_only(checkpoint, head=head, base=before.head)
+
+
+MAX_LOCKED_FILES = 40
+"""Maximum number of files that the sandbox locks one by one."""
+
+
+def make_tools(locks: PhaseLocks, context: Context, *, after_writing: tuple[str, ...] = ()) -> tuple[Tool, ...]:
+    """Return Read, Write, Edit, Bash, Glob, Grep, RunTests, CompleteImplementation and ReportBlocked, in that order.
+
+    The policy may leave Bash out. Write and Edit report the results of the tests ``after_writing``, if there are any.
+    """
+
+    def run_tests(targets: tuple[str, ...]) -> str:
+        for target in targets:
+            _require_test(target, context)
+        refusal = context.permission.check_activity("tests") if context.permission is not None else None
+        return refusal if refusal is not None else _format_run(context.run_targets("tests", targets=targets))
+
+    read, *writing = make_file_tools(context.workspace, make_lock_check(locks, context))
+    shell = make_bash_tool(
+        context.suite.sandbox,
+        context.workspace.root,
+        access=_make_access(locks, context),
+        permission=context.permission,
+        variables=context.suite.variables,
+    )
+    return (
+        read,
+        *(_with_tests(tool, lambda: run_tests(after_writing)) if after_writing else tool for tool in writing),
+        *((shell,) if context.policy.has_commands else ()),
+        *make_search_tools(context.workspace),
+        make_run_tests_tool(run_tests),
+        make_completion_tool(),
+        make_blocked_tool(),
+    )
+
+
+def make_lock_check(locks: PhaseLocks, context: Context) -> MayWrite:
+    """Return a function that says why a path of the project may not be written, or None if it may."""
+
+    def check(path: str) -> str | None:
+        path = context.to_repository_path(path)
+        if context.snapshots.is_excluded(path):
+            return "It belongs to the ticket, which a step never changes."
+        reason = locks.explain(path)
+        if reason is not None or context.permission is None:
+            return reason
+        return context.permission.check_activity("write")
+
+    return check
+
+
+def _format_run(run: SuiteRun) -> str:
+    if run.report is None:
+        return f"{run.problem}\n{run.output}"
+    count = ", ".join(f"{number} {word}" for word, number in count_outcomes(run.report).items() if number)
+    lines = (count or "no test was collected", *run.notices, "", format_failures(run.report))
+    return "\n".join(lines).rstrip()
+
+
+def _with_tests(tool: Tool, run_tests: Callable[[], str]) -> Tool:
+    def run(fields: Mapping[str, JSON]) -> ToolOutput:
+        output = tool.run(fields)
+        if output.is_error:
+            return output
+        return replace(output, text=f"{output.text}\n\nResults of the tests to pass: {run_tests()}")
+
+    return replace(tool, run=run)
+
+
+def _require_test(target: str, context: Context) -> None:
+    # The model could pass an option that loads a plugin, or @file, which pytest reads options from.
+    if target.startswith(("-", "@")):
+        raise UsageError(
+            f"{target} is an option, not a test.",
+            hint="give test files or node ids, such as tests/test_a.py::test_b",
+        )
+    context.workspace.resolve(target.partition("::")[0])
+
+
+def _make_access(locks: PhaseLocks, context: Context) -> Access:
+    # Files that do not exist yet, or beyond the maximum, cannot be locked here: the verdict finds their changes.
+    tests = locks.tests if locks.phase != "red" else ()
+    locked = [context.repository.root / path for path in (*locks.off_limits, *tests)]
+    return context.suite.build_access(locked=tuple(locked[:MAX_LOCKED_FILES]), tests_too=locks.phase != "red")

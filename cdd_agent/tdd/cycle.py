@@ -5,27 +5,42 @@ and the state is saved, before anything depends on them: a killed cycle continue
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, TypeAlias
 
+from cdd_agent.agent.budget import Meter
+from cdd_agent.clock import Clock
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import GateClosed
-from cdd_agent.events import GateJudged, Notice
+from cdd_agent.events import GateJudged, Notice, RunFinished, RunStarted
 from cdd_agent.evidence.clean_copy import find_newly_passing
 from cdd_agent.evidence.mutation import can_notice_changes
 from cdd_agent.git.repository import CommitId
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.tdd.attempt import Attempt, has_given_up, list_attempts, load_report
 from cdd_agent.tdd.baseline import Baseline, take_baseline
-from cdd_agent.tdd.briefing import format_reasons
-from cdd_agent.tdd.context import Context, Phase, WorkItem
+from cdd_agent.tdd.context import Context, Phase, WorkItem, format_reasons
 from cdd_agent.tdd.handoff import Landing, has_hooks
 from cdd_agent.tdd.recovery import Position, StepRecovery
 from cdd_agent.tdd.verdict import RedVerdict, has_test, judge_run
+from cdd_agent.work import state_file
 from cdd_agent.work.handoff import phase_name
-from cdd_agent.work.state import AttemptRecord, RunState, StepExecution, enter_phase, record_attempt, record_commit
+from cdd_agent.work.state import (
+    AttemptRecord,
+    RunState,
+    Status,
+    StepExecution,
+    complete_step,
+    enter_phase,
+    fail_step,
+    record_attempt,
+    record_commit,
+    record_usage,
+)
 from pytest_tdd_agent.codec import load
 from pytest_tdd_agent.report import SuiteReport, list_failing
 
@@ -433,3 +448,82 @@ def choose_course(
         return Course.STOP
     has_broken = "broke_others" in last.codes and (is_strict or len(last.failing) > failing_before)
     return Course.ROLL_BACK if alike > 1 or has_broken or last.codes & _CHEATING_CODES else Course.REPAIR
+
+
+Workflow: TypeAlias = Literal["exec", "tdd", "green"]
+
+
+class WorkflowRun:
+    """The state of a run, which is saved after every change, and the cycles that change it."""
+
+    def __init__(
+        self, workflow: Workflow, state: RunState, *, path: Path, context: Context, clock: Clock, meter: Meter | None
+    ) -> None:
+        """Saves nothing. ``path`` is the state file. Without a ``meter``, usage is counted but not limited."""
+        ticket = state.ticket_slug
+        resume = context.commands.resume if context.commands else f"cdd exec {ticket}"
+        self.meter = meter or Meter(context.model, clock=clock, ticket=ticket, go_on=resume)
+        self.context = replace(context, model=self.meter)
+        self.clock = clock
+        self.state = state
+        self._workflow = workflow
+        self._path = path
+        self._step: int | None = None
+
+    def resume(self, state: RunState) -> None:
+        """Continue from ``state``; its usage counts toward the limits."""
+        self.state = state
+        self.meter.resume(state.usage)
+        self._step = None
+
+    def count_usage(self, state: RunState) -> RunState:
+        """Return ``state`` with the usage so far, of the ticket and of the last step."""
+        return record_usage(state, self._step, step=self.meter.step, ticket=self.meter.ticket)
+
+    def save(self, state: RunState) -> None:
+        """Write ``state`` with the usage so far, then make it the current state."""
+        state = self.count_usage(state)
+        state_file.save(self._path, state)
+        self.state = state
+
+    def begin_step(self, number: int) -> None:
+        """Count usage for a step from now on; raises ``BudgetSpent`` or ``ModelError`` if the model cannot be used."""
+        step = self.state.execution(number)
+        self.meter.begin(f"{self.context.step_name(step)} of {self.state.ticket_slug}", used=step.usage)
+        self._step = number
+        self.meter.check()
+
+    def run_cycle(self, item: WorkItem) -> Ending:
+        """Run the cycle of a step in progress, saving each state."""
+        return Cycle(item, self.state, context=self.context, save=self.save).run()
+
+    def end_step(self, state: RunState, number: int, *, error: str | None = None) -> None:
+        """Save ``state`` with the step completed, or failed with ``error``."""
+        now = self.clock.now()
+        if error is None:
+            self.save(complete_step(state, number, now=now))
+        else:
+            self.save(fail_step(state, number, error=error, now=now))
+
+    @contextmanager
+    def report(self, remarks: Iterable[str], *, settle: Callable[[], None]) -> Iterator[None]:
+        """Emit the events of the run around the block, however it ends.
+
+        ``settle`` saves the final state. If it fails, the run is reported as still in progress.
+        """
+        context, began, status = self.context, self.clock.monotonic(), Status.IN_PROGRESS
+        workflow, ticket = self._workflow, self.state.ticket_slug
+        sandbox = context.suite.sandbox.level
+        context.emit(RunStarted(workflow=workflow, ticket=ticket, model=context.model.name, sandbox=sandbox))
+        for remark in remarks:
+            context.emit(Notice(text=remark))
+        try:
+            try:
+                yield
+            finally:
+                self.meter.pause()
+                settle()
+                status = self.state.status
+        finally:
+            took = self.clock.monotonic() - began
+            context.emit(RunFinished(workflow=workflow, ticket=ticket, status=status, duration_s=took))

@@ -21,7 +21,7 @@ from cdd_agent.git.repository import (
     require_usable,
     resolve_revision,
 )
-from cdd_agent.git.runner import GitError, GitUnable
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.git.snapshot import Snapshot, Snapshots
 from cdd_agent.storage import is_leftover, scratch
 from cdd_agent.tdd.context import Context
@@ -49,9 +49,7 @@ def read_position(repository: Repository) -> Position:
         # write-tree caches its tree in the index, so it must not work on the user's.
         with private_index(repository.location.git_dir / "index") as copy:
             index = repository.git("write-tree", variables=copy).strip()
-    except GitUnable:
-        raise
-    except GitError:
+    except GitRefused:
         index = None
     return Position(head=repository.read_head(), branch=repository.read_branch(), index=index)
 
@@ -296,9 +294,7 @@ class StepRecovery:
         repository, snapshots = self.context.repository, self.context.snapshots
         try:
             repository.git("merge-base", "--is-ancestor", resolve_revision(repository, base), head)
-        except GitUnable:
-            raise
-        except GitError:
+        except GitRefused:
             return False
         theirs = self.checkpoints.list_user_files()
         changes = repository.list_changes(base, head)

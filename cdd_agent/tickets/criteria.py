@@ -48,34 +48,15 @@ VAGUE_WORDS = tuple(_WORDS.split())
 """Words that no test can measure."""
 
 VAGUE_PHRASES = (
-    "and so on",
-    "as appropriate",
-    "as expected",
-    "as needed",
-    "as required",
-    "as usual",
-    "easy to use",
-    "etc",
-    "if appropriate",
-    "if necessary",
-    "if possible",
-    "in a timely manner",
-    "like before",
-    "or similar",
-    "state of the art",
-    "to be decided",
-    "to be defined",
-    "to be determined",
-    "user-friendly",
-    "user friendly",
+    *("and so on", "as appropriate", "as expected", "as needed", "as required", "as usual", "easy to use", "etc"),
+    *("if appropriate", "if necessary", "if possible", "in a timely manner", "like before", "or similar"),
+    *("state of the art", "to be decided", "to be defined", "to be determined", "user-friendly", "user friendly"),
     "where possible",
 )
 """Phrases that no test can measure."""
 
-_VAGUE = re.compile(
-    rf"(?<![\w-])(?:{'|'.join(map(re.escape, [*VAGUE_PHRASES, *VAGUE_WORDS]))})(?![\w-])",
-    re.IGNORECASE,
-)
+_ANY_VAGUE = "|".join(map(re.escape, [*VAGUE_PHRASES, *VAGUE_WORDS]))
+_VAGUE = re.compile(rf"(?<![\w-])(?:{_ANY_VAGUE})(?![\w-])", re.IGNORECASE)
 _MEASURE = re.compile(r"\d|`[^`]+`|\"[^\"]+\"|(?<!\w)'[^']+'(?!\w)|\u201c[^\u201d]+\u201d|\u00ab[^\u00bb]+\u00bb")
 """A single quote counts only outside of words, so that an apostrophe is not a quotation mark."""
 
@@ -93,20 +74,14 @@ def find_vague_word(criterion: str) -> str:
 
 def explain_breach(sentence: str) -> str:
     """Return the sentence, the rule that it breaks and an example, or an empty string if it breaks none."""
-    form, rest = _split_first_word(sentence)
+    first = _WORD.match(sentence.strip())
+    form = _FORM_OF.get(first[0].lower()) if first else None
+    rest = sentence.strip()[first.end() :] if first else ""
     breach = _check_form(form, rest) if form else "it begins with none of THE, WHEN, WHILE, IF, WHERE, GIVEN"
     return f'"{sentence}": {breach}. For example: {EXAMPLES[form or "event"]}' if breach else ""
 
 
-def _split_first_word(sentence: str) -> tuple[Form | None, str]:
-    """Return the form that the first word of ``sentence`` announces, and the rest of the sentence."""
-    sentence = sentence.strip()
-    first = _WORD.match(sentence)
-    return (_FORM_OF.get(first[0].lower()), sentence[first.end() :]) if first else (None, "")
-
-
 def _check_form(form: Form, rest: str) -> str:
-    """Return the rule of ``form`` that a sentence breaks, or an empty string; ``rest`` follows its first word."""
     if form == "scenario":
         return _check_scenario(rest)
     shall = _SHALL.search(rest)

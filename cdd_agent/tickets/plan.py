@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from cdd_agent.errors import Problem
 
 Kind: TypeAlias = Literal["feature", "bug", "refactor", "docs", "chore"]
 """The kind of work of a step. It decides which phases the step goes through."""
 
-KINDS: tuple[Kind, ...] = ("feature", "bug", "refactor", "docs", "chore")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 TEST_FIRST: frozenset[Kind] = frozenset({"feature", "bug"})
 """The kinds that start with a failing test."""
@@ -26,22 +26,12 @@ SIZES = frozenset(["xs", "s", "m", "l", "xl", "tiny", "trivial", "small", "mediu
 
 LARGE = frozenset(["l", "xl", "large", "high"])
 """Sizes of a step that should be split."""
-
 MANY_STEPS = 20
 """A plan with more steps gets a warning."""
-
 MANY_FILES = 8
 """A step with more files gets a warning."""
 
-_KIND_OF_TYPE: dict[str, Kind] = {
-    "bug": "bug",
-    "refactor": "refactor",
-    "doc": "docs",
-    "docs": "docs",
-    "chore": "chore",
-    "spike": "chore",
-}
-
+_KIND_OF_TYPE: dict[str, Kind] = {**{kind: kind for kind in KINDS}, "doc": "docs", "spike": "chore"}
 _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 
 

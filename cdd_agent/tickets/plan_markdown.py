@@ -110,12 +110,13 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     Raises ``DocumentError``, which names ``path`` and lists every line that cannot be understood. Whether the plan can
     be executed is the question of ``plan.find_problems``.
     """
-    _check_size(text, path=path)
+    _require_at_most(_LIMIT_CHARACTERS, len(text), "characters", path=path)
+    line_ends = text.count("\n") + text.count("\r") - text.count("\r\n")
+    _require_at_most(_LIMIT_LINES, line_ends, "lines", path=path)
     lines, problems = split_lines(text)
     outline = Outline(lines)
     steps = [block for block in outline.blocks if block.name == "step"]
-    if len(steps) > LIMIT_STEPS:
-        raise _refuse_size(path, f"it has {len(steps)} steps; a plan has at most {LIMIT_STEPS}")
+    _require_at_most(LIMIT_STEPS, len(steps), "steps", path=path)
     readers = [_StepReader(block, default_kind) for block in steps]
     problems = [*problems, *outline.problems, *(problem for reader in readers for problem in reader.problems)]
     if problems:
@@ -130,20 +131,14 @@ def parse(text: str, *, path: str, default_kind: Kind = "feature") -> Plan:
     )
 
 
-def _check_size(text: str, *, path: str) -> None:
-    if len(text) > _LIMIT_CHARACTERS:
-        raise _refuse_size(path, f"it has {len(text)} characters; a plan has at most {_LIMIT_CHARACTERS}")
-    count = text.count("\n") + text.count("\r") - text.count("\r\n")
-    if count > _LIMIT_LINES:
-        raise _refuse_size(path, f"it has {count} lines; a plan has at most {_LIMIT_LINES}")
-
-
-def _refuse_size(path: str, message: str) -> DocumentError:
-    return DocumentError(path, (Problem(line=0, message=message),), hint="split it into several tickets")
+def _require_at_most(limit: int, count: int, unit: str, *, path: str) -> None:
+    if count > limit:
+        problem = Problem(line=0, message=f"it has {count} {unit}; a plan has at most {limit}")
+        raise DocumentError(path, (problem,), hint="split it into several tickets")
 
 
 def _join(lines: list[str]) -> str:
-    """Join lines to one text, without the blank lines around it."""
+    # Without the blank lines around the text.
     filled = [place for place, line in enumerate(lines) if line.strip()]
     return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""
 
@@ -266,7 +261,7 @@ class Outline:
         return Block(heading=line, level=level, name="title" if level == 1 else "other", text=text)
 
     def _has_numbered_steps(self, level: int) -> bool:
-        """Return whether ``### 1. Title`` at this place is a step, although it does not say so."""
+        # Whether ``### 1. Title`` at this place is a step, although it does not say so.
         section = self._section
         if section is None or section.name in ("title", "steps") or level <= section.level:
             return True
@@ -274,7 +269,6 @@ class Outline:
 
 
 def _read_heading_text(match: re.Match[str]) -> str:
-    """Return the words of a heading, without closing marks and without ``**`` around all of it."""
     text = match["text"].strip()
     opened = text.rstrip("#")
     if not opened or opened[-1] in " \t":  # "## x ##" is closed, "## C#" is not
@@ -295,7 +289,6 @@ class _StepReader:
     """
 
     def __init__(self, block: Block, default_kind: Kind) -> None:
-        """Read ``block`` into ``step`` and ``problems``."""
         self.problems: list[Problem] = []
         self._has_box = block.is_ticked is not None
         self._is_done = bool(block.is_ticked)
@@ -372,11 +365,11 @@ class _StepReader:
         is_indented = line.text.startswith((" ", "\t"))
         if bullet and (is_indented or self._is_value_below):
             values.append([bullet["item"]])
-        elif is_indented and not bullet and values and self._is_in_head:
+            return True
+        continues_value = is_indented and not bullet and bool(values) and self._is_in_head
+        if continues_value:
             values[-1].append(line.text.strip())
-        else:
-            return False
-        return True
+        return continues_value
 
     def _suggest_key(self, key: str, line: Line) -> None:
         near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.85)
@@ -503,15 +496,16 @@ def _tokenize(value: str) -> Iterable[_Token]:
             yield _Token("quoted", code[1:-1] if is_padded else code)
         elif match["link"]:
             yield _Token("quoted", match["label"].strip("`"))
-        elif match["note"]:
-            yield _Token("note")
-        elif match["separator"]:
-            yield _Token("separator")
-        elif match["join"]:
-            yield _Token("join")
-        else:
+        elif match["word"]:
             at = _find_word_end(value, match.start(), last_closed=last_closed)
-            yield _Token("word", _strip_punctuation(value[match.start() : at]))
+            word = value[match.start() : at]
+            if word.endswith(":"):
+                word = word.rstrip(":")
+            elif re.fullmatch(r"\w\.", word[-2:]):
+                word = word[:-1]
+            yield _Token("word", word)
+        else:
+            yield _Token("note" if match["note"] else "separator" if match["separator"] else "join")
 
 
 def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
@@ -530,9 +524,3 @@ def _find_word_end(value: str, start: int, *, last_closed: int) -> int:
             at = match.end()
         else:
             return at
-
-
-def _strip_punctuation(word: str) -> str:
-    if word.endswith(":"):
-        return word.rstrip(":")
-    return word[:-1] if re.fullmatch(r"\w\.", word[-2:]) else word

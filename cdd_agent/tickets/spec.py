@@ -142,7 +142,8 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
     # An alias or an unusual layout can connect values that look independent, so compare all of them.
     for key in sorted({*changes, *_KNOWN, *before.unknown_keys} - {"schema"}):
         wanted = changes[key] if key in changes else _get_value(before, document, key=key)
-        if _make_comparable(_get_value(after, after_document, key=key)) != _make_comparable(wanted):
+        wanted = tuple(wanted) if isinstance(wanted, list) else wanted
+        if _get_value(after, after_document, key=key) != wanted:
             raise UsageError(
                 f"{key} in {path} cannot be changed without disturbing the rest of the file.",
                 hint=f"change {key} in an editor, without aliases and brackets",
@@ -151,7 +152,7 @@ def update(text: str, changes: Mapping[str, Change], *, path: str) -> str:
 
 
 def _normalize(value: Change) -> Change:
-    """Return the value that will be read back: without surrounding white space and empty items."""
+    # As it will be read back: without surrounding white space and empty items.
     if isinstance(value, str):
         return value.strip()
     texts = [item.strip() for item in value if isinstance(item, str) and item.strip()]
@@ -161,10 +162,6 @@ def _normalize(value: Change) -> Change:
 
 def _get_value(spec: Spec, document: Document, *, key: str) -> object:
     return getattr(spec, key) if key in _KNOWN else _convert_node(document.root.get(key))
-
-
-def _make_comparable(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _convert_node(node: Node | None) -> object:
@@ -188,7 +185,6 @@ def _edit_value(document: Document, key: str, *, value: Change) -> list[Edit]:
 
 
 def _match_items(document: Document, node: Node | None, *, values: Sequence[str | Criterion]) -> list[Item]:
-    """Find for each value the item of the source that it keeps or updates."""
     unused = dict(enumerate(node.items)) if node else {}
     items = []
     for value in values:
@@ -255,8 +251,6 @@ def _read_spec(document: Document, path: str) -> Spec:
 
 
 class _SpecReader:
-    """Reads the values of a spec one by one and collects the problems."""
-
     def __init__(self, document: Document) -> None:
         self.problems: list[Problem] = []
         self._root = document.root
@@ -279,9 +273,8 @@ class _SpecReader:
     def check_schema(self) -> None:
         node = self._root.get("schema")
         if node and node.text not in (SCHEMA, "1", ""):
-            self._add_problem(
-                node, f"it has schema '{node.text}'; this program reads {SCHEMA}", hint="upgrade cdd-agent"
-            )
+            message = f"it has schema '{node.text}'; this program reads {SCHEMA}"
+            self._add_problem(node, message, hint="upgrade cdd-agent")
 
     def read_texts(self, key: str) -> tuple[str, ...]:
         return tuple(text for text in (_read_sentence(self._source, node) for node in self._list_items(key)) if text)
@@ -300,7 +293,6 @@ class _SpecReader:
         return tuple(Criterion(id=name or next(free), text=text) for _, name, text in found)
 
     def _read_criterion(self, node: Node) -> tuple[str, str]:
-        """Return the id of a criterion, or an empty string, and its text."""
         if node.kind == "map" and (node.get("id") or node.get("text")):
             name, text = node.get("id"), node.get("text")
             return (name.text.strip() if name else ""), (text.text.strip() if text else "")

@@ -136,7 +136,6 @@ def _is_ticket(folder: Path) -> bool:
 
 
 def _refuse_links(project: Path, ticket: Ticket) -> None:
-    """Raise ``UsageError`` if a ticket is outside the project or one of its files is not a regular file."""
     folder = ticket.folder.resolve()
     if not folder.is_relative_to(project.resolve()):
         raise UsageError(

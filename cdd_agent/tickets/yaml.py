@@ -181,29 +181,27 @@ class Document:
         return Edit(start, line_end, self.source[node.end : line_end].rstrip() + _format_list(items, "  "))
 
     def _space_before(self, node: Node) -> str:
-        """Return the space that an empty value lacks: it starts right at its colon or dash."""
+        # An empty value starts right at its colon or dash.
         return " " if self.source[node.start - 1 : node.start] in (":", "-") else ""
 
     def _dash_indent(self, node: Node) -> str:
-        """Return the indentation of the dashes of a list."""
         # Not the column of node.start: an anchor before the list ("key: &a") is part of the node.
         first = _FIRST_DASH.search(self.source, max(0, self._line_start(node.start) - 1))
         return first[1] if first else ""
 
     def _item_start(self, node: Node, indent: str) -> int:
-        """Return the start of the line with the dash of an item, which may be above the item's text."""
+        # The dash may be in a line above the item's text.
         return max(self.source.rfind(f"{end}{indent}-", 0, node.start) for end in "\n\r") + 1
 
     def _line_start(self, offset: int) -> int:
         return max(self.source.rfind("\n", 0, offset), self.source.rfind("\r", 0, offset)) + 1
 
-    def _line_end(self, offset: int) -> int:
-        match = _REST_OF_LINE.match(self.source, offset)
+    def _line_end(self, offset: int, *, pattern: re.Pattern[str] = _REST_OF_LINE) -> int:
+        match = pattern.match(self.source, offset)
         return match.end() if match else len(self.source)
 
     def _next_line(self, offset: int) -> int:
-        match = _REST_AND_END.match(self.source, offset)
-        return match.end() if match else len(self.source)
+        return self._line_end(offset, pattern=_REST_AND_END)
 
 
 def parse(source: str, *, path: str, layout: Layout) -> Document:
@@ -222,15 +220,13 @@ def parse(source: str, *, path: str, layout: Layout) -> Document:
 def quote(text: str) -> str:
     """Return ``text`` in double quotes on one line. JSON reads plain characters back from it too."""
     escapes = {**_ESCAPES, "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(escapes.get(char) or (char if _is_printable(char) else _escape(char)) for char in text) + '"'
-
-
-def _is_printable(char: str) -> bool:
-    return char.isprintable() or (char.isspace() and ord(char) > 0xA0)
+    return '"' + "".join(escapes.get(char) or _escape(char) for char in text) + '"'
 
 
 def _escape(char: str) -> str:
     code = ord(char)
+    if char.isprintable() or (char.isspace() and code > 0xA0):
+        return char
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

@@ -6,7 +6,7 @@ therefore checked event by event, in constant stack depth. JSON is checked for i
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,19 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> None:
         seen.add(name)
 
 
+def map_texts(value: object, change: Callable[[str], str]) -> object:
+    """Return a JSON value with ``change`` applied to every text in it, including keys."""
+    match value:
+        case str():
+            return change(value)
+        case list() | tuple():
+            return [map_texts(item, change) for item in value]
+        case dict():
+            return {map_texts(key, change): map_texts(item, change) for key, item in value.items()}
+        case _:
+            return value
+
+
 MOST_VALUES = 50_000
 MOST_LEVELS = 50
 MOST_ALIASES = 100
@@ -64,7 +77,9 @@ _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.
 def check_yaml(text: str, *, limit_bytes: int) -> None:
     """Raise ``UnfitError`` for YAML that is not safe to load, ``yaml.YAMLError`` for invalid YAML."""
     check_size(text, limit_bytes=limit_bytes)
-    check_events(_parse_events(text))
+    import yaml
+
+    check_events(yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)))
 
 
 def check_events(
@@ -77,12 +92,6 @@ def check_events(
     checker = _EventChecker(limit_values=limit_values, limit_repeated=limit_repeated)
     for event in events:
         checker.check(event)
-
-
-def _parse_events(text: str) -> Iterator["yaml.Event"]:
-    import yaml
-
-    yield from yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
 
 
 @dataclass(slots=True)
@@ -119,7 +128,8 @@ class _EventChecker:
                 self._check_alias(event.anchor or "", line)
             case yaml.ScalarEvent():
                 self._check_tag(event.tag, line)
-                self._check_text(event.value, line)
+                if not event.value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in event.value):
+                    raise UnfitError("it contains a lone surrogate", line=line)
                 if event.anchor:
                     self._sizes[event.anchor], self._texts[event.anchor] = 1, event.value
                 self._add_value(event.value, line, size=1)
@@ -164,7 +174,3 @@ class _EventChecker:
     def _check_tag(self, tag: str | None, line: int) -> None:
         if tag not in _TAGS:
             raise UnfitError(f"the tag {tag:.80} is not allowed", line=line, hint="remove it; every value is text")
-
-    def _check_text(self, text: str, line: int) -> None:
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise UnfitError("it contains a lone surrogate", line=line)

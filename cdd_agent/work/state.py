@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from cdd_agent.errors import UsageError
 
@@ -41,14 +41,32 @@ class StepKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals:
-    """The usage of a run or a step so far."""
+class Usage:
+    """Tokens of one or more turns of a model."""
 
     input_tokens: int = 0
-    """Input tokens that were neither read from nor written to the cache."""
+    """Tokens that were neither read from nor written to the cache."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, including cached ones."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sum of both."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in _TOKENS})
+
+
+_TOKENS = tuple(Usage.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageTotals(Usage):
+    """The usage of a run or a step so far."""
+
     calls: int = 0
     """Calls of the model, including those without an answer."""
     minutes: float = 0.0
@@ -57,20 +75,12 @@ class UsageTotals:
     known_usd: float = 0.0
     """The cost of the parts with a known price."""
 
-    @property
-    def tokens(self) -> int:
-        """All tokens, including cached ones."""
-        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
-
-    def __add__(self, other: "UsageTotals") -> "UsageTotals":
+    def __add__(self, other: Self) -> Self:
         """Add two totals. The cost is unknown if either is."""
         parts = [part for part in (self, other) if part.tokens or part.cost_usd is not None]
         known = [part.cost_usd for part in parts if part.cost_usd is not None]
-        return UsageTotals(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        return replace(
+            Usage.__add__(self, other),  # super() does not work in a class with slots that dataclass creates anew
             calls=self.calls + other.calls,
             minutes=self.minutes + other.minutes,
             cost_usd=sum(known) if parts and len(known) == len(parts) else None,

@@ -180,15 +180,7 @@ def _suggest_repair(path: Path, copy: Path | None, *, without: str) -> str:
 
 def make_encodable(value: object) -> object:
     """Return ``value`` with everything escaped that UTF-8 cannot encode, such as bytes of file names."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8")
-        case list() | tuple():
-            return [make_encodable(item) for item in value]
-        case dict():
-            return {make_encodable(key): make_encodable(item) for key, item in value.items()}
-        case _:
-            return value
+    return documents.map_texts(value, lambda text: text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 REPOSITORY_LOCK = "cdd-exec.lock"

@@ -23,15 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
 from cdd_agent.errors import UsageError
-from cdd_agent.untrusted.paths import (
-    ENVIRONMENT_FOLDERS,
-    ENVIRONMENT_MARKS,
-    PRIVATE_FOLDERS,
-    explain_protection,
-    find_private_part,
-    fold_name,
-    is_secret,
-)
+from cdd_agent.untrusted import paths
 
 if TYPE_CHECKING:
     import ctypes
@@ -283,8 +275,8 @@ PAGED_CAP_BYTES = 16 * 1024 * 1024
 """Size of the largest file that is read in parts."""
 
 SKIPPED_FOLDERS = (
-    PRIVATE_FOLDERS
-    | ENVIRONMENT_FOLDERS
+    paths.PRIVATE_FOLDERS
+    | paths.ENVIRONMENT_FOLDERS
     | {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "node_modules"}
 )
 """Folders of generated files, which are not listed."""
@@ -316,7 +308,7 @@ class Workspace:
         if not resolved.is_relative_to(self.root):
             raise UsageError(f"{path} is a link that leads outside the project.", hint=_ALLOWED)
         name = resolved.relative_to(self.root).as_posix()
-        private = find_private_part(lexical.as_posix()) or find_private_part(name)
+        private = paths.find_private_part(lexical.as_posix()) or paths.find_private_part(name)
         if private is None:
             private = next((folder.name for folder in self._git_folders if resolved.is_relative_to(folder)), None)
         if private is not None:
@@ -329,7 +321,7 @@ class Workspace:
         Raises ``UsageError`` as ``resolve`` does, and if the given or the resolved name is that of a file of secrets.
         """
         name = self.resolve(path)
-        if is_secret(self._lexical(path).as_posix()) or is_secret(name):
+        if paths.is_secret(self._lexical(path).as_posix()) or paths.is_secret(name):
             raise UsageError(
                 f"By its name, {path} is a file of secrets, which agents may neither read nor write.",
                 hint="read an example of it, such as .env.example, or ask the user for its content",
@@ -348,11 +340,11 @@ class Workspace:
                 f"{path} is a link or passes through one, and files are not written through links.",
                 hint=f"write to {name} if you mean that file",
             )
-        reason = explain_protection(name)
+        reason = paths.explain_protection(name)
         folders = name.split("/")[:-1]
         above = ("/".join(folders[: end + 1]) for end in range(len(folders)))
         if reason is None and any(
-            self._beneath.exists(f"{each}/{mark}") for each in above for mark in ENVIRONMENT_MARKS
+            self._beneath.exists(f"{each}/{mark}") for each in above for mark in paths.ENVIRONMENT_MARKS
         ):
             reason = "belongs to a Python environment that runs tests"
         if reason is not None:
@@ -410,13 +402,13 @@ class Workspace:
                 entries = self._beneath.list_entries(folder)
             except OSError:
                 continue
-            if any(entry.name in ENVIRONMENT_MARKS for entry in entries):
+            if any(entry.name in paths.ENVIRONMENT_MARKS for entry in entries):
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.kind == "folder" and fold_name(entry.name) not in SKIPPED_FOLDERS:
+                if entry.kind == "folder" and paths.fold_name(entry.name) not in SKIPPED_FOLDERS:
                     folders.append(path)
-                elif (entry.kind == "file" and find_private_part(entry.name) is None) or (
+                elif (entry.kind == "file" and paths.find_private_part(entry.name) is None) or (
                     entry.kind == "link" and self.is_file(path)
                 ):
                     found.append(path)

@@ -1,9 +1,9 @@
 import math
-from dataclasses import astuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from cdd_agent.events import Event, GateJudged, Notice, decode, encode
 

@@ -19,7 +19,7 @@ from cdd_agent.errors import RecordingError
 from cdd_agent.model import conversation
 from cdd_agent.model.conversation import JSON, Request
 from cdd_agent.model.recording import RecordedTurn
-from cdd_agent.model.replay import Playback
+from cdd_agent.model.replay import ReplayModel
 from tests.fakes.message_rules import broken_rule
 
 PIECE_LENGTH = 7
@@ -72,7 +72,7 @@ class MessagesServer:
     def __init__(self, turns: Sequence[RecordedTurn] = (), *, faults: Iterable[Fault | None] = ()) -> None:
         """Answer from ``turns``; the n-th of ``faults`` befalls the n-th request."""
         self.requests: list[SeenRequest] = []
-        self.playback = Playback(turns, source="(loopback)")
+        self.playback = ReplayModel(turns, source="(loopback)")
         self.sent_blocks: list[JSON] = []
         self._faults = list(faults)
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class MessagesServer:
             if broken or not isinstance(body, dict):
                 return _send(http, 400, error_json("invalid_request_error", str(broken)))
             try:
-                turn = self.playback.find(decode_request(body))
+                turn = self.playback.find_turn(decode_request(body))
             except RecordingError as error:
                 return _send(http, 400, error_json("invalid_request_error", str(error)))
             events = list(turn_events(turn, fault))

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Emit, TextDelta
-from cdd_agent.model.conversation import JSON, AssistantBlock, Request, Text, ToolCall, Turn, Usage
+from cdd_agent.model.conversation import JSON, AssistantBlock, Request, Text, ToolCall, Turn
+from cdd_agent.work.state import Usage
 
 
 class ScriptedModel:

@@ -11,7 +11,7 @@ from cdd_agent.clock import SystemClock
 from cdd_agent.errors import ModelError
 from cdd_agent.events import Event, TextDelta, ThinkingDelta
 from cdd_agent.model import conversation, recording
-from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, find_defect, repair_calls
+from cdd_agent.model.conversation import JSON, AssistantMessage, Turn, repair_calls
 from cdd_agent.model.failure import AnswerLimits, RequestFailed
 from cdd_agent.model.stream import read_answer
 from tests.fakes.messages_server import Fault, event_bytes, turn_events
@@ -190,7 +190,7 @@ def check(turn: Turn) -> None:
     ids = [call.id for call in turn.calls]
     if len(set(ids)) != len(ids):
         raise Broken("two calls with one id")
-    if any(find_defect(call) == "" for call in turn.calls):
+    if any(call.defect == "" for call in turn.calls):
         raise Broken("a call is not run and nothing says why")
     messages = conversation.encode_messages([AssistantMessage(content=turn.content)])
     json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()

@@ -457,7 +457,7 @@ def agent_run(*streams: bytes) -> tuple[AgentRun, list[str], list[ToolResult]]:
         read.append(inputs.file_path)
         return ToolOutput(text="text")
 
-    tool = define_tool("Read", "Reads.", inputs=ReadInput, run=run, subject=lambda inputs: inputs.file_path)
+    tool = define_tool("Read", ReadInput, run=run, subject=lambda inputs: inputs.file_path)
     conversation = Conversation("Be brief.")
     conversation.say("go")
     with MessagesServer(turns(WORDS), faults=[Fault(raw=(data,)) for data in streams]) as server:

@@ -1,7 +1,6 @@
 """No way of printing lets through what a terminal would obey: twelve kinds of sequence on every one of them."""
 
 import ast
-import dataclasses
 import io
 import os
 import pty
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Literal, cast, get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
@@ -85,9 +85,9 @@ def shows(kind: object, text: str) -> object:
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
     for option in options:
-        if isinstance(option, type) and dataclasses.is_dataclass(option):
+        if isinstance(option, type) and issubclass(option, msgspec.Struct):
             hints = get_type_hints(option)
-            return option(**{field.name: shows(hints[field.name], text) for field in dataclasses.fields(option)})
+            return option(**{name: shows(hints[name], text) for name in option.__struct_fields__})
     assert options == (NoneType,), kind
     return None
 

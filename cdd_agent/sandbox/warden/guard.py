@@ -244,7 +244,6 @@ class Guard:
         return names is not None
 
     def _set_aside(self, entry: FolderEntry, *, existed: bool) -> str:
-        """Move ``entry`` out of the way, and return the remark about it."""
         what = "was changed" if existed else "appeared"
         remark = f"{entry.shown} {what} while a program ran in the sandbox, and is"
         path = self._move(entry)
@@ -315,7 +314,6 @@ def _make_folder(path: str) -> int:
 
 
 PATIENCE_S = 900.0
-"""Longer than any run."""
 _TICK_S = 0.02
 
 

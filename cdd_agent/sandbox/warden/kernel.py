@@ -185,12 +185,7 @@ def build_filter(machine: str, *, network: bool) -> list[Instruction]:
     the kernel.
     """
     numbers = _NUMBERS[machine]
-    instructions = [
-        _load(_ARCHITECTURE_AT),
-        (_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]),
-        _REFUSE,
-        _load(_NUMBER_AT),
-    ]
+    instructions = [_load(_ARCHITECTURE_AT), (_IF_EQUAL, 1, 0, _ARCHITECTURES[machine]), _REFUSE, _load(_NUMBER_AT)]
     if machine in _FOREIGN_FROM:
         instructions += [(_IF_AT_LEAST, 0, 1, _FOREIGN_FROM[machine]), _REFUSE]
     for name in ("keyctl", "add_key", "request_key", "io_uring_setup"):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cdd_agent.sandbox.warden.supervision import Order, Rules
 
 _TICK_S = 0.25
-"""How often ended orphans are reaped."""
 _CHUNK_BYTES = 1 << 16
 _IGNORED_BY_PYTHON = (13, 25)
 """SIGPIPE and SIGXFSZ: programs expect their default actions."""
@@ -137,7 +136,6 @@ class SupervisedRun:
         self._reap()
 
     def _read_output(self) -> bool:
-        """Read some output, and return whether there was any."""
         try:
             data = os.read(self._out, _CHUNK_BYTES)
         except BlockingIOError:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST_LINKS = 40
-"""Number of links that a path may lead through, as in the kernel."""
 _MOST_NUMBERS = 100
 """Numbers to try for a free name before a random one; a program may have taken them all."""
 
@@ -181,7 +180,6 @@ REPAIRED = b"m"
 """Tells the warden that protected paths are restored; otherwise it does so itself."""
 
 GRACE_S = 0.5
-"""Time between SIGTERM and SIGKILL."""
 SWEEP_S = 1.2
 """Time to end the remaining processes. Both together stay below two seconds, which a call may last longer."""
 
@@ -218,7 +216,6 @@ class OutputBuffer:
 
 
 _DEAD = ("", "Z", "X")
-"""States of processes that have ended."""
 _ENOUGH_LOOKS = 2
 _KILL = 9  # SIGKILL; importing `signal` takes too long
 

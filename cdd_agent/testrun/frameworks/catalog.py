@@ -19,19 +19,11 @@ run in ``tests/cdd_agent/testrun/frameworks/data``.
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cdd_agent.storage import read_ordinary
-from cdd_agent.testrun.frameworks import (
-    dotnet,
-    environment,
-    go,
-    javascript,
-    javascript_reports,
-    jvm,
-    rust,
-    unittest,
-)
+from cdd_agent.testrun.frameworks import dotnet, environment, go, javascript, javascript_reports, jvm, rust, unittest
 from cdd_agent.testrun.frameworks.framework import (
     FinishedRun,
     Framework,
@@ -88,7 +80,7 @@ VITEST = Framework(
     # Without CI, a test would write its missing snapshot itself.
     variables=(("CI", "true"), ("NO_COLOR", "1")),
     requirements=environment.require_javascript,
-    read=javascript_reports.read_vitest,
+    read=partial(javascript_reports.read_jest, tool="vitest"),
     is_test=javascript.is_test,
     names=javascript.list_names,
 )

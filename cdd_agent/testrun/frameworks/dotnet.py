@@ -10,13 +10,13 @@ from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults
 from cdd_agent.testrun.frameworks.junit_xml import read_xml, strip_namespace
 from cdd_agent.testrun.frameworks.sources import (
     Compiler,
+    Missing,
     Sources,
     drop_duplicates,
     find_missing,
     select_own_frames,
     shorten,
     split_target,
-    strip_terminal_codes,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure
@@ -33,13 +33,9 @@ _THROWN = re.compile(
     r"^(?:Test method \S+ threw exception:\s*)?(?P<type>[\w.]+(?:Exception|Error))\s*:\s?(?P<message>.*)", re.DOTALL
 )
 _NOT_RAISED = re.compile(
-    r".*(?:[Nn]o exception was thrown"
-    r"|Expected: <\S+>\s+But was:\s+null|Expected a <\S+> to be thrown)",
-    re.DOTALL,
+    r"[Nn]o exception was thrown|Expected: <\S+>\s+But was:\s+null|Expected a <\S+> to be thrown", re.DOTALL
 )
-_OTHER_RAISED = re.compile(
-    r"(?:Assert\.Throws\w*\(\) Failure: Exception type was not|Expected exception type:)", re.DOTALL
-)
+_OTHER_RAISED = re.compile(r"Assert\.Throws\w*\(\) Failure: Exception type was not|Expected exception type:")
 _TIMED_OUT = re.compile(r"Test '.*' exceeded execution timeout|Test exceeded Timeout")
 _ASSERTION = re.compile(r"Assert\b|Expected\b|  Expected|Xunit\.Sdk\.|  Assert|Shouldly\.")
 _ASSERTION_LIBRARIES = ("Xunit.", "NUnit.", "Shouldly.")
@@ -51,6 +47,8 @@ _KINDS = {
     "System.MissingMethodException": "attribute_error",
     "System.MissingFieldException": "attribute_error",
 }
+_ABSENT = r"does not exist in the namespace '(?P<owner>[^']+)'"
+_TYPE = r"(?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?"
 _ERROR = re.compile(
     r"^\s*(?P<path>[^\n(]+\.(?:cs|fs|vb))\((?P<line>\d+),\d+(?:,\d+,\d+)?\): error (?P<code>[A-Z]+\d+): "
     r"(?P<message>[^\n]+?)(?: \[[^\n\]]+\])?$",
@@ -60,13 +58,8 @@ _OTHER_ERROR = re.compile(r"^.*?: error (?P<code>[A-Z]*\d+)?\s*: (?P<message>[^\
 _RULES = (
     (r"CS0103: (?:The name '(?P<name>[^']+)')?", "name_error"),
     (r"CS0246: (?:The type or namespace name '(?P<name>[^'<]+))?", "name_error"),
-    (
-        r"CS0234: (?:The type or namespace name '(?P<name>[^'<]+)[^']*' does not exist in the namespace "
-        r"'(?P<owner>[^']+)')?",
-        "import_error",
-    ),
-    (r"CS0117: (?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?", "attribute_error"),
-    (r"CS1061: (?:'(?P<owner>[^']+)' does not contain a definition for '(?P<name>[^']+)')?", "attribute_error"),
+    (rf"CS0234: (?:The type or namespace name '(?P<name>[^'<]+)[^']*' {_ABSENT})?", "import_error"),
+    (rf"CS(?:0117|1061): {_TYPE}", "attribute_error"),
     (r"CS0426: (?:The type name '(?P<name>[^']+)' does not exist in the type '(?P<owner>[^']+)')?", "attribute_error"),
     (r"CS1501: (?:No overload for method '(?P<name>[^']+)')?", "signature_mismatch"),
     (r"CS1729: (?:'(?P<name>[^']+)' does not contain a constructor)?", "signature_mismatch"),
@@ -94,8 +87,7 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
     for source in sources:
         if source.endswith(LANGUAGES):
             inside = source.rpartition(".")[0]
-            yield inside.replace("/", ".")
-            yield posixpath.basename(inside)
+            yield from (inside.replace("/", "."), posixpath.basename(inside))
 
 
 def begins_build(folder: Path) -> bool:
@@ -122,23 +114,17 @@ def _build_filter(target: str) -> str | None:
 def read(run: FinishedRun) -> ParsedResults:
     """Read the results of each project of tests, and the compile errors of the others."""
     sources = Sources(run.root, suffixes=LANGUAGES, built=("bin", "obj", "packages", "TestResults"))
-    output = strip_terminal_codes(run.output)
-    compiler = Compiler(
-        pattern=_ERROR,
-        explain=lambda match: find_missing(_RULES, f"{match['code']}: {match['message']}"),
-        is_test=is_test,
-    )
-    errors = compiler.read(output, sources)
-    tests: list[Case] = []
-    problems: list[str] = []
-    for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]:
-        cases, problem = _read_trx(path, sources)
-        tests += cases
-        problems += [problem] if problem else []
-    failed = any(case.failure for case in tests)
-    if run.exit_status and not (failed or errors or problems):
-        other = _OTHER_ERROR.search(output)
-        reason = other["message"] if other else output.strip()[-300:] or "no output"
+
+    def explain(match: re.Match[str]) -> Missing:
+        return find_missing(_RULES, f"{match['code']}: {match['message']}")
+
+    errors = Compiler(_ERROR, explain, is_test).read(run.plain_output, sources)
+    trx = [_read_trx(path, sources) for path in sorted(run.results.glob("*.trx"))[:TRX_CAP]]
+    tests = [case for cases, _ in trx for case in cases]
+    problems = [problem for _, problem in trx if problem]
+    if run.exit_status and not (any(case.failure for case in tests) or errors or problems):
+        other = _OTHER_ERROR.search(run.plain_output)
+        reason = other["message"] if other else run.plain_output.strip()[-300:] or "no output"
         problems.append(f"dotnet failed outside of the tests: {reason}")
     return ParsedResults(tests=tuple(tests), collect_errors=errors, problem="; ".join(problems) or None)
 
@@ -180,25 +166,19 @@ def _convert(result: Element, method: tuple[str, str] | None, *, sources: Source
     file = _find_file(owner, sources) or owner or "."
     outcome = result.get("outcome", "").lower()
     kind = "skipped" if outcome in _SKIPPED else "passed" if outcome in _PASSED else "failed"
-    bare = re.escape(name.partition("(")[0])
+    line = sources.find_line(file, rf"\b{re.escape(name.partition('(')[0])}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)")
     time = re.fullmatch(r"(\d{1,5}):(\d\d):(\d\d(?:\.\d+)?)", result.get("duration", ""))
     duration_s = int(time[1]) * 3600 + int(time[2]) * 60 + float(time[3]) if time else 0.0
-    return Case(
-        nodeid=f"{file}::{simple}.{name}" if simple else f"{file}::{name}",
-        outcome=kind,
-        file=file,
-        line=sources.find_line(file, rf"\b{bare}\s*\(\s*[^;]*?\)\s*(?:\{{|=>|where)"),
-        duration_s=duration_s,
-        failure=_describe_failure(result, outcome, sources=sources) if kind == "failed" else None,
-    )
+    failure = _describe_failure(result, outcome, sources=sources) if kind == "failed" else None
+    nodeid = f"{file}::{simple}.{name}" if simple else f"{file}::{name}"
+    return Case(nodeid, kind, file, line, duration_s, failure=failure)
 
 
 def _find_file(owner: str, sources: Sources) -> str | None:
     """Return the file named like a class; of several, the one whose folders are most like the namespace."""
     parts = re.split(r"[.+]", owner)
     for name in reversed(parts):
-        found = [path for path in sources.files() if path.rpartition("/")[2].partition(".")[0] == name]
-        if found:
+        if found := [path for path in sources.files() if path.rpartition("/")[2].partition(".")[0] == name]:
             return max(found, key=lambda path: sum(part in path.split("/") for part in parts))
     return None
 
@@ -230,7 +210,7 @@ def _describe_failure(result: Element, outcome: str, *, sources: Sources) -> Fai
 
 
 def _classify(message: str, thrown: re.Match[str] | None) -> str:
-    if _NOT_RAISED.match(message):
+    if _NOT_RAISED.search(message):
         return "did_not_raise"
     if _OTHER_RAISED.match(message):
         return "wrong_exception"

@@ -81,12 +81,7 @@ Requirements = Callable[[ToolLocations], Tools]
 
 
 def find_tools(
-    requirements: Requirements,
-    program: str,
-    *,
-    cache: Path,
-    root: Path,
-    environment: Mapping[str, str] = os.environ,
+    requirements: Requirements, program: str, *, cache: Path, root: Path, environment: Mapping[str, str] = os.environ
 ) -> Tools:
     """Return the tools for a command that begins with ``program`` and runs in ``root``."""
     found = shutil.which(program, path=environment.get("PATH", os.defpath))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cdd_agent.testrun.frameworks.environment import Requirements, require_anything
+from cdd_agent.testrun.frameworks.sources import strip_terminal_codes
 from cdd_agent.testrun.suite import list_modules
 from pytest_tdd_agent.report import Case, CollectError
 
@@ -33,6 +34,11 @@ class FinishedRun:
     output: str
     """Standard output and standard error together."""
     exit_status: int
+
+    @property
+    def plain_output(self) -> str:
+        """The output without colors and with ``\\n`` as line ends."""
+        return strip_terminal_codes(self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,6 @@ from cdd_agent.testrun.frameworks.sources import (
     select_own_frames,
     shorten,
     split_target,
-    strip_terminal_codes,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, Failure, Frame
@@ -46,10 +46,10 @@ _RULES = (
     (r"undeclared name: (?P<name>\w+)", "name_error"),
     (r"(?:not enough|too many) arguments in call to (?P<name>[\w.]+)", "signature_mismatch"),
     (
-        r"(?:no required module provides package|cannot find module providing package|package) (?P<name>[^\s:;]+)",
+        r"(?:(?:no required module provides |cannot find module providing )?package) (?P<name>[^\s:;]+)",
         "missing_module",
     ),
-    (r"(?:syntax error|expected |missing |illegal |unexpected )", "syntax_error"),
+    (r"syntax error|expected |missing |illegal |unexpected ", "syntax_error"),
 )
 """Beginning of a compiler message -> kind."""
 _PANICS = (
@@ -73,9 +73,8 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
     module = _read_module(root)
     folders = {posixpath.dirname(source) for source in sources if source.endswith(".go")}
     for folder in sorted(folders):
-        path = posixpath.join(module, folder) if module else folder
-        yield path.rstrip("/")
-        yield posixpath.basename(path.rstrip("/"))
+        path = posixpath.join(module, folder).rstrip("/")
+        yield from (path, posixpath.basename(path))
     for test in tests:
         if posixpath.dirname(test) in folders:
             yield from _IDENTIFIER.findall(read_text(root / test))
@@ -96,8 +95,6 @@ def build_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
 
 
 class _GoEvent(msgspec.Struct, rename="pascal"):
-    """One line of ``go test -json``."""
-
     action: str
     package: str = ""
     test: str = ""
@@ -114,7 +111,7 @@ class _Events:
 
     ended: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
     """Test -> action and seconds, in the order in which they ended."""
-    begun: dict[tuple[str, str], bool] = field(default_factory=dict)
+    begun: list[tuple[str, str]] = field(default_factory=list)
     output: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     """Package -> its last action."""
@@ -137,17 +134,16 @@ class _Events:
             if not event.test and _CANNOT_BUILD.match(event.output):
                 self.compiler_lines.append(event.output)
         elif event.action == "run" and event.test:
-            self.begun[key] = True
+            self.begun.append(key)
+        elif event.action in _OUTCOMES and event.test:
+            self.ended[key] = (event.action, event.elapsed)
         elif event.action in _OUTCOMES:
-            if event.test:
-                self.ended[key] = (event.action, event.elapsed)
-            else:
-                self.packages[event.package] = event.action
+            self.packages[event.package] = event.action
 
     def list_silent_packages(self) -> list[str]:
         """Return a problem for each package that failed without a failed test: its ``TestMain`` or ``init`` exited."""
         explained = {package for (package, _), (action, _) in self.ended.items() if action == "fail"}
-        explained |= {package for package, _ in self.begun.keys() - self.ended.keys()}
+        explained |= {package for package, _ in set(self.begun) - self.ended.keys()}
         compiler, found = "".join(self.compiler_lines), []
         for package, action in self.packages.items():
             lines = self.output.get((package, ""), [])
@@ -161,22 +157,22 @@ class _Events:
 def read(run: FinishedRun) -> ParsedResults:
     """Read the tests of each package, and the packages that cannot be built."""
     events = _Events()
-    for line in strip_terminal_codes(run.output).splitlines(keepends=True):
+    for line in run.plain_output.splitlines(keepends=True):
         events.add(line)
     sources = Sources(run.root, suffixes=(".go",), built=("vendor",))
     module = _read_module(run.root)
-    locations = _Locations(sources, module)
-    ended = dict(events.ended)
-    unfinished = [key for key in events.begun if key not in ended]
+    unfinished = [key for key in dict.fromkeys(events.begun) if key not in events.ended]
     # A panic ends the process: the test has begun, its package has failed, and no event says how the test ended.
-    ended |= {key: ("fail", 0.0) for key in unfinished if events.packages.get(key[0]) == "fail"}
+    died = {key: ("fail", 0.0) for key in unfinished if events.packages.get(key[0]) == "fail"}
+    locate = cache(lambda folder: dict(_locate_tests(folder, sources)))
     tests = []
-    for key, (action, seconds) in ended.items():
-        file, line_number = locations.find(key[0], key[1].partition("/")[0])
+    for key, (action, seconds) in {**events.ended, **died}.items():
+        package, name = key
+        folder = package.removeprefix(module).strip("/") if package.startswith(module) else package
+        file, at = locate(folder).get(name.partition("/")[0], (folder or ".", 0))
         output = "".join(events.output.get(key, []))
         failure = _describe_failure(output, file=file, sources=sources) if action == "fail" else None
-        outcome, nodeid = _OUTCOMES[action], f"{file}::{key[1]}"
-        tests.append(Case(nodeid, outcome, file=file, line=line_number, duration_s=seconds, failure=failure))
+        tests.append(Case(f"{file}::{name}", _OUTCOMES[action], file, at, seconds, failure=failure))
 
     def explain(match: re.Match[str]) -> Missing:
         missing = find_missing(_RULES, match["message"])
@@ -184,16 +180,15 @@ def read(run: FinishedRun) -> ParsedResults:
         return missing._replace(is_own=missing.name.startswith(module)) if missing.name and is_module else missing
 
     compiler = "".join(events.compiler_lines)
-    errors = Compiler(pattern=_ERROR, explain=explain, is_test=_is_test_source).read(compiler, sources)
+    errors = Compiler(_ERROR, explain, _is_test_source).read(compiler, sources)
     unbuilt = [match["package"] for match in _CANNOT_BUILD.finditer(compiler)]
     problems = [f"package {name} cannot be built: {compiler.strip()[:500]}" for name in unbuilt if not errors]
-    problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in ended]
+    problems += [f"{key[1]} of {key[0]} began and has no result" for key in unfinished if key not in died]
     problems += events.list_silent_packages()
     if not events.packages and not errors and not problems and run.exit_status:
         problems.append(f"go ended without a result: {run.output.strip()[:500] or 'no output'}")
-    return ParsedResults(
-        tests=tuple(_explain_parents(tests)), collect_errors=errors, problem="; ".join(sorted(problems)) or None
-    )
+    explained, problem = tuple(_explain_parents(tests)), "; ".join(sorted(problems)) or None
+    return ParsedResults(tests=explained, collect_errors=errors, problem=problem)
 
 
 def _explain_parents(tests: list[Case]) -> Iterator[Case]:
@@ -204,41 +199,24 @@ def _explain_parents(tests: list[Case]) -> Iterator[Case]:
             yield case
             continue
         found = [failure for nodeid, failure in failures.items() if nodeid.startswith(case.nodeid + "/")]
-        unexplained = replace(case.failure, message="it failed without a message")
-        yield replace(case, failure=found[-1] if found else unexplained)
+        yield replace(case, failure=[replace(case.failure, message="it failed without a message"), *found][-1])
 
 
 def _read_module(root: Path) -> str:
-    """Return the module's path; empty if it cannot be read."""
     found = _MODULE.search(read_text(root / MANIFEST))
     return found[1] if found else ""
 
 
-class _Locations:
-    """Maps tests to files and lines; events name only their package."""
-
-    def __init__(self, sources: Sources, module: str) -> None:
-        self.sources = sources
-        self._module = module
-        self._known: dict[str, dict[str, tuple[str, int]]] = {}
-
-    def find(self, package: str, function: str) -> tuple[str, int]:
-        """Return file and line of a test; the package's folder if no file declares it."""
-        folder = package.removeprefix(self._module).strip("/") if package.startswith(self._module) else package
-        if folder not in self._known:
-            self._known[folder] = dict(self._functions(folder))
-        return self._known[folder].get(function, (folder or ".", 0))
-
-    def _functions(self, folder: str) -> Iterator[tuple[str, tuple[str, int]]]:
-        for path in self.sources.files():
-            if path.endswith("_test.go") and path.rpartition("/")[0] == folder:
-                text = self.sources.text(path)
-                for match in re.finditer(rf"^func ({_TEST.pattern})\(", text, re.MULTILINE):
-                    yield match[1], (path, text.count("\n", 0, match.start()) + 1)
+def _locate_tests(folder: str, sources: Sources) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield the tests of a package, each with its file and line; events name only the package."""
+    for path in sources.files():
+        if _is_test_source(path) and path.rpartition("/")[0] == folder:
+            text = sources.text(path)
+            for match in re.finditer(rf"^func ({_TEST.pattern})\(", text, re.MULTILINE):
+                yield match[1], (path, text.count("\n", 0, match.start()) + 1)
 
 
 def _describe_failure(text: str, *, file: str, sources: Sources) -> Failure:
-    """Return the failure of a test, from its output."""
     panic = _PANIC.search(text)
     frames: tuple[Frame, ...] = ()
     path, line, kind = None, None, "assertion"

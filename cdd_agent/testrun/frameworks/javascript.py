@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,10 +42,8 @@ _WITH_VALUE = re.compile(
     r"|test-reporter-destination)|-[RtgfO]"
 )
 _INSTALLS = frozenset({"install", "add", "i", "ci", "echo"})
-_NODE_VALUED = frozenset(
-    {"--import", "--loader", "--experimental-loader", "--require", "-r", "--env-file", "--conditions", "-C"}
-)
-_UNQUOTED = frozenset("*?{}[],!")
+_NODE_VALUED = ("--import", "--loader", "--experimental-loader", "--require", "-r", "--env-file", "--conditions", "-C")
+_UNQUOTED = "*?{}[],!"
 _NODE_SCRIPT = (
     'for last do :; done; case $last in -*) exec node {options} "$@" {paths};; *) exec node {options} "$@";; esac'
 )
@@ -60,7 +58,7 @@ _IMPORT = re.compile(
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _KEYWORDS = frozenset({"as", "from", "import", "type"})
 
-_FOLDERS = frozenset({"__tests__", "__mocks__", "__snapshots__"})
+_FOLDERS = {"__tests__", "__mocks__", "__snapshots__"}
 _TEST = re.compile(r".+\.(?:test|spec)\.[cm]?[jt]sx?(?:\.snap)?")
 _CONFIGURATION = re.compile(
     r"(?:vitest|jest)\.(?:[\w-]+\.)*(?:config|workspace|projects|setup|preset)(?:\.[\w-]+)*\.(?:[cm]?[jt]s|json)"
@@ -70,31 +68,25 @@ _CONFIGURATION = re.compile(
     re.IGNORECASE,
 )
 _NODE_TEST = re.compile(r"(?:test-.+|.+[-_]test|test)\.[cm]?[jt]s")
-_TEST_FOLDER = "test"
 _SOURCE = re.compile(r".+\.[cm]?[jt]sx?")
 
 
 def is_test(path: str) -> bool:
     """Return whether a file is a test, a mock or a snapshot, or configures tests."""
-    folders, name = posixpath.split(path)
-    return (
-        not _FOLDERS.isdisjoint(folders.split("/"))
-        or _TEST.fullmatch(name) is not None
-        or _CONFIGURATION.fullmatch(name) is not None
-    )
+    *folders, name = path.split("/")
+    patterns = (_TEST, _CONFIGURATION)
+    return not _FOLDERS.isdisjoint(folders) or any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def is_node_test(path: str) -> bool:
     """Return whether a file is a test for ``node --test``, which has more names and the folder ``test``."""
-    folders, name = posixpath.split(path)
-    is_in_folder = _TEST_FOLDER in folders.split("/") and _SOURCE.fullmatch(name) is not None
-    return is_test(path) or is_in_folder or _NODE_TEST.fullmatch(name) is not None
+    *folders, name = path.split("/")
+    return is_test(path) or ("test" in folders and is_source(name)) or _NODE_TEST.fullmatch(name) is not None
 
 
 def is_mocha_test(path: str) -> bool:
     """Return whether a file is a test for mocha, which by default runs the folder ``test``."""
-    folders, name = posixpath.split(path)
-    return is_test(path) or (folders.split("/")[0] == _TEST_FOLDER and _SOURCE.fullmatch(name) is not None)
+    return is_test(path) or (path.startswith("test/") and is_source(path))
 
 
 def is_source(path: str) -> bool:
@@ -106,9 +98,7 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
     """Yield each file with and without its ending, its name, and the names that a failing test imports from it."""
     own = [source for source in sources if _LANGUAGES.search(source)]
     modules = {module for source in own for module in _list_modules(source)}
-    yield from own
-    yield from sorted(modules)
-    yield from sorted(posixpath.basename(module) for module in modules if "/" in module)
+    yield from (*own, *sorted(modules), *sorted(posixpath.basename(module) for module in modules if "/" in module))
     for test in tests:
         for found in _IMPORT.finditer(read_text(root / test)):
             path = posixpath.normpath(posixpath.join(posixpath.dirname(test), found["module"]))
@@ -139,11 +129,10 @@ class ScriptCall:
 
     script: str
     variables: tuple[str, ...]
-    """``NAME=value``."""
     node_options: tuple[str, ...]
     arguments: tuple[str, ...]
     """The arguments after the name that cdd keeps."""
-    before: str = ""
+    before: str
     """The commands that the script and its package manager run first."""
 
     def explain(self, tool: str) -> str:
@@ -159,8 +148,8 @@ class ScriptCall:
 class Selection:
     """Files and folders to run, and the names of tests in them; without names, all of their tests."""
 
-    paths: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
 
     def locate_report(self, tool: str, results: Path) -> Path:
         """Return the file for the report; its name shows the reader whether tests are left out."""
@@ -204,13 +193,11 @@ def match_full_names(names: Iterable[str]) -> str:
 
 def match_titles(names: Iterable[str]) -> str:
     """Return a pattern for the titles of tests and of their groups, for a tool that compares each level by itself."""
-    titles = [name.split(SEPARATOR) for name in _add_unnumbered(names)]
-    found = drop_duplicates(each for parts in titles for each in (*parts, *_join_ends(parts)))
-    return rf"^(?:{'|'.join(map(escape, found))})$"
-
-
-def _join_ends(parts: list[str]) -> Iterator[str]:
-    yield from (SEPARATOR.join(parts[start:]) for start in range(len(parts)))
+    found: list[str] = []
+    for name in _add_unnumbered(names):
+        titles = name.split(SEPARATOR)
+        found += (*titles, *(SEPARATOR.join(titles[start:]) for start in range(len(titles))))
+    return rf"^(?:{'|'.join(map(escape, drop_duplicates(found)))})$"
 
 
 def _add_unnumbered(names: Iterable[str]) -> tuple[str, ...]:
@@ -255,14 +242,14 @@ class NpmTool:
     """Words after the name in a script that are dropped: subcommands, and options whose meaning differs by tool."""
     adds: tuple[str, ...] = ()
     """Words that follow the name instead."""
-    adds_since: tuple[int, str] | None = None
+    adds_since: tuple[int, str] = (0, "")
     """A major version, and an option that exists since then."""
     configuration: tuple[str, ...] = ()
     """Patterns of its configuration files."""
     options: tuple[str, ...] = ()
     """The options for cdd's report, whose file is ``{report}``."""
     filter: str = ""
-    """The option that selects tests by a pattern."""
+    """The option that selects tests by a pattern, which ``match`` makes of their names."""
     match: Callable[[Iterable[str]], str] = match_full_names
     spell: Callable[[str], str] = spell_path
     """Returns a path as the tool expects it in a command."""
@@ -278,19 +265,16 @@ class NpmTool:
         why = self._explain_without_script(folder, manifest) if call is None else call.explain(self.name)
         if why is None:
             return None
-        prefix: tuple[str, ...] = ()
-        if call is not None:
-            options = (f"NODE_OPTIONS={shlex.join(call.node_options)}",) if call.node_options else ()
-            prefix = ("env", *call.variables, *options) if call.variables or options else ()
+        variables = call.variables if call else ()
+        if call is not None and call.node_options:
+            variables += (f"NODE_OPTIONS={shlex.join(call.node_options)}",)
         program, missing = _find_program(folder, self.name)
-        argv = (*prefix, *program, *self.adds, *(call.arguments if call else ()))
-        since, option = self.adds_since or (0, "")
-        if option and _find_major_version(folder, self.name) >= since:
-            argv = (*argv, option)
-        return FrameworkMatch(manifest=folder / MANIFEST, argv=argv, why=why + missing)
+        argv = (*program, *self.adds, *(call.arguments if call else ()))
+        since, option = self.adds_since
+        argv += (option,) if option and _find_major_version(folder, self.name) >= since else ()
+        return FrameworkMatch(manifest=folder / MANIFEST, argv=_set_variables(variables, argv), why=why + missing)
 
     def _explain_without_script(self, folder: Path, manifest: Manifest) -> str | None:
-        """Return why the project uses this tool although no script calls it, or None."""
         if any(next(_find_calls(manifest, NpmTool(name=name)), None) for name in _TOOLS):
             return None
         if self.name in {**manifest.dependencies, **manifest.dev_dependencies}:
@@ -362,6 +346,10 @@ def find_node(folder: Path) -> FrameworkMatch | None:
     return FrameworkMatch(manifest=folder / MANIFEST, argv=_build_node_command(call), why=call.explain("node --test"))
 
 
+def _set_variables(variables: tuple[str, ...], argv: tuple[str, ...]) -> tuple[str, ...]:
+    return ("env", *variables, *argv) if variables else argv
+
+
 def _read_manifest(folder: Path) -> Manifest | None:
     try:
         return msgspec.json.decode(read_ordinary(folder / MANIFEST, limit_bytes=_LIMIT_BYTES), type=Manifest)
@@ -375,13 +363,12 @@ def _find_calls(manifest: Manifest, tool: NpmTool) -> Iterator[ScriptCall]:
     for name in sorted(scripts, key=lambda name: (name != "test", not name.startswith("test"), name)):
         before = [f"npm run pre{name}"] if f"pre{name}" in scripts else []
         for command in map(str.strip, _CHAIN.split(scripts[name])):
-            call = _parse_call(command, tool, script=name)
-            if call is not None:
-                yield replace(call, before=" && ".join(before))
+            if call := _parse_call(command, tool, script=name, before=" && ".join(before)):
+                yield call
             before += [command] if command else []
 
 
-def _parse_call(command: str, tool: NpmTool, *, script: str) -> ScriptCall | None:
+def _parse_call(command: str, tool: NpmTool, *, script: str, before: str) -> ScriptCall | None:
     try:
         words = shlex.split(command)
     except ValueError:
@@ -394,19 +381,17 @@ def _parse_call(command: str, tool: NpmTool, *, script: str) -> ScriptCall | Non
         at = next(found, None)
     if at is None:
         return None
-    before, arguments, is_value = words[:at], [], False
+    arguments, is_value = [], False
     for word in words[at + 1 :]:
         if is_value and not word.startswith("-"):
             is_value = False
             continue
         is_value = _WITH_VALUE.fullmatch(word) is not None
         arguments += [word] if word not in tool.drops and not _DROPPED.fullmatch(word) else []
-    return ScriptCall(
-        script=script,
-        variables=tuple(word for word in before if _VARIABLE.fullmatch(word)),
-        node_options=tuple(before[before.index("node") + 1 :] if "node" in before else ()),
-        arguments=tuple(arguments),
-    )
+    variables = tuple(word for word in words[:at] if _VARIABLE.fullmatch(word))
+    options = tuple(words[words.index("node") + 1 : at] if "node" in words[:at] else ())
+    kept = tuple(arguments)
+    return ScriptCall(script=script, variables=variables, node_options=options, arguments=kept, before=before)
 
 
 def _build_node_command(call: ScriptCall) -> tuple[str, ...]:
@@ -416,13 +401,12 @@ def _build_node_command(call: ScriptCall) -> tuple[str, ...]:
     for word in call.arguments:
         is_value = bool(options) and options[-1] in _NODE_VALUED
         (options if word.startswith("-") or is_value else paths).append(word)
-    prefix = ("env", *call.variables) if call.variables else ()
-    if not paths:
-        return (*prefix, "node", *options)
-    # Everything but patterns is quoted.
-    quoted = ("".join(sign if sign in _UNQUOTED else shlex.quote(sign) for sign in path) for path in paths)
-    script = _NODE_SCRIPT.format(options=shlex.join(options), paths=" ".join(quoted))
-    return (*prefix, "sh", "-c", script, "node")
+    argv: tuple[str, ...] = ("node", *options)
+    if paths:
+        # Everything but patterns is quoted.
+        quoted = ("".join(sign if sign in _UNQUOTED else shlex.quote(sign) for sign in path) for path in paths)
+        argv = ("sh", "-c", _NODE_SCRIPT.format(options=shlex.join(options), paths=" ".join(quoted)), "node")
+    return _set_variables(call.variables, argv)
 
 
 def _find_program(folder: Path, name: str) -> tuple[tuple[str, ...], str]:

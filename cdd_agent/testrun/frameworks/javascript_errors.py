@@ -7,94 +7,76 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
+from cdd_agent.testrun.frameworks.sources import strip_terminal_codes
 from pytest_tdd_agent.failure import FRAMES_CAP, MESSAGE_CAP, TEXT_CAP
 from pytest_tdd_agent.report import Failure, Frame
 
 _TEXT_READ_CAP = 100_000
 _MESSAGE_READ_CAP = 10_000
-_ANY = frozenset[str]()
-_TYPE = frozenset({"", "TypeError"})
-_REFERENCE = frozenset({"", "ReferenceError"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A failure kind, and the missing name in the message."""
+    """A failure kind, and the missing member, export or name in the message."""
 
     name: str
     missing: str | None = None
-    """The missing member, export or name."""
     module: str | None = None
     """The module as the import spells it."""
     importer: str | None = None
     """The file with that import, if the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    kind: str
-    pattern: str
-    classes: frozenset[str] = _ANY
-    """The error classes to which it applies; all if empty."""
-
-
 _MODULE = r"['\"](?P<module>[^'\"\n]+)['\"]"
+_RESOLVED = r"(?: \(resolved id: [^\n]*?\))?"
 _IMPORTER = r"['\"]?(?P<importer>(?:file://)?[^'\"\n]+?)['\"]?"
 _NAME = r"['\"](?P<missing>[^'\"\n]+)['\"]"
+_NOTHING = r"(?:undefined|null) \((?:reading|setting)"
 _COMPILER = r"(?:.*\n){0,50}?.*TS"
 _NOT_WRITTEN = r"(?:\S+ (?:is )?)?(?:[Nn]ot (?:yet )?implemented|NOT IMPLEMENTED|[Uu]nimplemented)\b|(?i:todo)\b"
-_RULES = (
-    _Rule("timeout", r"(?:Hook|Test) timed out in \d|test timed out after \d|Timeout of \d+ ?ms exceeded"),
-    _Rule("timeout", r"(?:thrown: )?\"?Exceeded timeout of \d|STACK_TRACE_ERROR\b"),
-    _Rule("assertion", r"Snapshot `.*` mismatched"),
-    _Rule("xpass_strict", r"Expect test to fail|Failing test passed even though"),
-    _Rule("system_exit", r"process\.exit (?:unexpectedly )?called with"),
-    _Rule("resource", r".*(?:heap out of memory|reached heap limit)|E(?:MFILE|NFILE|NOSPC|NOMEM)\b"),
-    _Rule("crash", r"A jest worker process.*was terminated|Jest worker encountered|Worker (?:terminated|exited)"),
-    _Rule("recursion", r"Maximum call stack size exceeded"),
-    _Rule("missing_module", rf"Cannot find (?:module|package) {_MODULE}(?: imported)? from {_IMPORTER}(?:$|\n)"),
-    _Rule("missing_module", rf"Cannot find (?:module|package) {_MODULE}"),
-    _Rule("missing_module", rf"Failed to resolve import {_MODULE} from {_IMPORTER}\. Does"),
-    _Rule(
-        "missing_module",
-        r"Failed to load url (?P<module>\S+)(?: \(resolved id: [^\n]*?\))?(?: in (?P<importer>\S+?))?\.? Does",
-    ),
-    _Rule("missing_module", rf"{_COMPILER}2307: Cannot find module {_MODULE}"),
-    _Rule("import_error", rf"The requested module {_MODULE} does not provide an export named {_NAME}"),
-    _Rule("import_error", rf"{_COMPILER}2305: Module '{_MODULE}' has no exported member {_NAME}"),
-    _Rule("attribute_error", rf"{_COMPILER}2(?:339|551): Property {_NAME} does not exist on"),
-    _Rule("name_error", rf"{_COMPILER}2(?:304|552): Cannot find name {_NAME}"),
-    _Rule("signature_mismatch", rf"{_COMPILER}255[45]: Expected [^\n]+ arguments?, but got"),
-    _Rule("attribute_error", r"(?P<missing>[^\n]+?) is not a (?:function|constructor)\b", _TYPE),
-    _Rule(
-        "attribute_error",
-        rf"Cannot (?:read|set) propert(?:y|ies) of (?:undefined|null) \((?:reading|setting) {_NAME}",
-        _TYPE,
-    ),
-    _Rule("name_error", r"(?P<missing>[\w$]+) is not defined\b", _REFERENCE),
-    _Rule("name_error", rf"Cannot access {_NAME} before initialization", _REFERENCE),
-    _Rule("syntax_error", r"Parse failure: |Transform failed with|Jest encountered an unexpected token"),
-    _Rule("syntax_error", r"", frozenset({"SyntaxError"})),
-    _Rule("not_implemented", r"", frozenset({"NotImplementedError"})),
-    _Rule("not_implemented", _NOT_WRITTEN, frozenset({"", "Error"})),
+_RULES: tuple[tuple[str, ...], ...] = (
+    ("timeout", r"(?:Hook|Test) timed out in \d|test timed out after \d|Timeout of \d+ ?ms exceeded"),
+    ("timeout", r"(?:thrown: )?\"?Exceeded timeout of \d|STACK_TRACE_ERROR\b"),
+    ("assertion", r"Snapshot `.*` mismatched"),
+    ("xpass_strict", r"Expect test to fail|Failing test passed even though"),
+    ("system_exit", r"process\.exit (?:unexpectedly )?called with"),
+    ("resource", r".*(?:heap out of memory|reached heap limit)|E(?:MFILE|NFILE|NOSPC|NOMEM)\b"),
+    ("crash", r"A jest worker process.*was terminated|Jest worker encountered|Worker (?:terminated|exited)"),
+    ("recursion", r"Maximum call stack size exceeded"),
+    ("missing_module", rf"Cannot find (?:module|package) {_MODULE}(?: imported)? from {_IMPORTER}(?:$|\n)"),
+    ("missing_module", rf"Cannot find (?:module|package) {_MODULE}"),
+    ("missing_module", rf"Failed to resolve import {_MODULE} from {_IMPORTER}\. Does"),
+    ("missing_module", rf"Failed to load url (?P<module>\S+){_RESOLVED}(?: in (?P<importer>\S+?))?\.? Does"),
+    ("missing_module", rf"{_COMPILER}2307: Cannot find module {_MODULE}"),
+    ("import_error", rf"The requested module {_MODULE} does not provide an export named {_NAME}"),
+    ("import_error", rf"{_COMPILER}2305: Module '{_MODULE}' has no exported member {_NAME}"),
+    ("attribute_error", rf"{_COMPILER}2(?:339|551): Property {_NAME} does not exist on"),
+    ("name_error", rf"{_COMPILER}2(?:304|552): Cannot find name {_NAME}"),
+    ("signature_mismatch", rf"{_COMPILER}255[45]: Expected [^\n]+ arguments?, but got"),
+    ("attribute_error", r"(?P<missing>[^\n]+?) is not a (?:function|constructor)\b", "", "TypeError"),
+    ("attribute_error", rf"Cannot (?:read|set) propert(?:y|ies) of {_NOTHING} {_NAME}", "", "TypeError"),
+    ("name_error", r"(?P<missing>[\w$]+) is not defined\b", "", "ReferenceError"),
+    ("name_error", rf"Cannot access {_NAME} before initialization", "", "ReferenceError"),
+    ("syntax_error", r"Parse failure: |Transform failed with|Jest encountered an unexpected token"),
+    ("syntax_error", r"", "SyntaxError"),
+    ("not_implemented", r"", "NotImplementedError"),
+    ("not_implemented", _NOT_WRITTEN, "", "Error"),
 )
-_COMPILED = tuple((rule, re.compile(rule.pattern)) for rule in _RULES)
+"""Kind, beginning of the message, and the error classes to which the rule applies: all if there are none."""
 
 _EXPECTATION = re.compile(r"expect(?:\.\w+)?\(|assert(?:\.\w+)?\(")
 _ASSERTION_CLASSES = ("AssertionError", "JestAssertionError", "AssertionFailedError")
 _NOTHING_THROWN = re.compile(
     r"Received function did not throw|Missing expected (?:exception|rejection)|instead of reject"
     r"|to throw an error\s*$|\] to throw (?:error|'?\w+'?)(?: matching .*| including .*)?\s*$"
-    r"|resolved instead of rejected|to throw an error, but it didn't|the function to throw an error\.\s+But it didn't",
+    r"|resolved instead of rejected|to throw an error, but it didn't|the function to throw an error\.\s+But it didn't"
 )
 _THROWN = re.compile(
     r"to throw (?:error )?.*? but got (?P<vitest>['\"].*)|Received message:\s+(?P<jest>.*)"
     r"|Input:\s+'(?:\w+: )?(?P<node>.*)",
     re.DOTALL,
 )
-_OTHER_CLASS = re.compile(
-    r"to throw .* but .* was thrown|Received constructor: |to be an? instance of|to be instance of"
-)
+_OTHER_CLASS = re.compile(r"to throw .* but .* was thrown|Received constructor: |to be (?:an? )?instance of")
 _STRUCTURAL = ("attribute_error", "name_error", "not_implemented", "missing_module", "import_error")
 _GENERATED = re.compile(r"(?:__vi(?:te_ssr)?_import_\d+__|_[\w$]*|\(intermediate value\)|\{\})\.")
 
@@ -107,22 +89,15 @@ def classify(message: str, *, name: str, is_expectation: bool = False) -> Kind:
     message = message.strip()[:_MESSAGE_READ_CAP]
     if is_expectation or name in _ASSERTION_CLASSES or (name in ("", "Error") and _EXPECTATION.match(message)):
         return _classify_expectation(message)
-    for rule, pattern in _COMPILED:
-        found = pattern.match(message) if not rule.classes or name in rule.classes else None
-        if found:
+    for kind, pattern, *classes in _RULES:
+        if (not classes or name in classes) and (found := re.match(pattern, message)):
             groups = found.groupdict()
-            missing = groups.get("missing")
-            return Kind(
-                name=rule.kind,
-                missing=None if missing is None else _clean_name(missing),
-                module=groups.get("module"),
-                importer=groups.get("importer"),
-            )
+            missing = _clean_name(groups["missing"]) if groups.get("missing") is not None else None
+            return Kind(name=kind, missing=missing, module=groups.get("module"), importer=groups.get("importer"))
     return Kind(name="exception")
 
 
 def _classify_expectation(message: str) -> Kind:
-    """Return the kind of a failed expectation, or of the error about a missing name inside it."""
     thrown = _THROWN.search(message)
     if thrown:
         inner = next(text for text in thrown.groups() if text is not None).strip().strip("'\"")
@@ -143,7 +118,6 @@ def _clean_name(name: str) -> str | None:
     return found[0].strip(".") if found else None
 
 
-_COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _HEAD = re.compile(r"(?:Uncaught )?(?P<name>[A-Z][\w$]*)(?: ?\[[^\]\n]*\])?: (?P<message>.*)", re.DOTALL)
 _STACK = re.compile(r"^\s+at .*:\d+\)?$|^\s+at .*\(<anonymous>\)$", re.MULTILINE)
 _PLACE = re.compile(
@@ -155,9 +129,10 @@ _BABEL = re.compile(r"(?P<path>/\S+?\.[cm]?[jt]sx?): [^\n]*\((?P<line>\d+):\d+\)
 _PRINTED = re.compile(r"^(?:\w+Error|Error)(?: ?\[[^\]\n]*\])?: .*", re.MULTILINE)
 _ABOVE = re.compile(r"^(?:/|file://)[^\n]*:\d+$", re.MULTILINE)
 _AFTER = re.compile(r"\n\s*\nNode\.js v.*", re.DOTALL)
-_RUNNERS = frozenset(
-    {"vitest", "@vitest", "jest", "@jest", "mocha", "chai", "expect", "vite", "vite-node", "tinypool", "tinyspy"}
-) | {"yargs", "emittery"}
+_RUNNERS = {
+    *("vitest", "@vitest", "jest", "@jest", "mocha", "chai", "expect", "vite", "vite-node", "tinypool", "tinyspy"),
+    *("yargs", "emittery"),
+}
 """Packages and scopes of test runners."""
 
 
@@ -177,25 +152,22 @@ def describe_error(text: str, context: ErrorContext, *, is_expectation: bool = F
 
     ``is_expectation`` is for an error that, according to the tool, a matcher threw.
     """
-    text = _COLOR.sub("", text[:_TEXT_READ_CAP]).strip("\n")
+    text = strip_terminal_codes(text[:_TEXT_READ_CAP]).strip("\n")
     stack = _STACK.search(text)
     head = text[: stack.start()] if stack else text
     found = _HEAD.match(head)
     name, message = (found["name"], found["message"]) if found else ("", head)
     places = _parse_places(text, context.root)
     own = [place for place in places if _is_own(place.path)]
-    if places and not _is_own(places[0].path):
-        origin = "third_party"
-    else:
-        is_in_test = not places or places[0].path == context.file or context.is_test(places[0].path)
-        origin = "test" if is_in_test else "project"
+    inner = places[0].path if places else context.file
+    is_in_test = inner == context.file or context.is_test(inner)
+    origin = "third_party" if places and not _is_own(inner) else "test" if is_in_test else "project"
     kind = classify(message, name=name, is_expectation=is_expectation)
     if context.phase == "collect" and kind.name == "exception":
         kind = replace(kind, name="collection_error")
     if kind.name == "timeout" and message.strip() == "STACK_TRACE_ERROR":  # vitest's stand-in for a message
         message = "A time limit was exceeded"
-    importer = make_relative(kind.importer, context.root) if kind.importer else context.file
-    missing = _find_missing(kind, importer=importer, root=context.root)
+    missing = _find_missing(kind, context)
     return Failure(
         phase=context.phase,
         kind=kind.name,
@@ -213,7 +185,7 @@ def describe_error(text: str, context: ErrorContext, *, is_expectation: bool = F
 
 def find_printed_error(text: str) -> str:
     """Return the error that ended a process, from its output, followed by the location that is printed above it."""
-    text = _COLOR.sub("", text[-_TEXT_READ_CAP:])
+    text = strip_terminal_codes(text[-_TEXT_READ_CAP:])
     heads = list(_PRINTED.finditer(text))
     if not heads:
         return text.strip("\n")
@@ -223,18 +195,13 @@ def find_printed_error(text: str) -> str:
     return f"{error}\n{places[-1][0]}" if places else error
 
 
-def strip_colors(text: str) -> str:
-    """Return a text without terminal colors."""
-    return _COLOR.sub("", text)
-
-
 def make_relative(path: str, root: Path) -> str:
     """Return a file as node ids name it: posix, and relative if it is below the root."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     path = path.partition("?")[0]
-    for folder in (str(root), str(root.resolve())):
-        if path.startswith(folder.rstrip("/") + "/"):
-            return path[len(folder.rstrip("/")) + 1 :]
+    for folder in (str(root).rstrip("/"), str(root.resolve()).rstrip("/")):
+        if path.startswith(f"{folder}/"):
+            return path.removeprefix(f"{folder}/")
     return path if path.startswith(("/", "node:")) else posixpath.normpath(path)
 
 
@@ -253,15 +220,16 @@ def _is_own(path: str) -> bool:
     return not path.startswith(("/", "../", "node:")) and "node_modules" not in path.split("/")
 
 
-def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
+def _find_missing(kind: Kind, context: ErrorContext) -> str | None:
     """Return the missing name; for a module, its file relative to the root if the import shows it."""
-    if kind.module is None:
-        return kind.missing
     module = kind.module
+    if module is None:
+        return kind.missing
     if module.startswith("."):
+        importer = make_relative(kind.importer, context.root) if kind.importer else context.file
         module = posixpath.normpath(posixpath.join(posixpath.dirname(importer), module))
     elif module.startswith(("/", "file://")):
-        module = make_relative(module, root)
+        module = make_relative(module, context.root)
         # Vite's paths begin at the root of the project, so their first folder need not exist in the file system.
         if module.startswith("/") and not Path("/", *Path(module).parts[1:2]).is_dir():
             module = module.removeprefix("/")
@@ -269,7 +237,6 @@ def _find_missing(kind: Kind, *, importer: str, root: Path) -> str | None:
 
 
 def _is_in_project(kind: Kind, missing: str | None, *, root: Path, origin: str) -> bool | None:
-    """Return whether the missing name would be the project's; None if that is unknown."""
     if missing is None:
         return None
     if kind.module is None:

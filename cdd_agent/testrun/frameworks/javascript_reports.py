@@ -5,35 +5,25 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from cdd_agent.storage import read_ordinary
 from cdd_agent.testrun.frameworks.framework import FinishedRun, ParsedResults, number_cases
-from cdd_agent.testrun.frameworks.javascript import (
-    REPORTS,
-    SELECTED,
-    SEPARATOR,
-    is_mocha_test,
-    is_node_test,
-    is_test,
-)
+from cdd_agent.testrun.frameworks.javascript import REPORTS, SELECTED, SEPARATOR, is_mocha_test, is_node_test, is_test
 from cdd_agent.testrun.frameworks.javascript_errors import (
     ErrorContext,
     describe_error,
     find_printed_error,
     make_relative,
-    strip_colors,
 )
-from cdd_agent.testrun.frameworks.sources import read_text
+from cdd_agent.testrun.frameworks.sources import Sources, read_text, strip_terminal_codes
 from pytest_tdd_agent.report import FAILING, Case, CollectError, Failure
 
 LIMIT_BYTES = 64 * 1024 * 1024
 _TAIL_LINES = 12
-_NUMBERED = "{name} ({count})"
-"""Form of a repeated node id."""
 
 
 def _locate_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
@@ -43,9 +33,12 @@ def _locate_report(run: FinishedRun, tool: str) -> tuple[Path, bool]:
     return (selected, True) if os.path.lexists(selected) else (run.results / name, False)
 
 
+def _number_cases(cases: Iterator[Case] | list[Case]) -> tuple[Case, ...]:
+    return number_cases(cases, form="{name} ({count})")
+
+
 def _format_last_lines(output: str) -> str:
-    """Return ``: `` and the last lines of the output, or an empty text."""
-    lines = [line.rstrip() for line in strip_colors(output).splitlines() if line.strip()]
+    lines = [line.rstrip() for line in strip_terminal_codes(output).splitlines() if line.strip()]
     return ":\n" + "\n".join(lines[-_TAIL_LINES:]) if lines else ""
 
 
@@ -77,10 +70,6 @@ _SUITE_FAILED = "Test suite failed to run"
 _UNEXPLAINED = "The file failed although none of its tests did, and {} gives no reason. Check the hooks after the tests"
 
 
-class _Location(msgspec.Struct):
-    line: int = 0
-
-
 class _Assertion(msgspec.Struct, rename="camel"):
     title: str
     status: str
@@ -88,7 +77,7 @@ class _Assertion(msgspec.Struct, rename="camel"):
     failure_messages: list[str] | None = None
     failure_details: list[object] | None = None
     duration: float | None = None
-    location: _Location | None = None
+    location: dict[str, int | None] | None = None
     failing: bool = False
     invocations: int | None = None
 
@@ -123,18 +112,12 @@ def read_jest(run: FinishedRun, tool: str = "jest") -> ParsedResults:
             for test in file.assertion_results
         )
         # Tests that the selection leaves out are reported as skipped. A selected test that is skipped looks the same.
-        numbered = number_cases(cases, form=_NUMBERED)
-        tests = tuple(case for case in numbered if not (is_selected and case.outcome == "skipped"))
+        tests = tuple(case for case in _number_cases(cases) if not (is_selected and case.outcome == "skipped"))
         errors = tuple(_find_jest_errors(report, run.root, tool=tool))
         problem = f"{tool} was interrupted{_format_last_lines(run.output)}" if report.was_interrupted else None
         return ParsedResults(tests=tests, collect_errors=errors, problem=problem)
 
     return _read_report(run, tool, parse=parse)
-
-
-def read_vitest(run: FinishedRun) -> ParsedResults:
-    """Read vitest's JSON."""
-    return read_jest(run, "vitest")
 
 
 def _convert_jest(test: _Assertion, context: ErrorContext) -> Case:
@@ -147,21 +130,18 @@ def _convert_jest(test: _Assertion, context: ErrorContext) -> Case:
     if outcome in FAILING:
         is_matcher = any(isinstance(each, dict) and "matcherResult" in each for each in test.failure_details or ())
         failure = describe_error("\n".join(test.failure_messages or ()), context, is_expectation=is_matcher)
-    return Case(
-        nodeid=f"{context.file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}",
-        outcome=outcome,
-        file=context.file,
-        line=test.location.line if test.location else 0,
-        duration_s=max(test.duration or 0.0, 0.0) / 1000,
-        reruns=max((test.invocations or 1) - 1, 0),
-        failure=failure,
+    file, line, duration_s = context.file, (test.location or {}).get("line") or 0, max(test.duration or 0.0, 0.0) / 1000
+    nodeid, reruns = (
+        f"{file}::{SEPARATOR.join((*test.ancestor_titles, test.title))}",
+        max((test.invocations or 1) - 1, 0),
     )
+    return Case(nodeid, outcome, file, line, duration_s, reruns=reruns, failure=failure)
 
 
 def _find_jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[CollectError]:
     """Yield the files that could not be loaded, and those that failed although none of their tests did."""
     for file in report.test_results:
-        message = strip_colors(file.message or "")
+        message = strip_terminal_codes(file.message or "")
         has_failed = any(_OUTCOMES.get(test.status, "error") in FAILING for test in file.assertion_results)
         is_of_file = not file.assertion_results or _SUITE_FAILED in message or not has_failed
         if file.status == "failed" and is_of_file:
@@ -171,14 +151,12 @@ def _find_jest_errors(report: _JestRun, root: Path, *, tool: str) -> Iterator[Co
 
 
 def _unindent(message: str) -> str:
-    """Return jest's text below the heading that a file could not be run."""
+    # The error is below the heading that a file could not be run.
     _, found, rest = message.partition(f"● {_SUITE_FAILED}")
     lines = (rest if found else message).strip("\n").splitlines()
     text = "\n".join(line.removeprefix("    ") for line in lines).strip("\n")
-    details = text.partition("\nDetails:\n")[2]
-    if text.startswith("Jest encountered an unexpected token") and details:
-        return f"{details.strip()}\n\n{text}"
-    return text
+    details = text.partition("\nDetails:\n")[2] if text.startswith("Jest encountered an unexpected token") else ""
+    return f"{details.strip()}\n\n{text}" if details else text
 
 
 # The JSON of mocha, which joins titles by spaces, and is not written if a file cannot be loaded
@@ -192,10 +170,8 @@ _DESCRIBE = re.compile(
     r"\b(?:describe|context|suite)(?:\.(?:only|skip))?\s*\(\s*(?P<quote>[\"'`])(?P<title>(?:\\.|(?!(?P=quote)).)*)(?P=quote)",
     re.DOTALL,
 )
-_SPECIFIER = re.compile(r"(?:module|package) ['\"](?P<specifier>[^'\"\n]+)['\"]")
-_EXPORT = re.compile(r"export named ['\"](?P<name>[^'\"\n]+)['\"]")
-_FILES_CAP = 2000
-_NOT_SEARCHED = frozenset({"node_modules", ".git", "dist", "build", "coverage"})
+_SPECIFIER = re.compile(r"(?:module|package) ['\"]([^'\"\n]+)['\"]")
+_EXPORT = re.compile(r"export named ['\"]([^'\"\n]+)['\"]")
 
 
 class _Thrown(msgspec.Struct, frozen=True):
@@ -236,16 +212,14 @@ def read_mocha(run: FinishedRun) -> ParsedResults:
     """Read mocha's JSON; without it, the file that could not be loaded."""
 
     def parse(data: bytes, _: bool) -> ParsedResults:
-        report = msgspec.json.decode(data, type=_MochaRun)
-        return ParsedResults(tests=number_cases(_convert_mocha(report, run.root), form=_NUMBERED))
+        return ParsedResults(tests=_number_cases(_convert_mocha(msgspec.json.decode(data, type=_MochaRun), run.root)))
 
     is_written = os.path.lexists(_locate_report(run, "mocha")[0])
     return (None if is_written else _read_unloaded(run)) or _read_report(run, "mocha", parse=parse)
 
 
 def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
-    """Yield the tests in their order; a failed hook becomes the failure of its test."""
-    groups = Groups(root)
+    find_titles = cache(lambda file: find_group_titles(root / file))
     pending = Counter(test.key for test in report.pending)
     reported = {id(test) for test in report.tests}
     listed = Counter(test.key for test in report.tests)
@@ -267,61 +241,38 @@ def _convert_mocha(report: _MochaRun, root: Path) -> Iterator[Case]:
         elif test.key in hook_of:
             hook, phase = hook_of[test.key]
             outcome, failure = "error", describe_error(hook.err.text, replace(context, phase=phase))
-        above = test.full_title.removesuffix(test.title).strip()
-        yield Case(
-            nodeid=f"{file}::{SEPARATOR.join((*groups.split(above, test.file or ''), test.title))}",
-            outcome=outcome,
-            file=file,
-            line=0,
-            duration_s=max(test.duration or 0.0, 0.0) / 1000,
-            reruns=test.current_retry,
-            failure=failure,
-        )
+        above = split_titles(test.full_title.removesuffix(test.title).strip(), find_titles(test.file or ""))
+        nodeid, duration_s = f"{file}::{SEPARATOR.join((*above, test.title))}", max(test.duration or 0.0, 0.0) / 1000
+        yield Case(nodeid, outcome, file, 0, duration_s, reruns=test.current_retry, failure=failure)
 
 
 def _find_test_of_hook(hook: _MochaTest, found: re.Match[str]) -> _MochaTest:
     """Return the test of a hook, which did not run if the hook came first, or else the hook itself."""
-    title = found["test"]
-    if title is None:
-        return _MochaTest(title=hook.title, full_title=hook.full_title, file=hook.file)
-    full_title = hook.full_title.removesuffix(hook.title) + title
-    return _MochaTest(title=title, full_title=full_title, file=hook.file)
+    title = hook.title if found["test"] is None else found["test"]
+    return _MochaTest(title=title, full_title=hook.full_title.removesuffix(hook.title) + title, file=hook.file)
 
 
-class Groups:
-    """The titles of groups in test files, which mocha's report joins by spaces."""
-
-    def __init__(self, root: Path) -> None:
-        """Read test files below ``root`` when they are needed."""
-        self._root = root
-        self._titles: dict[str, tuple[str, ...]] = {}
-
-    def split(self, joined: str, file: str) -> tuple[str, ...]:
-        """Split joined titles by the groups in a file; return one title if that fails."""
-        if not joined:
-            return ()
-        if file not in self._titles:
-            found = _DESCRIBE.finditer(read_text(self._root / file))
-            plain = {re.sub(r"\\(.)", r"\1", match["title"]) for match in found}
-            self._titles[file] = tuple(sorted(filter(None, plain), key=len, reverse=True))
-        return _split_titles(joined, self._titles[file], left=64) or (joined,)
+def find_group_titles(file: Path) -> tuple[str, ...]:
+    """Return the titles of the groups in a test file, the longest first."""
+    plain = {re.sub(r"\\(.)", r"\1", match["title"]) for match in _DESCRIBE.finditer(read_text(file))}
+    return tuple(sorted(filter(None, plain), key=len, reverse=True))
 
 
-def _split_titles(joined: str, titles: tuple[str, ...], *, left: int) -> tuple[str, ...] | None:
-    """Return titles that make up ``joined``, longest first; None if there are none."""
-    if joined in titles:
-        return (joined,)
-    for title in titles if left else ():
-        if joined.startswith(f"{title} "):
-            rest = _split_titles(joined[len(title) + 1 :], titles, left=left - 1)
-            if rest is not None:
-                return (title, *rest)
-    return None
+def split_titles(joined: str, titles: tuple[str, ...]) -> tuple[str, ...]:
+    """Split titles of groups that mocha's report joins by spaces; return one title if ``titles`` do not make it up."""
+
+    def split(rest: str, left: int) -> tuple[str, ...]:
+        if rest in titles:
+            return (rest,)
+        starts = (title for title in titles if left and rest.startswith(f"{title} "))
+        return next(((title, *ends) for title in starts if (ends := split(rest[len(title) + 1 :], left - 1))), ())
+
+    return split(joined, 64) or ((joined,) if joined else ())
 
 
 def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
     """Return the file that could not be loaded, which keeps mocha from running any test; None if there is none."""
-    output = strip_colors(run.output)
+    output = strip_terminal_codes(run.output)
     found = _UNLOADED.search(output) or _PLAIN_UNLOADED.search(output)
     if run.exit_status == 0 or found is None:
         return None
@@ -332,37 +283,28 @@ def _read_unloaded(run: FinishedRun) -> ParsedResults | None:
     named = next((make_relative(path, run.root) for path in match.groups() if path), "") if match else ""
     in_stack = next((frame.path for frame in first.frames if is_mocha_test(frame.path)), "")
     file = named if is_mocha_test(named) else in_stack
-    file = file or find_importer(run.root, error, is_test=is_mocha_test) or named or first.path or "."
+    file = file or find_importer(run.root, error) or named or first.path or "."
     return ParsedResults(collect_errors=(CollectError(file, describe_error(error, replace(context, file=file))),))
 
 
-def find_importer(root: Path, error: str, *, is_test: Callable[[str], bool]) -> str | None:
+def find_importer(root: Path, error: str) -> str | None:
     """Return the only test file that imports the module an error calls missing; None if there is none or more."""
     module, name = _SPECIFIER.search(error), _EXPORT.search(error)
     if module is None:
         return None
-    wanted = [module["specifier"], *([name["name"]] if name else [])]
-    tests = filter(is_test, islice(_iterate_files(root), _FILES_CAP))
-    found = [path for path in tests if all(word in read_text(root / path) for word in wanted)]
-    return found[0] if len(found) == 1 else None
-
-
-def _iterate_files(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root, followlinks=False):
-        folders[:] = sorted(name for name in folders if name not in _NOT_SEARCHED)
-        yield from (Path(folder, name).relative_to(root).as_posix() for name in sorted(names))
+    sources = Sources(root, suffixes=("js", "ts", "jsx", "tsx"), built=("dist", "build", "coverage"))
+    wanted = [found[1] for found in (module, name) if found]
+    tests = filter(is_mocha_test, sources.files())
+    importers = [path for path in tests if all(word in sources.text(path) for word in wanted)]
+    return importers[0] if len(importers) == 1 else None
 
 
 # The events of ``node --test``
 
-_LEFT_OUT = "test name does not match pattern"
 _USES_RUNNER = re.compile(r"['\"]node:test['\"]")
 
 
-class _Error(msgspec.Struct, rename="camel"):
-    name: str | None = None
-    message: str | None = None
-    stack: str | None = None
+class _Error(_Thrown, rename="camel", frozen=True):
     failure_type: str = ""
     exit_code: int | None = None
     cause: "_Error | None" = None
@@ -422,8 +364,8 @@ def read_node(run: FinishedRun) -> ParsedResults:
             events.add(msgspec.json.decode(line, type=_NodeTestEvent))
         if not data.strip():
             raise FileNotFoundError  # node creates the file before it runs
-        tests = number_cases(events.tests, form=_NUMBERED)
-        return ParsedResults(tests=tests, collect_errors=tuple(events.errors), problem=events.problem)
+        errors = tuple(events.errors)
+        return ParsedResults(tests=_number_cases(events.tests), collect_errors=errors, problem=events.problem)
 
     return _read_report(run, "node --test", parse=parse)
 
@@ -434,17 +376,15 @@ class _NodeEvents:
 
     root: Path
     is_selected: bool
-    """Whether the run selected tests by name."""
     is_complete: bool = False
     titles: dict[str, list[str]] = field(default_factory=dict)
     """File -> titles of the running test and its groups, outermost first."""
     parents: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    files: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
     """Files with a test that ended."""
     printed: dict[str, list[str]] = field(default_factory=dict)
     """File -> its output on standard error."""
     open: Counter[tuple[str, int, str]] = field(default_factory=Counter)
-    """Number of running tests by key."""
     tests: list[Case] = field(default_factory=list)
     errors: list[CollectError] = field(default_factory=list)
     exited: list[str] = field(default_factory=list)
@@ -457,10 +397,8 @@ class _NodeEvents:
             return "node --test was cut off: the last event is missing"
         if self.exited:
             return f"{self.exited[0]} ended before its tests did, for example by process.exit()"
-        if self.open:
-            file, _, name = next(iter(self.open))
-            return f"{make_relative(file, self.root)}::{name} began and did not end"
-        return None
+        unfinished = (f"{make_relative(file, self.root)}::{name} began and did not end" for file, _, name in self.open)
+        return next(unfinished, None)
 
     def add(self, event: _NodeTestEvent) -> None:
         """Add the next event."""
@@ -482,12 +420,12 @@ class _NodeEvents:
     def _end_file(self, event: _NodeTestEvent) -> None:
         file = make_relative(event.file, self.root)
         if event.error is None:
-            if event.file in self.files or self.is_selected:  # or none of its tests was asked for
+            if event.file in self.ended or self.is_selected:  # or none of its tests was asked for
                 return
             if _USES_RUNNER.search(read_text(Path(event.file))) and event.skip is None:
                 self.exited.append(file)
             else:  # a program without tests inside is one test
-                self.tests.append(_convert_node(event, nodeid=file, file=file))
+                self._add_test(event, file, file=file)
         elif event.error.failure_type != "subtestsFailed":
             error = find_printed_error("".join(self.printed.get(file, ()))) or event.error.text
             context = ErrorContext(root=self.root, file=file, is_test=is_node_test, phase="collect")
@@ -497,10 +435,10 @@ class _NodeEvents:
         self.open[event.key] -= 1
         if self.open[event.key] <= 0:
             del self.open[event.key]
-        self.files.add(event.file)
+        self.ended.add(event.file)
         above = tuple(self.titles.get(event.file, ())[: event.nesting])
         self.parents.update((event.file, above[:depth]) for depth in range(1, len(above) + 1))
-        if event.skip == _LEFT_OUT:
+        if event.skip == "test name does not match pattern":
             return
         path = (*above, event.name)
         file = make_relative(event.file, self.root)
@@ -508,19 +446,17 @@ class _NodeEvents:
         is_group = event.is_suite or (event.file, path) in self.parents
         if is_group and (error is None or error.failure_type in ("subtestsFailed", "cancelledByParent")):
             return
-        if is_group and event.is_suite and error is not None and error.failure_type != "hookFailed":
-            self.errors.append(CollectError(nodeid, self._describe(error, file, phase="collect")))
-            return
+        is_unloaded = event.is_suite and error is not None and error.failure_type != "hookFailed"
         why = None
-        if event.outcome in ("failed", "error") and error is not None:
-            why = self._describe(error, file, phase=error.phase)
-        self.tests.append(_convert_node(event, nodeid=nodeid, file=file, failure=why))
+        if error is not None and (is_unloaded or event.outcome in ("failed", "error")):
+            phase = "collect" if is_unloaded else error.phase
+            context = ErrorContext(root=self.root, file=file, is_test=is_node_test, phase=phase)
+            why = describe_error((error.cause or error).text, context)
+        if why is not None and is_unloaded:
+            self.errors.append(CollectError(nodeid, why))
+        else:
+            self._add_test(event, nodeid, file=file, failure=why)
 
-    def _describe(self, error: _Error, file: str, *, phase: str) -> Failure:
-        context = ErrorContext(root=self.root, file=file, is_test=is_node_test, phase=phase)
-        return describe_error((error.cause or error).text, context)
-
-
-def _convert_node(event: _NodeTestEvent, *, nodeid: str, file: str, failure: Failure | None = None) -> Case:
-    duration_s = max(event.duration, 0.0) / 1000
-    return Case(nodeid, event.outcome, file=file, line=event.line, duration_s=duration_s, failure=failure)
+    def _add_test(self, event: _NodeTestEvent, nodeid: str, *, file: str, failure: Failure | None = None) -> None:
+        duration_s = max(event.duration, 0.0) / 1000
+        self.tests.append(Case(nodeid, event.outcome, file, event.line, duration_s, failure=failure))

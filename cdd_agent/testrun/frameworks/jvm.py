@@ -19,7 +19,6 @@ from cdd_agent.testrun.frameworks.sources import (
     select_own_frames,
     shorten,
     split_target,
-    strip_terminal_codes,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure
@@ -41,25 +40,22 @@ _RUNNERS = re.compile(
     r"|codehaus|apiguardian|scalatest|spockframework)|junit|com\.sun|worker\.org\.gradle)\."
 )
 """Beginning of class names of the platform, test runners and assertion libraries, which never cause a failure."""
-_ASSERTION = re.compile(
-    r"Assertion(?:Failed)?Error$|ComparisonFailure$|MultipleFailuresError$|ConditionNotSatisfiedError$"
-)
 _BY_MESSAGE = (
-    (
-        r"Expected (?:test to throw|exception)|.*to be thrown, but nothing was thrown|.*Expecting code to raise",
-        "did_not_raise",
-    ),
+    (r"Expected (?:test to throw|exception)|.*to be thrown, but nothing was thrown", "did_not_raise"),
+    (r".*Expecting code to raise", "did_not_raise"),
     (r"Unexpected exception, expected<|.*[Uu]nexpected exception type thrown", "wrong_exception"),
     (r".*(?:test timed out after|execution (?:timed out|exceeded timeout))", "timeout"),
 )
 _BY_CLASS = (
-    (r"NotImplementedError$|NotImplementedException$", "not_implemented"),
-    (r"StackOverflowError$", "recursion"),
-    (r"OutOfMemoryError$", "resource"),
-    (r"TimeoutException$|TestTimedOutException$", "timeout"),
-    (r"ClassNotFoundException$|NoClassDefFoundError$", "missing_module"),
-    (r"NoSuchMethodError$|NoSuchMethodException$|NoSuchFieldError$|NoSuchFieldException$", "attribute_error"),
+    (r"NotImplemented(?:Error|Exception)", "not_implemented"),
+    (r"StackOverflowError", "recursion"),
+    (r"OutOfMemoryError", "resource"),
+    (r"TimeoutException|TestTimedOutException", "timeout"),
+    (r"ClassNotFoundException|NoClassDefFoundError", "missing_module"),
+    (r"NoSuch(?:Method|Field)(?:Error|Exception)", "attribute_error"),
+    (r"Assertion(?:Failed)?Error|ComparisonFailure|MultipleFailuresError|ConditionNotSatisfiedError", "assertion"),
 )
+"""End of the name of an exception's class -> kind."""
 _TO_DO = re.compile(r"(?:not (?:yet )?implemented|unimplemented|todo)\b", re.IGNORECASE)
 
 _ERROR = re.compile(
@@ -70,24 +66,15 @@ _ERROR = re.compile(
 )
 _SYMBOL = re.compile(r"^\s*symbol:\s+(?P<what>\w+|@interface) (?P<name>[\w$]+)", re.MULTILINE)
 _LOCATION = re.compile(r"^\s*location:\s+(?P<what>\w+) (?P<name>[\w.$]+)(?: of type (?P<type>[\w.$]+))?", re.MULTILINE)
+_OWNER = r"(?:class|interface|record|enum) (?P<owner>[\w.$]+)"
 _RULES = (
     (r"package (?P<name>[\w.]+) does not exist", "missing_module"),
-    (
-        r"(?:method|constructor) (?P<name>\w+) in (?:class|interface|record|enum) (?P<owner>[\w.$]+)(?:<.*?>)? "
-        r"cannot be applied",
-        "signature_mismatch",
-    ),
+    (rf"(?:method|constructor) (?P<name>\w+) in {_OWNER}(?:<.*?>)? cannot be applied", "signature_mismatch"),
     (r"no suitable (?:method|constructor) found for (?P<name>\w+)", "signature_mismatch"),
     (r"[Uu]nresolved reference(?: '|: )(?P<name>\w+)", "name_error"),
-    (
-        r"(?:No value passed for parameter|Too many arguments for|Cannot find a parameter with this name)",
-        "signature_mismatch",
-    ),
-    (
-        r".*(?:expected$|expected \w*|illegal start of|reached end of file|not a statement|unclosed|orphaned|malformed)"
-        r"|Syntax error|Expecting ",
-        "syntax_error",
-    ),
+    (r"No value passed for parameter|Too many arguments for|Cannot find a parameter with", "signature_mismatch"),
+    (r".*(?:expected(?:$| )|illegal start of|reached end of file|not a statement)", "syntax_error"),
+    (r".*(?:unclosed|orphaned|malformed)|Syntax error|Expecting ", "syntax_error"),
 )
 """Beginning of a message of javac or kotlinc -> kind."""
 
@@ -116,12 +103,11 @@ def list_names(root: Path, sources: tuple[str, ...], *, tests: tuple[str, ...]) 
     for source in sources:
         found = _PACKAGE.match(source)
         inside = found["package"] if found else source.rpartition(".")[0]
-        yield inside.replace("/", ".")
-        yield posixpath.basename(inside)
-    if any(source.endswith(".kt") for source in sources):
-        for test in tests:
-            if test.endswith(".kt"):
-                yield from _IDENTIFIER.findall(read_text(root / test))
+        yield from (inside.replace("/", "."), posixpath.basename(inside))
+    is_kotlin = any(source.endswith(".kt") for source in sources)
+    for test in tests:
+        if is_kotlin and test.endswith(".kt"):
+            yield from _IDENTIFIER.findall(read_text(root / test))
 
 
 def begins_maven_build(folder: Path) -> bool:
@@ -137,22 +123,24 @@ def begins_gradle_build(folder: Path) -> bool:
 def build_maven_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for every module and full stack traces, and select classes unless a target is a folder."""
     settings = ("-fae", "-Dstyle.color=never", "-DtrimStackTrace=false")
-    chosen = [select_class(target) for target in targets]
-    if not chosen or None in chosen:
+    chosen = _select_classes(targets)
+    if not chosen:
         return settings
-    parts = (each for each in chosen if each is not None)
-    tests = ",".join(drop_duplicates(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in parts))
+    tests = ",".join(drop_duplicates(f"{owner.replace('.', '/')}{method and f'#{method}'}" for owner, method in chosen))
     return (*settings, "-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false", f"-Dtest={tests}")
 
 
 def build_gradle_arguments(targets: tuple[str, ...], results: Path) -> tuple[str, ...]:
     """Ask for every project without a daemon, and select classes unless a target is a folder."""
-    chosen = [select_class(target) for target in targets]
-    names = (
-        () if None in chosen else drop_duplicates(f"{each[0]}{each[1] and f'.{each[1]}'}" for each in chosen if each)
-    )
+    names = drop_duplicates(f"{owner}{method and f'.{method}'}" for owner, method in _select_classes(targets))
     filters = tuple(part for name in names for part in ("--tests", name))
     return (*filters, "--continue", "--no-daemon", "--console=plain")
+
+
+def _select_classes(targets: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return classes and methods of all targets, or nothing if one is a folder."""
+    chosen = [select_class(target) for target in targets]
+    return [] if None in chosen else [each for each in chosen if each]
 
 
 def select_class(target: str) -> tuple[str, str] | None:
@@ -185,18 +173,14 @@ class Build:
     def list_reports(self, root: Path) -> tuple[Path, ...]:
         """List the JUnit files anywhere below ``root``, including those of earlier runs, without following links."""
         found = islice(root.glob(f"**/{self.folder}/TEST-*.xml"), REPORTS_CAP)
-        inside = (
-            path for path in found if path.is_file() and path.resolve() == root.resolve() / path.relative_to(root)
-        )
-        return tuple(sorted(inside))
+        files, real = (path for path in found if path.is_file()), root.resolve()
+        return tuple(sorted(path for path in files if path.resolve() == real / path.relative_to(root)))
 
     def read(self, run: FinishedRun) -> ParsedResults:
         """Read the results of all modules that ran, and the compile errors of the others."""
-        sources = list_sources(run.root)
-        classes, output = Classes(sources), strip_terminal_codes(run.output)
-        tests: list[Case] = []
+        sources, output = list_sources(run.root), run.plain_output
+        classes, tests, problems = Classes(sources), list[Case](), list[str]()
         errors = [*read_compile_errors(output, sources)]
-        problems: list[str] = []
         for path in self._list_new_reports(run):
             cases, problem = read_junit(path)
             problems += [problem] if problem else []
@@ -205,9 +189,8 @@ class Build:
                 if case.name not in ("", case.classname, *_CLASS_LEVEL):
                     tests.append(_convert_case(case, file, classes=classes))
                 elif case.outcome in ("failed", "error"):
-                    errors.append(CollectError(nodeid=file, failure=describe_failure(case, classes, phase="setup")))
-        if found := self.crashed.search(output):
-            problems.append(found[0])
+                    errors.append(CollectError(file, describe_failure(case, classes, phase="setup")))
+        problems += [found[0]] if (found := self.crashed.search(output)) else []
         is_explained = any(case.failure for case in tests) or errors or problems
         is_empty = self.allows_empty_selection and tests and _NOTHING_SELECTED in output
         if run.exit_status and not is_explained and not is_empty:
@@ -216,17 +199,13 @@ class Build:
 
     def _list_new_reports(self, run: FinishedRun) -> Iterator[Path]:
         """Yield the reports of this run: Maven and Gradle keep old files if the code does not compile."""
-        try:
-            # Time stamps of files are a little coarser than the clock on some file systems.
-            began_ns = run.results.stat().st_mtime_ns - 50_000_000
-        except OSError:
-            began_ns = 0
+        # Time stamps of files are a little coarser than the clock on some file systems.
+        began_ns = run.results.stat().st_mtime_ns - 50_000_000 if run.results.exists() else 0
         yield from (path for path in self.list_reports(run.root) if path.stat().st_mtime_ns >= began_ns)
 
 
 def _explain_maven(output: str) -> str:
-    found = _MAVEN_FAILED.search(output)
-    reason = found["reason"][:500] if found else "it gives no reason"
+    reason = found[1][:500] if (found := _MAVEN_FAILED.search(output)) else "it gives no reason"
     fetch = _FETCH.format("mvn") if "in offline mode" in reason else ""
     return f"Maven failed outside of the tests: {reason.removesuffix(' -> [Help 1]').rstrip('.')}{fetch}"
 
@@ -275,17 +254,11 @@ class Classes:
 
 def _convert_case(case: JunitCase, file: str, *, classes: Classes) -> Case:
     inner = case.classname.partition("$")[2].replace("$", ".")
-    is_failed = case.outcome in ("failed", "error")
     name = case.name if case.name.endswith("]") else case.name.removesuffix("()")
-    return Case(
-        nodeid=f"{file}::{inner}.{name}" if inner else f"{file}::{name}",
-        outcome="failed" if is_failed else case.outcome,
-        file=file,
-        line=0,
-        duration_s=case.duration_s,
-        reruns=case.reruns,
-        failure=describe_failure(case, classes) if is_failed else None,
-    )
+    nodeid = f"{file}::{inner}.{name}" if inner else f"{file}::{name}"
+    failure = describe_failure(case, classes) if case.outcome in ("failed", "error") else None
+    outcome = "failed" if failure else case.outcome
+    return Case(nodeid, outcome, file, line=0, duration_s=case.duration_s, reruns=case.reruns, failure=failure)
 
 
 def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") -> Failure:
@@ -321,16 +294,12 @@ def describe_failure(case: JunitCase, classes: Classes, *, phase: str = "call") 
 
 
 def _classify(thrown: str, message: str) -> str:
-    for pattern, kind in _BY_MESSAGE:
-        if re.match(pattern, message, re.DOTALL):
-            return kind
-    for pattern, kind in _BY_CLASS:
-        if re.search(pattern, thrown):
-            return kind
-    if _ASSERTION.search(thrown):
-        return "assertion"
+    kinds = [
+        *(kind for pattern, kind in _BY_MESSAGE if re.match(pattern, message, re.DOTALL)),
+        *(kind for pattern, kind in _BY_CLASS if re.search(rf"(?:{pattern})\Z", thrown)),
+    ]
     is_to_do = thrown.endswith("UnsupportedOperationException") and _TO_DO.match(message)
-    return "not_implemented" if is_to_do else "exception"
+    return kinds[0] if kinds else "not_implemented" if is_to_do else "exception"
 
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
@@ -344,7 +313,7 @@ def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ..
         is_import = missing.kind in ("missing_module", "import_error")
         return missing._replace(is_own=classes.has_package(missing.name)) if missing.name and is_import else missing
 
-    return Compiler(pattern=_ERROR, explain=explain, is_test=is_test).read(output, sources)
+    return Compiler(_ERROR, explain, is_test).read(output, sources)
 
 
 def _find_symbol(rest: str, file: str) -> Missing:

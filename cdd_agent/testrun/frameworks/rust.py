@@ -21,7 +21,6 @@ from cdd_agent.testrun.frameworks.sources import (
     select_own_frames,
     shorten,
     split_target,
-    strip_terminal_codes,
 )
 from pytest_tdd_agent.failure import MESSAGE_CAP
 from pytest_tdd_agent.report import Case, CollectError, Failure, Frame
@@ -58,7 +57,6 @@ _BEGUN = re.compile(r"^test (?P<name>\S.*?) \.\.\. ")
 _OUTPUT = re.compile(r"^---- (?P<name>\S.*?) stdout ----$")
 _ENDED = re.compile(r"^test result: .* finished in [\d.]+s$")
 _DIED = re.compile(r"^error: (?:test|doctest|bench) failed, to rerun pass|^error: \d+ targets? failed")
-_EXITED = "process didn't exit successfully"
 _NOTE = re.compile(r" - (?:should panic|compile fail|compile)$")
 _DOC = re.compile(r"^(?P<file>.+?) - (?P<item>.*?) ?\(line (?P<line>\d+)\)$")
 _OUTCOMES = {"ok": "passed", "FAILED": "failed", "ignored": "skipped", "bench:": "passed"}
@@ -68,7 +66,6 @@ _STARTED = re.compile(r"^ +Starting (?P<count>\d+) tests? across", re.MULTILINE)
 _SILENT_ENDS = (("test timeout", "timeout"), ("test abort", "crash"))
 """Beginning of nextest's failure type -> kind, for tests that could not print anything."""
 _TARGET_FOLDERS = {"bin": "src/bin", "example": "examples", "bench": "benches"}
-
 
 _COMPILE_ERROR = re.compile(
     r"^error(?:\[(?P<code>E\d{4})\])?: (?P<message>[^\n]+)\n"
@@ -92,19 +89,13 @@ _COULD_NOT = re.compile(r"could not find `(\w+)` in (?:`([\w:]+)`|the)")
 _CRATE = re.compile(r"unresolved module or unlinked crate `(\w+)`|undeclared crate or module `(\w+)`")
 _QUOTED_ONLY = {"E0583": "missing_module", "E0603": "import_error"}
 """Errors whose message quotes only the missing name -> kind."""
-_WRONG_ARGUMENTS = frozenset({"E0061", "E0057", "E0107"})
-_CALLED = re.compile(r"[\w:]+")
-_TEST_FILES = re.compile(
-    r"(?:^|/)(?:tests|benches)/.|(?:^|/)tests?\.rs$|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/"
-)
+_WRONG_ARGUMENTS = ("E0061", "E0057", "E0107")
+_TEST_FILES = re.compile(r"(?:^|/)(?:(?:tests|benches)/.|tests?\.rs$)|_tests?\.rs$|^\.config/nextest\.toml$|^\.cargo/")
 
 
 def find_cargo(folder: Path) -> FrameworkMatch | None:
     """Look for the manifest of a package or a workspace."""
-    try:
-        tables = tomllib.loads(read_text(folder / MANIFEST))
-    except (ValueError, RecursionError):
-        return None
+    tables = _parse_manifest(read_text(folder / MANIFEST))
     if "package" not in tables and "workspace" not in tables:
         return None
     whole = ("--workspace",) if "workspace" in tables else ()
@@ -117,8 +108,8 @@ def find_nextest(folder: Path) -> FrameworkMatch | None:
     beside = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo", "bin", "cargo-nextest")
     if found is None or (shutil.which("cargo-nextest") is None and not os.access(beside, os.X_OK)):
         return None
-    why = f"{found.why}, and cargo-nextest is installed"
-    return replace(found, argv=("cargo", "nextest", "run", *found.argv[2:]), why=why)
+    argv = ("cargo", "nextest", "run", *found.argv[2:])
+    return replace(found, argv=argv, why=f"{found.why}, and cargo-nextest is installed")
 
 
 def begins_build(folder: Path) -> bool:
@@ -225,10 +216,8 @@ class Program:
         elif is_foreign and kind not in ("assertion", "not_implemented"):
             origin = "third_party"
         else:
-            inside, module = frames[-1].function.partition("::")[2], name.rpartition("::")[0]
-            is_in_test = inside.replace("::{{closure}}", "") == name or bool(
-                module and inside.startswith(f"{module}::")
-            )
+            inside, (module, colons, _) = frames[-1].function.partition("::")[2], name.rpartition("::")
+            is_in_test = inside.replace("::{{closure}}", "") == name or (module and inside.startswith(module + colons))
             origin = "test" if is_in_test or is_test(frames[-1].path) else "project"
         shown = _FRAME.sub(lambda frame: "" if frame["path"].startswith("/rustc/") else frame[0], text)
         return Failure(
@@ -259,7 +248,6 @@ class Program:
 
 
 def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
-    """Return kind and message of a failed test."""
     if found := _NOT_RAISED.search(text):
         return "did_not_raise", found[0].removeprefix("note: ")
     if found := _OTHER_MESSAGE.search(text):
@@ -273,30 +261,29 @@ def _classify(text: str, panic: re.Match[str] | None) -> tuple[str, str]:
 def read_cargo(run: FinishedRun) -> ParsedResults:
     """Read the results of each test program, or the compile errors if nothing ran."""
     sources = list_sources(run.root)
-    building: list[str] = []
     sections: list[_Section] = []
     is_open = False
-    for line in strip_terminal_codes(run.output).splitlines():
+    for line in run.plain_output.splitlines():
         # A header inside open results was printed by a test.
-        header = None if is_open else _HEADER.match(line)
-        if header:
+        if not is_open and (header := _HEADER.match(line)):
             sections.append(_Section(header=header, sources=sources))
-            continue
+        elif sections:
+            sections[-1].lines.append(line)
         is_open = (is_open or _RUNNING.match(line) is not None) and not _ENDED.match(line) and not _DIED.match(line)
-        (sections[-1].lines if sections else building).append(line)
     if not sections:
-        return _read_unbuilt(building, run)
+        return _read_unbuilt(run)
     read = [section.read() for section in sections]
     tests = sorted((case for cases, _ in read for case in cases), key=lambda case: (case.file, case.line))
     # The documentation of one item can have several examples, hence the numbers.
     return ParsedResults(tests=number_cases(tests), problem="; ".join(each for _, each in read if each) or None)
 
 
-def _read_unbuilt(lines: list[str], run: FinishedRun) -> ParsedResults:
+def _read_unbuilt(run: FinishedRun) -> ParsedResults:
     """Return the compile errors of a run without tests, or the reason why nothing was built."""
-    errors = read_compile_errors("\n".join(lines), list_sources(run.root))
+    errors = read_compile_errors(run.plain_output, list_sources(run.root))
     if errors or not run.exit_status:
         return ParsedResults(collect_errors=errors)
+    lines = run.plain_output.splitlines()
     at = next((number for number, line in enumerate(lines) if line.startswith("error")), None)
     if at is None:
         return ParsedResults(problem=f"cargo ended without a result: {lines[-1].strip() if lines else 'no output'}")
@@ -319,7 +306,7 @@ class _Section:
         program = None if self.header["docs"] else self._find_program()
         begun, expected, closed = self._parse_results()
         if not expected and not closed and program is not None and not any(map(_RUNNING.match, self.lines)):
-            return [self._read_own_main(program)], None
+            return [self._read_own_main(program.source)], None
         outputs = self._parse_outputs()
         cases = []
         for shown, result in self.found:
@@ -351,16 +338,15 @@ class _Section:
         return Program(source=own(built_from) or own(shown) or shown, shown=shown, sources=self.sources)
 
     def _find_exit(self) -> str:
-        return next((line.strip() for line in self.lines if _EXITED in line), "")
+        return next((line.strip() for line in self.lines if "process didn't exit successfully" in line), "")
 
-    def _read_own_main(self, program: Program) -> Case:
+    def _read_own_main(self, file: str) -> Case:
         """Return the one result of a program with ``harness = false``."""
-        file, message, text = program.source, self._find_exit() or "it failed", "\n".join(self.lines)[-5000:]
-        failure = None
-        if any(map(_DIED.match, self.lines)):
-            failure = Failure("call", "exception", "test", exception="", message=message, path=file, text=text)
-        outcome = "failed" if failure else "passed"
-        return Case(f"{file}::main", outcome, file=file, line=0, duration_s=0.0, failure=failure)
+        message, text = self._find_exit() or "it failed", "\n".join(self.lines)[-5000:]
+        if not any(map(_DIED.match, self.lines)):
+            return Case(f"{file}::main", "passed", file, line=0, duration_s=0.0)
+        failure = Failure("call", "exception", "test", exception="", message=message, path=file, text=text)
+        return Case(f"{file}::main", "failed", file, line=0, duration_s=0.0, failure=failure)
 
     def _parse_results(self) -> tuple[str, int, bool]:
         """Find the tests; return the one that began last, the expected number, and whether all have ended."""
@@ -387,14 +373,14 @@ class _Section:
         """Return the output of each failed test."""
         names = {_NOTE.sub("", name): name for name, result in self.found if result == "FAILED"}
         outputs: dict[str, list[str]] = {}
-        current: list[str] | None = None
+        current: list[str] = []
         for line in self.lines:
-            heading = _OUTPUT.match(line)
-            if heading and heading["name"] in names and names[heading["name"]] not in outputs:
-                current = outputs.setdefault(names[heading["name"]], [])
+            name = names.get(heading["name"]) if (heading := _OUTPUT.match(line)) else None
+            if name is not None and name not in outputs:
+                current = outputs[name] = []
             elif line == "failures:":
-                current = None
-            elif current is not None:
+                current = []
+            else:
                 current.append(line)
         return {name: "\n".join(text) for name, text in outputs.items()}
 
@@ -402,36 +388,21 @@ class _Section:
 def read_nextest(run: FinishedRun) -> ParsedResults:
     """Read the JUnit file, or the compile errors if nothing ran."""
     sources = list_sources(run.root)
-    output = strip_terminal_codes(run.output)
-    started = _STARTED.search(output)
+    started = _STARTED.search(run.plain_output)
     if started is None:
-        return _read_unbuilt(output.splitlines(), run)
+        return _read_unbuilt(run)
     cases, problem = read_junit(run.results / JUNIT)
     if problem is None and len(cases) != int(started["count"]):
         problem = f"nextest started {started['count']} tests, but wrote {len(cases)} results"
-    packages = {
-        name: path.removesuffix(MANIFEST)
-        for path in sources.files()
-        if path.rpartition("/")[2] == MANIFEST
-        for name in list_crate_names(sources.text(path))[:1]
-    }
+    packages = {names[0]: path.removesuffix(MANIFEST) for path, names in _list_manifests(sources).items() if names}
     tests = []
     for case in cases:
         program = _find_program(case.classname, packages, sources=sources)
         file, line = program.find_test(case.name)
-        is_failed = case.outcome in ("failed", "error")
-        tests.append(
-            Case(
-                nodeid=f"{file}::{case.name}",
-                outcome=case.outcome,
-                file=file,
-                line=line,
-                duration_s=case.duration_s,
-                reruns=case.reruns,
-                failure=_describe_case(case, program) if is_failed else None,
-            )
-        )
-    for match in _SKIPPED.finditer(output):  # the JUnit file omits skipped tests
+        failure = _describe_case(case, program) if case.outcome in ("failed", "error") else None
+        nodeid, duration_s = f"{file}::{case.name}", case.duration_s
+        tests.append(Case(nodeid, case.outcome, file, line, duration_s, reruns=case.reruns, failure=failure))
+    for match in _SKIPPED.finditer(run.plain_output):  # the JUnit file omits skipped tests
         program, name = _find_program(match["program"], packages, sources=sources), match["name"]
         skipped = program.make_case(name, "skipped")
         function = re.escape(name.rpartition("::")[2])
@@ -445,10 +416,9 @@ def _find_program(called: str, packages: dict[str, str], *, sources: Sources) ->
     """Return the program that nextest calls ``package::kind/target``; ``packages`` are name -> folder."""
     package, _, target = called.partition("::")
     folder = packages.get(package, "")
-    kind, _, name = target.partition("/")
+    kind, slash, name = target.partition("/")
     candidates: tuple[str, ...] = ("src/lib.rs", "src/main.rs")
-    if kind in _TARGET_FOLDERS and "/" in target:
-        place = _TARGET_FOLDERS[kind]
+    if slash and (place := _TARGET_FOLDERS.get(kind)):
         candidates = (f"{place}/{name}.rs", f"{place}/{name}/main.rs", "src/main.rs")
     elif target:
         candidates = (f"tests/{target}.rs", f"tests/{target}/main.rs")
@@ -476,14 +446,11 @@ def is_test(path: str) -> bool:
 
 def read_compile_errors(output: str, sources: Sources) -> tuple[CollectError, ...]:
     """Read rustc's messages: one error for each file, with the text of all its errors."""
-    compiler = Compiler(
-        pattern=_COMPILE_ERROR,
-        explain=lambda match: _find_missing(match, sources),
-        is_test=is_test,
-        elsewhere=MANIFEST,
-        joins_texts=True,
-    )
-    return compiler.read(output, sources)
+
+    def explain(match: re.Match[str]) -> Missing:
+        return _find_missing(match, sources)
+
+    return Compiler(_COMPILE_ERROR, explain, is_test, elsewhere=MANIFEST, joins_texts=True).read(output, sources)
 
 
 def _find_missing(match: re.Match[str], sources: Sources) -> Missing:
@@ -514,26 +481,35 @@ def _find_missing(match: re.Match[str], sources: Sources) -> Missing:
 def _is_own(path: str, sources: Sources) -> bool:
     """Return whether a path begins in this crate or in another crate of the project."""
     first = path.lstrip("&").partition("::")[0]
-    manifests = (path for path in sources.files() if path.rpartition("/")[2] == MANIFEST)
-    crates = (name.replace("-", "_") for path in manifests for name in list_crate_names(sources.text(path)))
+    crates = (name.replace("-", "_") for manifest in _list_manifests(sources).values() for name in manifest)
     return first in ("crate", "self", "super", "") or first in crates
+
+
+def _list_manifests(sources: Sources) -> dict[str, tuple[str, ...]]:
+    """Map each manifest to the names in it."""
+    paths = (path for path in sources.files() if path.rpartition("/")[2] == MANIFEST)
+    return {path: list_crate_names(sources.text(path)) for path in paths}
 
 
 def list_crate_names(manifest: str) -> tuple[str, ...]:
     """Return the names of package and library in the text of a manifest."""
-    try:
-        tables = tomllib.loads(manifest)
-    except (ValueError, RecursionError):
-        return ()
+    tables = _parse_manifest(manifest)
     found = [tables.get("package"), tables.get("lib")]
     return tuple(table["name"] for table in found if isinstance(table, dict) and isinstance(table.get("name"), str))
+
+
+def _parse_manifest(text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _find_call(block: str) -> str | None:
     """Return the called function: rustc puts its first ``^`` below the call."""
     for code, marks in pairwise(block.splitlines()):
-        at = marks.find("^")
-        if at >= 0 and marks[:at].strip() == "|" and (found := _CALLED.match(code, at)):
+        margin, mark, _ = marks.partition("^")
+        if mark and margin.strip() == "|" and (found := re.match(r"[\w:]+", code[len(margin) :])):
             return _join_path("", found[0])
     return None
 

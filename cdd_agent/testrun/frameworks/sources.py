@@ -68,12 +68,10 @@ class Sources:
     def _walk(self) -> Iterator[str]:
         count = 0
         for folder, folders, names in os.walk(self.root):
-            inside = Path(folder).relative_to(self.root).parts
-            folders[:] = sorted(name for name in folders if not self._is_built((*inside, name)))
-            for name in names:
-                count += 1
-                if name.endswith(self.suffixes):
-                    yield (Path(folder) / name).relative_to(self.root).as_posix()
+            inside = PurePosixPath(folder).relative_to(self.root)
+            folders[:] = sorted(name for name in folders if not self._is_built((*inside.parts, name)))
+            yield from (str(inside / name) for name in names if name.endswith(self.suffixes))
+            count += len(names)
             if count > FILES_CAP:
                 return
 
@@ -141,15 +139,12 @@ def find_missing(rules: Iterable[tuple[str, str]], message: str) -> Missing:
     return Missing("collection_error")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Compiler:
     """Reads the errors that a compiler printed."""
 
     pattern: re.Pattern[str]
-    """Matches one error.
-
-    Groups: ``path``, ``message``, any that begin with ``line``, and optionally ``code`` and ``text``.
-    """
+    """Matches one error, with ``path``, ``message``, groups that begin with ``line``, maybe ``code`` and ``text``."""
     explain: Callable[[re.Match[str]], Missing]
     is_test: Callable[[str], bool]
     elsewhere: str = ""
@@ -183,9 +178,8 @@ class Compiler:
         collected = []
         for nodeid, failures in found.items():
             first = next((failure for failure in failures if failure.kind not in STRUCTURAL), failures[0])
-            if self.joins_texts:
-                first = replace(first, text=shorten("\n\n".join(failure.text for failure in failures)))
-            collected.append(CollectError(nodeid=nodeid, failure=first))
+            text = shorten("\n\n".join(failure.text for failure in failures)) if self.joins_texts else first.text
+            collected.append(CollectError(nodeid, replace(first, text=text)))
         return tuple(collected)
 
 

@@ -14,13 +14,7 @@ from cdd_agent.sandbox.port import Access, Command, Result, Sandbox
 from cdd_agent.testrun.access import build_access, find_protected_tests
 from cdd_agent.testrun.frameworks import environment
 from cdd_agent.testrun.frameworks.environment import Tools
-from cdd_agent.testrun.frameworks.framework import (
-    FinishedRun,
-    Framework,
-    FrameworkMatch,
-    ParsedResults,
-    number_cases,
-)
+from cdd_agent.testrun.frameworks.framework import FinishedRun, Framework, FrameworkMatch, ParsedResults, number_cases
 from cdd_agent.testrun.suite import Conventions, SuiteRun
 from pytest_tdd_agent.codec import dump
 from pytest_tdd_agent.report import Failure, SuiteReport

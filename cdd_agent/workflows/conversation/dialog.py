@@ -135,7 +135,7 @@ _EMPHASIS = re.compile(r"\*\*|__|^\s*(?:[-*+#]+|\d+[.)])\s+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The input of the asking tool."""
+    """Ask the developer one question, with the likely answers to choose from. It ends your turn."""
 
     question: Annotated[str, Meta(description="One question about behavior that a user would notice, ending in ?")]
     options: Annotated[

@@ -15,7 +15,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from cdd_agent.agent.quoting import Marks
-from cdd_agent.agent.tool import Tool, ToolOutput, define_tool
+from cdd_agent.agent.tool import ToolOutput, define_tool
 from cdd_agent.errors import DocumentError, GateClosed, Problem, UsageError
 from cdd_agent.events import Notice, PlanDrafted
 from cdd_agent.model.secret import redact_keys
@@ -178,7 +178,7 @@ def _is_defined(test: str, workspace: Workspace) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """The input of WritePlan."""
+    """Submit the whole plan.md. It is saved if it has no problems; otherwise the problems are listed."""
 
     content: Annotated[str, Meta(description="The whole file plan.md")]
 
@@ -213,7 +213,10 @@ class Planner:
         self._drafts, self._accepted = [], None
         self.conversation = self._dialog.summarize_if_long(self.conversation, "planner", ticket=self.ticket.slug)
         self.conversation.say(self._format_task(request))
-        run = self._dialog.ask(self.conversation, self._write_tool(), agent="planner")
+        tool = define_tool(
+            "WritePlan", Draft, run=self._submit, subject=lambda draft: f"{len(draft.content.splitlines())} lines"
+        )
+        run = self._dialog.ask(self.conversation, tool, agent="planner")
         accepted: Plan | None = self._accepted
         if accepted is None:
             problems = "".join(f"\n  {problem}" for problem in self._drafts[-1]) if self._drafts else ""
@@ -268,15 +271,6 @@ class Planner:
                 parts.append(f"Its problems:\n\n{marks.wrap(rows, source='problems of plan.md')}")
         parts.append(request or "Write the plan.")
         return "\n\n".join(parts)
-
-    def _write_tool(self) -> Tool:
-        return define_tool(
-            "WritePlan",
-            "Submit the whole plan.md. It is saved if it has no problems; otherwise the problems are listed.",
-            inputs=Draft,
-            run=self._submit,
-            subject=lambda draft: f"{len(draft.content.splitlines())} lines",
-        )
 
     def _submit(self, draft: Draft) -> ToolOutput:
         """Save the draft, or list its problems. The last allowed draft ends the run.

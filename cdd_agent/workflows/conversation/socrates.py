@@ -73,7 +73,10 @@ def _split_id(text: str, ids: set[str]) -> tuple[str | None, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanges:
-    """The input of UpdateSpec: keys of ``spec.yaml`` with their new values."""
+    """Save new values for keys of spec.yaml; omitted keys keep their value.
+
+    The developer sees the change first and may refuse it.
+    """
 
     title: Annotated[str | None, Meta(description="One line")] = None
     description: Annotated[str | None, Meta(description="The goal and the reason, written for people")] = None
@@ -128,12 +131,7 @@ class SpecEditor:
     def tool(self) -> Tool:
         """Return UpdateSpec, which changes single keys of the file."""
         return define_tool(
-            "UpdateSpec",
-            "Save new values for keys of spec.yaml; omitted keys keep their value. The developer sees the change "
-            "first and may refuse it.",
-            inputs=SpecChanges,
-            run=self._update,
-            subject=lambda changes: ", ".join(changes.values),
+            "UpdateSpec", SpecChanges, run=self._update, subject=lambda changes: ", ".join(changes.values)
         )
 
     def leave_open(self, *questions: str) -> None:
@@ -318,13 +316,7 @@ class Socrates:
         self._dialog.emit(event)
 
     def _ask_tool(self) -> Tool:
-        return define_tool(
-            ASK_TOOL,
-            "Ask the developer one question, with the likely answers to choose from. It ends your turn.",
-            inputs=Question,
-            run=self._ask,
-            subject=lambda question: question.question,
-        )
+        return define_tool(ASK_TOOL, Question, run=self._ask, subject=lambda question: question.question)
 
     def _ask(self, question: Question) -> ToolOutput:
         """Accept the first question of a turn."""

@@ -6,10 +6,18 @@ from pathlib import Path
 
 from cdd_agent.errors import UsageError
 from cdd_agent.git.repository import Repository
-from cdd_agent.git.runner import GitError, GitUnable
+from cdd_agent.git.runner import GitRefused
 from cdd_agent.storage import read_ordinary
-from cdd_agent.tdd.briefing import describe_item, format_bullets, read_phase_rules
-from cdd_agent.tdd.context import Brief, BriefFor, Phase, Progress, WorkItem
+from cdd_agent.tdd.context import (
+    Brief,
+    BriefFor,
+    Phase,
+    Progress,
+    WorkItem,
+    describe_item,
+    format_bullets,
+    read_phase_rules,
+)
 from cdd_agent.untrusted.text import format_line
 from cdd_agent.workflows.orchestration import test_list
 from cdd_agent.workflows.orchestration.feature import Feature
@@ -127,9 +135,7 @@ def read_committed_list(repository: Repository, workspace: Workspace) -> tuple[L
     inside = workspace.root.resolve().relative_to(repository.root.resolve()) / test_list.NAME
     try:
         return test_list.parse(repository.git("show", f"HEAD:{inside.as_posix()}")[:LIMIT_BYTES])
-    except GitUnable:
-        raise
-    except GitError:
+    except GitRefused:
         return ()
 
 

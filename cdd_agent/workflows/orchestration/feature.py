@@ -13,8 +13,7 @@ from pathlib import Path
 
 from cdd_agent.config.settings import private_folder
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import NotesDamaged, read_tip
-from cdd_agent.git.notes_history import find_missing_ref, survey_notes
+from cdd_agent.git.notes import NotesDamaged, find_missing_ref, read_tip, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.storage import read_ordinary, write_atomic
 from cdd_agent.tdd.context import Context

@@ -10,9 +10,9 @@ from cdd_agent.agent.budget import Ceiling, Ceilings, Meter, Tally, estimate_tok
 from cdd_agent.errors import BudgetSpent, CddError, ModelError
 from cdd_agent.events import Emit, Event
 from cdd_agent.model import prices
-from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn, Usage, UserMessage
+from cdd_agent.model.conversation import Request, Text, ToolCall, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.work.state import Usage, UsageTotals
 from tests.fakes.clock import FakeClock
 
 OPUS = "claude-opus-5-5"
@@ -94,7 +94,7 @@ def test_what_is_used_is_the_sum_of_its_parts(uses: list[Usage]) -> None:
     whole = sum(uses, Usage())
     cost = sum(prices.cost_usd(OPUS, usage) or 0.0 for usage in uses)
     for used in (meter.step, meter.ticket):
-        assert (used.tokens, used.calls) == (whole.total, len(uses))
+        assert (used.tokens, used.calls) == (whole.tokens, len(uses))
         assert (used.input_tokens, used.output_tokens) == (whole.input_tokens, whole.output_tokens)
         assert (used.cache_read_tokens, used.cache_write_tokens) == (whole.cache_read_tokens, whole.cache_write_tokens)
         assert (used.cost_usd or 0.0) == pytest.approx(cost)
@@ -109,7 +109,7 @@ def test_a_limit_of_tokens_is_passed_by_one_call_at_most(uses: list[Usage], limi
     done = list(uses)
     error = until_refused(meter, len(uses))
     made = done[: inner.asked]
-    before_last = sum(made[:-1], Usage()).total
+    before_last = sum(made[:-1], Usage()).tokens
     assert not made or before_last < limit
     if error is None:
         assert inner.asked == len(done)

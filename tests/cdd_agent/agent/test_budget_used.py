@@ -5,8 +5,8 @@ from dataclasses import replace
 from cdd_agent.agent.budget import totals_from_answer, totals_from_usage
 from cdd_agent.agent.loop import make_turn_ended
 from cdd_agent.model import prices
-from cdd_agent.model.conversation import Turn, Usage
-from cdd_agent.work.state import UsageTotals
+from cdd_agent.model.conversation import Turn
+from cdd_agent.work.state import Usage, UsageTotals
 
 OPUS = "claude-opus-5-5"
 USAGE = Usage(input_tokens=1, output_tokens=20, cache_read_tokens=300, cache_write_tokens=4000)

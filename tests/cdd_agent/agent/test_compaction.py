@@ -13,8 +13,9 @@ from cdd_agent.errors import CddError, ModelError
 from cdd_agent.events import Compacted, Event, TextDelta, TurnEnded
 from cdd_agent.model import conversation as wire
 from cdd_agent.model import prices, recording
-from cdd_agent.model.conversation import Conversation, Opaque, Text, ToolResult, Turn, Usage, UserMessage
+from cdd_agent.model.conversation import Conversation, Opaque, Text, ToolResult, Turn, UserMessage
 from cdd_agent.model.replay import ReplayModel, make_pattern
+from cdd_agent.work.state import Usage
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, call, says
 

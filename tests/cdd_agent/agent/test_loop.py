@@ -29,10 +29,10 @@ from cdd_agent.model.conversation import (
     ToolCall,
     ToolResult,
     Turn,
-    Usage,
     UserMessage,
     make_unusable_input,
 )
+from cdd_agent.work.state import Usage
 from tests.fakes.message_rules import broken_rule
 from tests.fakes.model import ScriptedModel, says
 
@@ -53,7 +53,7 @@ def echo(inputs: Echo) -> ToolOutput:
 
 
 def tool(name: str, run: Callable[[Echo], ToolOutput] = echo) -> Tool:
-    return define_tool(name, name, inputs=Echo, run=run, subject=lambda inputs: inputs.word)
+    return define_tool(name, Echo, run=run, subject=lambda inputs: inputs.word)
 
 
 TOOLS = (tool("Read"), tool("Grep"), tool("Finish", lambda _: ToolOutput(text="done", ends_run=True)))

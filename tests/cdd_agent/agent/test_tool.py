@@ -38,7 +38,7 @@ def nested(levels: int) -> JSON:
     return found
 
 
-TOOL: Tool = define_tool("Paint", "Paints.", inputs=Paint, run=paint, subject=lambda inputs: inputs.color)
+TOOL: Tool = define_tool("Paint", Paint, run=paint, subject=lambda inputs: inputs.color)
 
 
 def test_valid_input_reaches_the_tool_as_its_record() -> None:
@@ -109,9 +109,7 @@ def test_input_can_be_read_again_as_its_record() -> None:
 
 
 def test_an_answer_that_no_encoder_takes_is_written_out() -> None:
-    tool = define_tool(
-        "Show", "Shows.", inputs=Paint, run=lambda _: ToolOutput(text="caf\udce9 \ud800"), subject=lambda _: ""
-    )
+    tool = define_tool("Show", Paint, run=lambda _: ToolOutput(text="caf\udce9 \ud800"), subject=lambda _: "")
     assert tool.run({"color": "red"}).text == "caf\\xe9 \\ud800"
 
 
@@ -124,6 +122,6 @@ def test_no_answer_shows_a_key(*, fails: bool) -> None:
             raise UsageError(f"There is no {key}.", hint="name another")
         return ToolOutput(text=f"KEY={key}")
 
-    output = define_tool("Show", "Shows.", inputs=Paint, run=told, subject=lambda _: "").run({"color": "red"})
+    output = define_tool("Show", Paint, run=told, subject=lambda _: "").run({"color": "red"})
     assert key not in output.text
     assert "[masked: AWS key]" in output.text

@@ -3,8 +3,7 @@
 import pytest
 
 from cdd_agent.audit.handoffs import Placement, place_handoffs, read_span
-from cdd_agent.git.notes import read_tip
-from cdd_agent.git.notes_history import read_notes
+from cdd_agent.git.notes import read_notes, read_tip
 from tests.cdd_agent.audit.made_history import NOTES, History, carry_out
 from tests.fakes.project import Project, content_as_it_is, green, item, red, runs
 

@@ -1,6 +1,6 @@
 """Requests for the checks that look at sources only."""
 
-from cdd_agent.evidence.request import CheckRequest, ProductChange
+from cdd_agent.evidence.clean_copy import CheckRequest, ProductChange
 from pytest_tdd_agent.report import SuiteReport
 
 EMPTY = SuiteReport(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdd_agent.evidence import clean_copy
-from cdd_agent.evidence.request import CheckRequest
+from cdd_agent.evidence.clean_copy import CheckRequest
 from cdd_agent.git.commits import commit_paths
 from cdd_agent.git.repository import Repository
 from cdd_agent.git.snapshot import Snapshots

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cdd_agent.evidence import clean_copy
-from cdd_agent.evidence.request import ProductChange
+from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.testrun.suite import PLAIN_LAYOUT
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import FILES, report_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.literals import find_special_cases
-from cdd_agent.evidence.request import Findings
 from tests.cdd_agent.evidence.requests import request
 
 TEST = """\

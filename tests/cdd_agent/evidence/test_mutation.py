@@ -2,8 +2,8 @@ import ast
 
 import pytest
 
+from cdd_agent.evidence.clean_copy import ProductChange
 from cdd_agent.evidence.mutation import MOST, Mutant, Mutants, build_mutants, try_mutants
-from cdd_agent.evidence.request import ProductChange
 from cdd_agent.testrun.suite import SuiteRun
 from tests.cdd_agent.evidence.steps import report_of
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cdd_agent.events import Event, SuiteStarted
-from cdd_agent.evidence.request import Findings
+from cdd_agent.evidence.clean_copy import Findings
 from cdd_agent.evidence.stubs import NewTests, check_new_tests, has_kind_check
 from tests.cdd_agent.evidence.conftest import Make
 from tests.cdd_agent.evidence.steps import OLD_TEST, Step, report_of

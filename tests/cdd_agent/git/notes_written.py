@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-from cdd_agent.git.notes import REF, append_line
-from cdd_agent.git.notes_history import NotedCommit, survey_notes
+from cdd_agent.git.notes import REF, Note, append_line, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import (
     PHASE_OF,
@@ -133,7 +132,7 @@ def names_nothing_packed(repository: Repository) -> None:
     packed.write_text(packed.read_text().replace(top(repository), "1" * 40))
 
 
-def read_history(repository: Repository) -> tuple[NotedCommit, ...]:
+def read_history(repository: Repository) -> tuple[Note, ...]:
     """Return the commits with notes, newest first; none of the notes may be damaged."""
     survey = survey_notes(repository)
     assert survey.damages == ()

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import read_handoffs, survey_notes
+from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_handoffs, read_lines, survey_notes
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import encode
 from tests.cdd_agent.git.hostile.repository import plain

@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import merge_fetched, read_shallow_commits, survey_notes
+from cdd_agent.git.notes import (
+    REF,
+    NotesDamaged,
+    append_line,
+    merge_fetched,
+    read_lines,
+    read_shallow_commits,
+    survey_notes,
+)
 from cdd_agent.git.notes_repair import plan_repairs
 from cdd_agent.git.repository import Repository
 from cdd_agent.work.handoff import encode

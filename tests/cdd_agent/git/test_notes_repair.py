@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines
-from cdd_agent.git.notes_history import survey_notes
+from cdd_agent.git.notes import REF, NotesDamaged, append_line, read_lines, survey_notes
 from cdd_agent.git.notes_repair import Repair, RepairResult, apply_repairs, plan_repairs
 from cdd_agent.git.repository import CommitId, Repository
 from cdd_agent.work.handoff import Handoff, encode

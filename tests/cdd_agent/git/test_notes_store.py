@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.git.notes import append_line, lock_notes, read_lines
-from cdd_agent.git.notes_history import read_handoffs
+from cdd_agent.git.notes import append_line, lock_notes, read_handoffs, read_lines
 from cdd_agent.git.repository import CommitId, Repository
 from tests.cdd_agent.git.hostile.repository import plain
 from tests.cdd_agent.git.notes_written import commit_of, head, landed

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import ExitCode
-from cdd_agent.git.runner import GitError, GitTimeout, GitUnable, explain_failure, explain_index_lock, parse_index_lock
+from cdd_agent.git.runner import (
+    GitRefused,
+    GitTimeout,
+    GitUnable,
+    explain_failure,
+    explain_index_lock,
+    parse_index_lock,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,7 @@ def test_a_state_that_git_names_is_told_with_what_to_type(said: str, told: str, 
 def test_what_a_hook_says_is_no_state_of_the_repository() -> None:
     for words in ("no tabs, please", "config.yaml is empty", "cannot lock, permission denied, bad object"):
         error = explain_failure("commit", words, status=1, hooks=True)
-        assert type(error) is GitError
+        assert type(error) is GitRefused
         assert error.happened == f"git commit failed: {words}"
 
 

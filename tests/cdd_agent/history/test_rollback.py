@@ -9,7 +9,7 @@ import pytest
 from cdd_agent.errors import UsageError
 from cdd_agent.events import RolledBack
 from cdd_agent.git.commits import commit_paths
-from cdd_agent.git.notes_history import survey_notes
+from cdd_agent.git.notes import survey_notes
 from cdd_agent.history.runs import read_reachable_notes
 from cdd_agent.tdd.recovery import StepCheckpoints, alone, checkpoint_ref, landed_head
 from cdd_agent.work import state_file

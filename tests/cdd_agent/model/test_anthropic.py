@@ -20,22 +20,11 @@ from cdd_agent.errors import ExitCode, ModelError, UsageError
 from cdd_agent.events import AnswerLost, Event, RetryScheduled, TextDelta, ThinkingDelta
 from cdd_agent.model import recording
 from cdd_agent.model.anthropic import API_URL, AnthropicModel, Connection, Deadline, Endpoint, MayWait, is_loopback
-from cdd_agent.model.conversation import (
-    JSON,
-    Conversation,
-    Model,
-    Opaque,
-    Request,
-    Text,
-    ToolResult,
-    ToolSpec,
-    Turn,
-    Usage,
-    find_defect,
-)
+from cdd_agent.model.conversation import JSON, Conversation, Model, Opaque, Request, Text, ToolResult, ToolSpec, Turn
 from cdd_agent.model.failure import AnswerLimits, Cause, RequestFailed
 from cdd_agent.model.replay import ReplayModel
 from cdd_agent.model.secret import Secret
+from cdd_agent.work.state import Usage
 from tests.fakes.clock import FakeClock
 from tests.fakes.messages_server import STREAM_HEAD, Fault, MessagesServer
 
@@ -384,7 +373,7 @@ def test_a_call_cut_off_at_max_tokens_is_left_out() -> None:
 
 def test_an_input_that_is_not_json_is_never_run() -> None:
     turn, _ = outcome(READ, Fault(tool_json='{"file_path": oops}'))
-    assert "not one complete JSON object" in str(find_defect(turn.calls[0]))
+    assert "not one complete JSON object" in str(turn.calls[0].defect)
 
 
 COUNTED = """\

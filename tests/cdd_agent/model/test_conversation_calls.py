@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.model.conversation import (
-    AssistantMessage,
-    Text,
-    ToolCall,
-    Turn,
-    Usage,
-    find_defect,
-    make_unusable_input,
-    repair_calls,
-)
+from cdd_agent.model.conversation import AssistantMessage, Text, ToolCall, Turn, make_unusable_input, repair_calls
+from cdd_agent.work.state import Usage
 
 
 def turn(*calls: ToolCall) -> Turn:
@@ -34,9 +26,9 @@ def test_a_turn_that_keeps_the_rules_stays_as_it_is() -> None:
 
 def test_the_second_call_with_one_id_is_not_run() -> None:
     first, second = repair_calls(turn(call("x"), call("x")), ()).calls
-    assert (first.id, find_defect(first)) == ("x", None)
+    assert (first.id, first.defect) == ("x", None)
     assert second.id == "x-2"
-    assert "another call has the same id" in str(find_defect(second))
+    assert "another call has the same id" in str(second.defect)
 
 
 def test_an_id_of_an_earlier_turn_is_replaced_and_the_call_is_run() -> None:
@@ -69,6 +61,6 @@ def test_every_id_is_one_that_may_be_sent_and_none_is_there_twice(ids: list[str]
 
 
 def test_a_call_that_cannot_be_run_says_why_and_others_do_not() -> None:
-    assert find_defect(ToolCall(id="1", name="Read", input=make_unusable_input("it is cut"))) == "it is cut"
-    assert find_defect(call("1")) is None
-    assert find_defect(ToolCall(id="1", name="Read", input={})) is None
+    assert ToolCall(id="1", name="Read", input=make_unusable_input("it is cut")).defect == "it is cut"
+    assert call("1").defect is None
+    assert ToolCall(id="1", name="Read", input={}).defect is None

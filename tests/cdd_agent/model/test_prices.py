@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cdd_agent.config.settings import DEFAULT_MODEL
 from cdd_agent.model import prices
-from cdd_agent.model.conversation import Usage
 from cdd_agent.model.replay import ReplayModel
+from cdd_agent.work.state import Usage
 
 MILLION = 1_000_000
 COUNTS = st.integers(0, 10**7)

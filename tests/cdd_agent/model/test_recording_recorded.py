@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import RecordingError
 from cdd_agent.model import recording
-from cdd_agent.model.conversation import JSON, Text, ToolCall, Usage
+from cdd_agent.model.conversation import JSON, Text, ToolCall
 from cdd_agent.model.recording import RecordedBlock, RecordedTurn
+from cdd_agent.work.state import Usage
 
 EXAMPLE = r"""
 - content: ["I read the test first.", {type: tool_use, name: Read, input: {file_path: tests/test_csv.py}}]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from cdd_agent.errors import ModelError, RecordingError
 from cdd_agent.events import AnswerLost, Event
 from cdd_agent.model import recording as recorded
-from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, Usage, UserMessage
+from cdd_agent.model.conversation import Model, Opaque, Request, Text, Turn, UserMessage
 from cdd_agent.model.recording import RecordedTurn
 from cdd_agent.model.replay import PrivateData, RecordingModel, ReplayModel, make_pattern
 from cdd_agent.model.secret import Secret
+from cdd_agent.work.state import Usage
 from tests.fakes.model import ScriptedModel, call, says
 
 SYSTEM = "You write tests.\n\nagent: executor, step 2 of 3 (parse.py), RED, attempt 1\n"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cdd_agent.errors import ModelError
 from cdd_agent.model import recording
-from cdd_agent.model.conversation import JSON, Turn, find_defect
+from cdd_agent.model.conversation import JSON, Turn
 from cdd_agent.model.failure import RequestFailed
 from cdd_agent.model.stream import MAX_DEPTH, StreamedTurn, parse_events, parse_object
 from tests.cdd_agent.model.test_recording_recorded import turns
@@ -65,7 +65,7 @@ def test_a_call_without_an_input_gets_an_empty_object() -> None:
 def test_a_tool_input_that_is_not_one_strict_json_object_is_never_run(text: str) -> None:
     (turn,) = recording.parse_recording(CALL, source="x")
     (call,) = assembled(list(turn_events(turn, Fault(tool_json=text)))).build().calls
-    assert "not one complete JSON object" in str(find_defect(call))
+    assert "not one complete JSON object" in str(call.defect)
 
 
 def test_of_a_turn_cut_off_at_max_tokens_the_words_are_kept_and_no_call() -> None:

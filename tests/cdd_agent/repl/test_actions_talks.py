@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cdd_agent.agent.sessions import list_sessions
 from cdd_agent.errors import CddError, ExitCode, ModelError
-from cdd_agent.model.conversation import Text, Turn, Usage
+from cdd_agent.model.conversation import Text, Turn
+from cdd_agent.work.state import Usage
 from tests.cdd_agent.repl.typed_prompt import Prompt
 from tests.fakes.demo import SLUG
 from tests.fakes.model import ScriptedModel, call, says

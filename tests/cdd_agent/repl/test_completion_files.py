@@ -22,7 +22,7 @@ def make(root: Path, *names: str) -> None:
 
 
 def listed(root: Path) -> list[str]:
-    return list_project_files(root, lambda: Repository.find(root))
+    return list_project_files(root)
 
 
 def test_in_a_repository_it_is_what_is_tracked_or_not_ignored(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Each event as a person reads it."""
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec import structs
 
 from cdd_agent import events
 from cdd_agent.events import Event
@@ -195,7 +195,7 @@ def test_what_a_test_run_came_to_stands_below_the_tool_that_ran_it() -> None:
 
 
 def test_a_run_that_cannot_be_judged_says_why() -> None:
-    broken = replace(SUITE, purpose="tests", framework="cargo", problem="the tests did not end")
+    broken = structs.replace(SUITE, purpose="tests", framework="cargo", problem="the tests did not end")
     assert printed(broken) == "→ cargo, tests: the tests did not end\n"
 
 

@@ -93,7 +93,7 @@ def test_a_line_is_wrapped_at_the_width_and_hangs() -> None:
 
 def test_every_line_of_a_text_keeps_its_own_indentation() -> None:
     with captured(width=24) as (screen, shown):
-        screen.line("not valid:\n  plan.md: line 3: no title")
+        screen.line("not valid:\n  plan.md: line 3: no title", hang=0)
     assert shown.getvalue() == "not valid:\n  plan.md: line 3: no\n  title\n"
 
 

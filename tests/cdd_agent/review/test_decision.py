@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cdd_agent.errors import UsageError
-from cdd_agent.review import decide
+from cdd_agent.review import approve_step
 from cdd_agent.tickets.ticket import find
 from cdd_agent.work import state_file
 from tests.fakes.demo import SLUG
@@ -13,7 +13,7 @@ from tests.fakes.demo import SLUG
 
 def test_an_approval_is_on_disk(finished: Path) -> None:
     ticket = find(finished, SLUG)
-    decide(ticket, 1, decision="approved", project=finished)
+    approve_step(ticket, 1, project=finished)
     state = state_file.load(ticket.state_path)
     assert state is not None
     assert state.execution(1).review == "approved"
@@ -21,16 +21,16 @@ def test_an_approval_is_on_disk(finished: Path) -> None:
 
 def test_a_step_that_is_not_in_the_run_is_named(finished: Path) -> None:
     with pytest.raises(UsageError, match="has no step 7"):
-        decide(find(finished, SLUG), 7, decision="approved", project=finished)
+        approve_step(find(finished, SLUG), 7, project=finished)
 
 
 def test_a_step_that_is_not_completed_cannot_be_decided_about(finished: Path) -> None:
     ticket = find(finished, SLUG)
     ticket.state_path.write_text(ticket.state_path.read_text().replace('"status": "completed"', '"status": "failed"'))
     with pytest.raises(UsageError, match="Step 1 is failed; only a completed one can be reviewed"):
-        decide(ticket, 1, decision="approved", project=finished)
+        approve_step(ticket, 1, project=finished)
 
 
 def test_before_anything_was_carried_out_there_is_nothing_to_decide(project: Path) -> None:
     with pytest.raises(UsageError, match="has not been carried out yet"):
-        decide(find(project, SLUG), 1, decision="approved", project=project)
+        approve_step(find(project, SLUG), 1, project=project)

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from cdd_agent.tdd.briefing import REMEDIES, list_remedies
+from cdd_agent.tdd.context import REMEDIES, list_remedies
 from pytest_tdd_agent.failure import KINDS
 from pytest_tdd_agent.report import Failure
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cdd_agent.events import Event, Notice, RunFinished, RunStarted
-from cdd_agent.tdd.run import Workflow, WorkflowRun
+from cdd_agent.tdd.cycle import Workflow, WorkflowRun
 from cdd_agent.work.state import RunState, Status
 from tests.fakes.clock import FakeClock
 from tests.fakes.model import ScriptedModel

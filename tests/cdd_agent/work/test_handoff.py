@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdd_agent.git.notes_history import NotedCommit, decode_handoffs
+from cdd_agent.git.notes import Note, decode_handoffs
 from cdd_agent.git.repository import CommitId
 from cdd_agent.work.handoff import (
     CurrentTest,
@@ -173,7 +173,7 @@ def test_the_latest_is_the_last_valid_line_of_the_greatest_seq() -> None:
         changed(seq=9, phase="?"),
         "words",
     )
-    noted = NotedCommit(commit=CommitId("c0"), handoffs=decode_handoffs(lines))
+    noted = Note(commit=CommitId("c0"), handoffs=decode_handoffs(lines))
     assert noted.latest.ticket == "last"
 
 

@@ -58,8 +58,7 @@ def _deep(random: Random) -> JSON:
 
 
 _TOOLS = tuple(
-    define_tool("Tool", "", inputs=inputs, run=lambda _: ToolOutput(text="ran"), subject=lambda _: "it")
-    for inputs in INPUTS
+    define_tool("Tool", inputs, run=lambda _: ToolOutput(text="ran"), subject=lambda _: "it") for inputs in INPUTS
 )
 
 

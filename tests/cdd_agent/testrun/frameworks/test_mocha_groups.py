@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from cdd_agent.testrun.frameworks.javascript import is_test
-from cdd_agent.testrun.frameworks.javascript_reports import Groups, find_importer
+from cdd_agent.testrun.frameworks.javascript_reports import find_group_titles, find_importer, split_titles
 from cdd_agent.testrun.frameworks.sources import read_text
 
 
@@ -10,13 +9,13 @@ def test_titles_joined_by_spaces_are_told_apart_by_the_source(tmp_path: Path) ->
         "describe('shelf', () => { describe.only(\"in the\\n hall\", () => {}); context(`it's`, () => {}); })"
     )
     (tmp_path / "b.js").write_text("describe('a b'); describe('a'); describe('b c');")
-    titles = Groups(tmp_path)
-    assert titles.split("shelf it's", "a.js") == ("shelf", "it's")
-    assert titles.split("shelf of books", "a.js") == ("shelf of books",)
-    assert titles.split("a b c", "b.js") == ("a", "b c")
-    assert titles.split("a b", "b.js") == ("a b",)
-    assert titles.split("a b", "missing.js") == ("a b",)
-    assert titles.split("", "b.js") == ()
+    shelf, letters = find_group_titles(tmp_path / "a.js"), find_group_titles(tmp_path / "b.js")
+    assert split_titles("shelf it's", shelf) == ("shelf", "it's")
+    assert split_titles("shelf of books", shelf) == ("shelf of books",)
+    assert split_titles("a b c", letters) == ("a", "b c")
+    assert split_titles("a b", letters) == ("a b",)
+    assert split_titles("a b", find_group_titles(tmp_path / "missing.js")) == ("a b",)
+    assert split_titles("", letters) == ()
 
 
 def test_the_one_test_that_imports_what_is_missing_is_found(tmp_path: Path) -> None:
@@ -25,10 +24,10 @@ def test_the_one_test_that_imports_what_is_missing_is_found(tmp_path: Path) -> N
     for name in ("node_modules/x.test.js", "a.test.js", "a.js"):
         (tmp_path / name).write_text("import { put } from '../src/a.js';")
     (tmp_path / "b.test.js").write_text("import { take } from '../src/a.js';")
-    assert find_importer(tmp_path, said, is_test=is_test) == "a.test.js"
-    assert find_importer(tmp_path, "Unexpected token", is_test=is_test) is None
+    assert find_importer(tmp_path, said) == "a.test.js"
+    assert find_importer(tmp_path, "Unexpected token") is None
     (tmp_path / "c.test.js").write_text("import { put } from '../src/a.js';")
-    assert find_importer(tmp_path, said, is_test=is_test) is None
+    assert find_importer(tmp_path, said) is None
 
 
 def test_what_is_no_ordinary_file_has_no_text(tmp_path: Path) -> None:

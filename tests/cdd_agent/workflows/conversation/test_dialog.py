@@ -15,7 +15,7 @@ from tests.fakes.model import call, says
 
 
 def note() -> Tool:
-    return define_tool("Note", "Note.", inputs=Completion, run=lambda _: ToolOutput(text="noted"), subject=lambda _: "")
+    return define_tool("Note", Completion, run=lambda _: ToolOutput(text="noted"), subject=lambda _: "")
 
 
 @pytest.mark.parametrize(("agent", "first"), [("socrates", "You are Socrates."), ("planner", "You are the Planner.")])

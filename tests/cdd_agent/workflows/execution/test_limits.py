@@ -10,9 +10,9 @@ from cdd_agent.compose import Composition
 from cdd_agent.config.options import Options
 from cdd_agent.errors import BudgetSpent, ExitCode
 from cdd_agent.events import Event, Notice, TurnEnded
-from cdd_agent.model.conversation import Turn, Usage
+from cdd_agent.model.conversation import Turn
 from cdd_agent.tickets.ticket import find
-from cdd_agent.work.state import Status
+from cdd_agent.work.state import Status, Usage
 from cdd_agent.workflows.execution.documents import TicketFiles
 from cdd_agent.workflows.execution.executor import Executor
 from tests.cdd_agent.workflows.execution.conftest import MakeWork, Work, plan
