@@ -31,9 +31,20 @@ from cdd_agent.git.repository import Change
 from cdd_agent.git.snapshot import Snapshot
 from cdd_agent.model.conversation import CHARACTERS_PER_TOKEN, JSON, Conversation, ToolCall, draw_token
 from cdd_agent.sandbox.port import Access
-from cdd_agent.tdd import context, verdict
+from cdd_agent.tdd import verdict
 from cdd_agent.tdd.baseline import Baseline, name_scope
-from cdd_agent.tdd.context import Brief, Context, Phase, WorkItem, format_failures
+from cdd_agent.tdd.context import (
+    Brief,
+    Context,
+    Phase,
+    WorkItem,
+    format_failures,
+    format_reasons,
+    format_system_prompt,
+    format_task,
+    list_remedies,
+    summarize_evidence,
+)
 from cdd_agent.tdd.recovery import StepRecovery
 from cdd_agent.tdd.verdict import PhaseLocks, RedVerdict
 from cdd_agent.testrun.suite import SuiteRun
@@ -129,7 +140,7 @@ class Attempt:
                 attempt=self.number,
                 open=judged.open,
                 reasons=record.reasons,
-                evidence=judgment.evidence or context.summarize_evidence(judged, judgment.report),
+                evidence=judgment.evidence or summarize_evidence(judged, judgment.report),
                 finding=finding or "",
             )
         )
@@ -154,7 +165,7 @@ class Attempt:
             phase=self.phase,
             number=self.number,
             verdict="open" if judgment.verdict.open else "closed",
-            reasons=context.format_reasons(judgment.verdict),
+            reasons=format_reasons(judgment.verdict),
             report=None if judgment.report is None else path,
             checkpoint=judgment.checkpoint.ref,
         )
@@ -164,14 +175,12 @@ class Attempt:
         context, item = self.context, self.item
         marks = Marks(draw_token())
         conversation = Conversation(
-            context.format_system_prompt(brief, attempt=self.number, marks=marks),
+            format_system_prompt(brief, attempt=self.number, marks=marks),
             token=marks.token,
             preface=format_conventions(context.memory, marks=marks),
         )
         failing, advice = self._describe_failures()
-        task = context.format_task(
-            brief, earlier=self.earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice
-        )
+        task = format_task(brief, earlier=self.earlier, is_anew=is_anew, failing=failing, marks=marks, remedies=advice)
         model, budget, emit = context.model, context.policy.budget, context.emit
         locks = self._make_locks()
         if context.policy.edit_format == "blocks":
@@ -215,8 +224,8 @@ class Attempt:
         to_fix = (
             failure for nodeid, failure in failed if nodeid not in old and (not self.item.tests or rank(nodeid) < 2)
         )
-        advice = context.list_remedies(to_fix) if self.phase == "green" else ()
-        return context.format_failures(report, rank=rank), advice
+        advice = list_remedies(to_fix) if self.phase == "green" else ()
+        return format_failures(report, rank=rank), advice
 
     def _list_files_to_send(self) -> tuple[str, ...]:
         """Return the files of the item and those changed since the step began, relative to the project."""

@@ -22,7 +22,7 @@ from cdd_agent.repl.render import Renderer
 from cdd_agent.sandbox.choice import choose
 from cdd_agent.sandbox.port import Access, Sandbox
 from cdd_agent.sandbox.supervised import PlainSandbox
-from cdd_agent.tdd import context
+from cdd_agent.tdd.context import format_system_prompt, format_task
 from cdd_agent.testrun.interpreter import Interpreter
 from cdd_agent.tickets.ticket import create
 from cdd_agent.untrusted.text import show_controls, show_unseen
@@ -224,8 +224,8 @@ def test_what_one_agent_writes_is_data_for_the_next(tmp_path: Path) -> None:
     marks = Marks("kvqtzh")
     work = make_work_item(ticket, step, spec=documents.spec)
     brief = make_brief_for()(work, "red")
-    conversation = Conversation(context.format_system_prompt(brief, attempt=1, marks=marks))
-    conversation.say(context.format_task(brief, earlier=(), is_anew=False, failing="", marks=marks))
+    conversation = Conversation(format_system_prompt(brief, attempt=1, marks=marks))
+    conversation.say(format_task(brief, earlier=(), is_anew=False, failing="", marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     for request in (socratic.requests[-1], planning.requests[-1], executing):
@@ -301,8 +301,8 @@ def test_no_field_of_a_document_is_told_outside_the_marks(tmp_path: Path) -> Non
     closed = AttemptRecord(phase="green", number=1, verdict="closed", reasons=("target_failed: CANARY reason",))
     failed = "tests/test_CANARY.py::test_CANARY: assertion: CANARY"
     brief = make_brief_for()(work, "green")
-    conversation = Conversation(context.format_system_prompt(brief, attempt=2, marks=marks))
-    conversation.say(context.format_task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
+    conversation = Conversation(format_system_prompt(brief, attempt=2, marks=marks))
+    conversation.say(format_task(brief, earlier=(closed,), is_anew=False, failing=failed, marks=marks))
     executing = Request(system=conversation.system, messages=conversation.messages)
 
     assert len(model.requests) == 4

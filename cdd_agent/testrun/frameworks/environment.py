@@ -40,10 +40,9 @@ The user's settings name the mirrors. They can contain passwords, so the sandbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """Files, variables and arguments that one command needs."""
+    """Program, files, variables and arguments that one command needs."""
 
     path: Path = Path()
-    """Its program."""
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -63,17 +62,7 @@ class ToolLocations:
 
     def folder(self, variable: str, *, default: str) -> Path:
         """Return the folder that a variable names, else ``default`` in the user's home."""
-        named = self.environment.get(variable)
-        return Path(named) if named else self.home / default
-
-    @property
-    def home(self) -> Path:
-        """The user's home."""
-        return Path(self.environment.get("HOME") or Path.home())
-
-    def find(self, program: str) -> str | None:
-        """Look for a program on the path."""
-        return shutil.which(program, path=self.environment.get("PATH", os.defpath))
+        return Path(self.environment.get(variable) or Path(self.environment.get("HOME") or Path.home(), default))
 
 
 Requirements = Callable[[ToolLocations], Tools]
@@ -122,11 +111,6 @@ def iterate_upwards(folder: Path) -> Iterator[Path]:
             return
 
 
-def find_modules(root: Path) -> tuple[Path, ...]:
-    """Return the folders of installed packages that apply in ``root``, with links resolved."""
-    return tuple((folder / MODULES).resolve() for folder in iterate_upwards(root) if (folder / MODULES).is_dir())
-
-
 def require_python(locations: ToolLocations) -> Tools:
     """Return the paths that a Python interpreter reads."""
     return Tools(reads=access.guess_reads(locations.program))
@@ -134,50 +118,42 @@ def require_python(locations: ToolLocations) -> Tools:
 
 def require_javascript(locations: ToolLocations) -> Tools:
     """Return node and the installed packages."""
-    node, modules = locations.find("node"), find_modules(locations.root)
-    return Tools(
-        reads=(*(_find_installation(Path(node)) if node else ()), *modules),
-        writes=tuple(folder / name for folder in modules for name in MODULE_CACHES),
-    )
+    node = shutil.which("node", path=locations.environment.get("PATH", os.defpath))
+    holders = (folder / MODULES for folder in iterate_upwards(locations.root))
+    modules = tuple(folder.resolve() for folder in holders if folder.is_dir())
+    caches = tuple(folder / name for folder in modules for name in MODULE_CACHES)
+    return Tools(reads=(*(_find_installation(Path(node)) if node else ()), *modules), writes=caches)
 
 
 def require_rust(locations: ToolLocations) -> Tools:
     """Return cargo, rustup and the fetched crates."""
     cargo, rustup = locations.folder("CARGO_HOME", default=".cargo"), locations.folder("RUSTUP_HOME", default=".rustup")
     variables = {"CARGO_HOME": str(cargo), "RUSTUP_HOME": str(rustup), "CARGO_TARGET_DIR": str(locations.cache)}
-    return Tools(
-        reads=(*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup),
-        variables={**variables, "CARGO_NET_OFFLINE": "true"},
-    )
+    reads = (*(cargo / name for name in ("bin", "registry", "git", "config.toml", "config")), rustup)
+    return Tools(reads=reads, variables={**variables, "CARGO_NET_OFFLINE": "true"})
 
 
 def require_go(locations: ToolLocations) -> Tools:
     """Return the fetched modules."""
-    path = locations.folder("GOPATH", default="go")
+    path, flags = locations.folder("GOPATH", default="go"), locations.environment.get("GOFLAGS") or "-mod=mod"
     modules = Path(locations.environment.get("GOMODCACHE") or path / "pkg" / "mod")
     folders = {"GOPATH": str(path), "GOMODCACHE": str(modules), "GOCACHE": str(locations.cache)}
-    flags = locations.environment.get("GOFLAGS") or "-mod=mod"
-    variables = {**folders, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": flags}
-    return Tools(reads=(modules,), variables=variables)
+    return Tools(reads=(modules,), variables={**folders, "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": flags})
 
 
 def _require_java(locations: ToolLocations, home: Path) -> Tools:
     java = locations.environment.get("JAVA_HOME")
-    return Tools(
-        reads=(home / "wrapper", *_JAVA_CONFIGURATION, *([Path(java)] if java else ())),
-        variables={"JAVA_HOME": java} if java else {},
-    )
+    reads = (home / "wrapper", *_JAVA_CONFIGURATION, *([Path(java)] if java else ()))
+    return Tools(reads=reads, variables={"JAVA_HOME": java} if java else {})
 
 
 def require_maven(locations: ToolLocations) -> Tools:
     """Return Java and Maven's local repository."""
-    home = locations.home / ".m2"
+    home = locations.folder("MAVEN_USER_HOME", default=".m2")
     java, repository = _require_java(locations, home), home / "repository"
-    return Tools(
-        reads=(repository, *java.reads),
-        variables={**java.variables, "MAVEN_USER_HOME": str(home)},
-        arguments=("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED),
-    )
+    variables = {**java.variables, "MAVEN_USER_HOME": str(home)}
+    arguments = ("-o", f"-Dmaven.repo.local={repository}", *_UNTRACKED)
+    return Tools(reads=(repository, *java.reads), variables=variables, arguments=arguments)
 
 
 def require_gradle(locations: ToolLocations) -> Tools:
@@ -212,14 +188,13 @@ def require_make(locations: ToolLocations) -> Tools:
     return Tools(reads=(*javascript.reads, *others.reads), writes=javascript.writes, variables=others.variables)
 
 
-_LIMIT_BYTES = 8_000_000
 _MOST_FILES = 100_000
 _BUILT = frozenset({"target", "build", "dist", "out", "obj", "bin", "coverage", ".gradle", ".next", ".nuxt", "vendor"})
 """Folders of build output and fetched packages, unless they contain tests of the project."""
 _PACKAGE_KEYS = ("jest", "mocha", "vitest", "ava", "nyc", "c8")
 _SCRIPT = re.compile(r"(?:pre|post)?test\b.*")
-_VITE = re.compile(r"\btest\s*:")
-_SUREFIRE = re.compile(r"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
+_VITE = re.compile(rb"\btest\s*:")
+_SUREFIRE = re.compile(rb"<plugin>(?:(?!</plugin>).)*?maven-(?:surefire|failsafe)-plugin.*?</plugin>", re.DOTALL)
 _CARGO_KEYS = (
     ("package", ("autotests", "autobenches", "build")),
     ("lib", ("test", "doctest", "harness")),
@@ -232,17 +207,15 @@ def digest_parts(folder: Path) -> Mapping[str, str]:
     found = {}
     for name in sorted(SHARED):
         try:
-            data = read_ordinary(folder / name, limit_bytes=_LIMIT_BYTES)
+            data = read_ordinary(folder / name, limit_bytes=8_000_000)
         except OSError:
             continue
-        part = _PARTS[name](data)
-        if part:
+        if part := _PARTS[name](data):
             found[f"{name}[tests]"] = digest(part)
     return found
 
 
 def _select_npm_part(data: bytes) -> bytes:
-    """Return the frameworks' keys and the test scripts of a ``package.json``."""
     try:
         tables = msgspec.json.decode(data, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -255,7 +228,6 @@ def _select_npm_part(data: bytes) -> bytes:
 
 
 def _select_cargo_part(data: bytes) -> bytes:
-    """Return the test targets, the harness and the build program of a ``Cargo.toml``."""
     try:
         tables = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -268,21 +240,15 @@ def _select_cargo_part(data: bytes) -> bytes:
     return repr(sorted(found.items())).encode() if found else b""
 
 
-def _select_maven_part(data: bytes) -> bytes:
-    """Return the plugins of a ``pom.xml`` that run tests."""
-    return "\n".join(_SUREFIRE.findall(data.decode("utf-8", "replace"))).encode()
-
-
-def _select_vite_part(data: bytes) -> bytes:
-    """Return all of vite's configuration if it mentions tests, since it is a program and cannot be divided."""
-    return data if _VITE.search(data.decode("utf-8", "replace")) else b""
-
-
 _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
     "package.json": _select_npm_part,
     "Cargo.toml": _select_cargo_part,
-    "pom.xml": _select_maven_part,
-    **{f"vite.config.{ending}": _select_vite_part for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")},
+    "pom.xml": lambda data: b"\n".join(_SUREFIRE.findall(data)),
+    # Vite's configuration is a program, which cannot be divided.
+    **dict.fromkeys(
+        (f"vite.config.{ending}" for ending in ("js", "ts", "mjs", "mts", "cjs", "cts")),
+        lambda data: data if _VITE.search(data) else b"",
+    ),
 }
 SHARED = frozenset(_PARTS)
 """Files with a part that configures the tests."""
@@ -314,16 +280,10 @@ def _is_build_folder(folder: str, is_test: Callable[[str], bool]) -> bool:
 def _iterate_files(root: Path, conventions: Conventions) -> Iterator[Path]:
     count = 0
     for folder, subfolders, names in os.walk(root):
-        inside = Path(folder).relative_to(root).as_posix()
-        prefix = "" if inside == "." else f"{inside}/"
-        subfolders[:] = sorted(
-            name
-            for name in subfolders
-            if name not in IGNORED_FOLDERS and not _is_build_folder(f"{prefix}{name}", conventions.is_test)
-        )
-        for name in sorted(names):
-            count += 1
-            yield Path(folder, name)
+        inside, own = Path(folder).relative_to(root), sorted(name for name in subfolders if name not in IGNORED_FOLDERS)
+        subfolders[:] = [name for name in own if not _is_build_folder((inside / name).as_posix(), conventions.is_test)]
+        yield from (Path(folder, name) for name in sorted(names))
+        count += len(names)
         if count > _MOST_FILES:
             return
 
@@ -366,8 +326,6 @@ def find_repository_top(root: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CopiedRepository:
-    """A repository and its copy."""
-
     top: Path
     copied: Path
 

@@ -10,6 +10,7 @@ from cdd_agent.events import Committed, GateJudged, StepFinished, StepStarted
 from cdd_agent.git.commits import commit_paths, require_finished, require_identity
 from cdd_agent.git.repository import Repository
 from cdd_agent.tdd import verdict
+from cdd_agent.tdd.context import format_reasons, summarize_evidence
 from cdd_agent.tdd.recovery import StepRecovery, alone_on
 from cdd_agent.tickets.plan import Step
 from cdd_agent.work import state as states
@@ -108,8 +109,8 @@ class Intervention:
             judged = verdict.judge_incomplete_run("green", run.problem or "no report")
         else:
             judged = judge("green", run.report, targets=item.tests)
-        reasons = context.format_reasons(judged)
-        evidence = context.summarize_evidence(judged, run.report)
+        reasons = format_reasons(judged)
+        evidence = summarize_evidence(judged, run.report)
         context.emit(GateJudged(phase="green", attempt=1, open=judged.open, reasons=reasons, evidence=evidence))
         untested = "" if item.tests else ", but the step names no tests"
         message = f"the user marked the step done; all tests passed{untested}"
@@ -118,7 +119,7 @@ class Intervention:
             phase="green",
             number=1,
             verdict="open" if judged.open else "closed",
-            reasons=reasons or context.format_reasons(replace(judged, reasons=(by_hand,))),
+            reasons=reasons or format_reasons(replace(judged, reasons=(by_hand,))),
             report=None if run.report is None else str(path.relative_to(context.repository.root)),
         )
 

@@ -17,7 +17,7 @@ def doubted(source: str) -> list[str]:
 
 def test_the_parser_is_loaded_with_the_first_command_only() -> None:
     code = (
-        "import sys, cdd_agent.compose, cdd_agent.cli.chat, cdd_agent.tdd.tools\n"
+        "import sys, cdd_agent.compose, cdd_agent.cli.chat, cdd_agent.tdd.attempt\n"
         "assert not any(name.startswith(('tree_sitter', 'cdd_agent.shell.analysis')) for name in sys.modules)\n"
         "from cdd_agent.shell.analysis import judge\n"
         "assert 'tree_sitter' not in sys.modules\n"
